@@ -1,0 +1,32 @@
+"""One folder a user for what is fetched once, and a lock so that two processes never fetch the same thing at a time."""
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """The folder, made if missing: `KOHORT_CACHE` if set, else the platform's own place for caches."""
+    if override := os.environ.get("KOHORT_CACHE"):
+        folder = Path(override).expanduser()
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Caches" / "kohort"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kohort"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold `path` as a lock between processes; the kernel lets go of it when its holder dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)

@@ -1,0 +1,19 @@
+"""What can go wrong while a broker is fetched or started, each with what to do about it."""
+
+from kohort.fastpath.errors import KohortError
+
+
+class JdkMissing(KohortError):
+    """No Java 17 or newer was found; `found` names what was looked at."""
+
+
+class JarsUnavailable(KohortError):
+    """Apache Kafka's jars could not be resolved, or what arrived is not what it was when it was first seen."""
+
+
+class BrokerStartError(KohortError):
+    """A broker did not come up: `log` is the file with its own words, whose last lines are in the message."""
+
+
+class BrokerStateError(KohortError):
+    """A broker was asked for something that its state forbids, such as starting one that runs."""

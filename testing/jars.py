@@ -1,0 +1,202 @@
+"""Apache Kafka's jars, resolved once a version and kept in the user's cache.
+
+The resolver is the Ivy jar that PySpark ships, so pip and a Java are all that is asked of a user. One resolution
+brings the broker, the command-line tools and one slf4j binding. Ivy checks each download against the repository's own
+checksum; what arrived is then recorded (sha256 of every jar), and every later use is held against that record, so a
+jar that was cut short or changed on disk is noticed and the set is fetched again. Jars that `pins.py` knows must also
+match their pin, whoever served them.
+
+A set is resolved beside its final place and renamed into it under a lock: other processes see a whole set or none.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kohort.testing.cache import cache_dir, locked
+from kohort.testing.errors import JarsUnavailable
+from kohort.testing.jdk import java
+from kohort.testing.pins import PINS
+from kohort.testing.progress import Progress, progress
+
+DEFAULT_VERSION = "4.3.1"
+TRIED_VERSIONS = ("3.7.2", "3.9.1", "4.1.0", "4.1.1", "4.3.1")
+RESOLVE_TIMEOUT_S = 900.0
+_RECORD = "sha256.json"
+_CLIENT_JARS = ("kafka-clients-", "lz4-java-", "snappy-java-", "zstd-jni-", "slf4j-", "jackson-", "jose4j-")
+
+_IVY_SETTINGS = """<ivysettings>
+  <settings defaultResolver="maven"/>
+  <resolvers><ibiblio name="maven" m2compatible="true"{root}/></resolvers>
+</ivysettings>
+"""
+# Connect's runtime comes with the tools and brings a web server that no tool used here needs.
+_IVY_MODULE = """<ivy-module version="2.0">
+  <info organisation="kohort" module="kafka-at-hand"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}" conf="default->default"/>
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="{version}" conf="default->default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
+    {extra}
+    <exclude org="org.apache.kafka" module="connect-runtime"/>
+    <exclude org="org.apache.kafka" module="connect-api"/>
+  </dependencies>
+</ivy-module>
+"""
+# Up to 3.9 the broker loads a log4j 1 class at its start without declaring it.
+_RELOAD4J = '<dependency org="ch.qos.reload4j" name="reload4j" rev="1.2.25" conf="default->default"/>'
+
+
+def classpath(version: str = DEFAULT_VERSION) -> list[Path]:
+    """Every jar that a broker of `version` and its command-line tools need; fetched at the first call.
+
+    Raises JarsUnavailable (no PySpark to borrow Ivy from, no network, no such version) and JdkMissing.
+    """
+    return list(_verified(version, cache_dir()))
+
+
+def clients(version: str = DEFAULT_VERSION) -> list[Path]:
+    """kafka-clients and what it needs (codecs, slf4j, Jackson): enough to use Kafka's own classes as an oracle."""
+    return [jar for jar in classpath(version) if jar.name.startswith(_CLIENT_JARS)]
+
+
+@lru_cache(maxsize=16)
+def _verified(version: str, cache: Path) -> tuple[Path, ...]:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise JarsUnavailable(f"{version!r} is no version of Apache Kafka", hint="give it as MAJOR.MINOR.PATCH")
+    folder = cache / f"kafka-{version}"
+    with locked(cache / f"kafka-{version}.lock"):
+        if folder.exists():
+            damage = _damage(folder)
+            if damage is None:
+                return tuple(sorted(folder.glob("*.jar")))
+            print(f"Apache Kafka {version} in the cache: {damage}; fetching it again", file=sys.stderr, flush=True)
+            shutil.rmtree(folder)
+        with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=cache) as scratch:
+            fetched = _resolve(version, Path(scratch))
+            digests = _digests(fetched.glob("*.jar"))
+            _check_pins(digests)
+            (fetched / _RECORD).write_text(json.dumps(digests, indent=1, sort_keys=True))
+            fetched.rename(folder)
+    return tuple(sorted(folder.glob("*.jar")))
+
+
+def _damage(folder: Path) -> str | None:
+    """What is wrong with a cached set, or None."""
+    try:
+        recorded: dict[str, str] = json.loads((folder / _RECORD).read_text())
+    except (OSError, ValueError):
+        return "its record of checksums is missing or unreadable"
+    digests = _digests(folder.glob("*.jar"))
+    for name in sorted(recorded.keys() | digests.keys()):
+        if recorded.get(name) != digests.get(name):
+            return f"{name} is not what was fetched"
+    return None if digests else "it is empty"
+
+
+def _digests(jars: Iterable[Path]) -> dict[str, str]:
+    found = {}
+    for jar in jars:
+        with jar.open("rb") as handle:
+            found[jar.name] = hashlib.file_digest(handle, "sha256").hexdigest()
+    return found
+
+
+def _check_pins(digests: Mapping[str, str], pins: Mapping[str, str] = PINS) -> None:
+    for name, digest in sorted(digests.items()):
+        if name in pins and pins[name] != digest:
+            raise JarsUnavailable(
+                "a downloaded jar is not the one that this library knows under its name",
+                hint="do not run it: check the Maven mirror that served it",
+                jar=name, expected=pins[name], got=digest,
+            )  # fmt: skip
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return jar
+    raise JarsUnavailable(
+        "Apache Kafka is resolved with the Ivy that PySpark ships, and PySpark is not installed",
+        hint="pip install 'kohort[spark]', or name a running broker in KOHORT_BOOTSTRAP",
+    )
+
+
+def _resolve(version: str, scratch: Path) -> Path:
+    """Run Ivy; returns the folder of jars inside `scratch`."""
+    root = os.environ.get("KOHORT_MAVEN_ROOT")
+    (scratch / "settings.xml").write_text(_IVY_SETTINGS.format(root=f' root="{root}"' if root else ""))
+    extra = _RELOAD4J if version.startswith("3.") else ""
+    (scratch / "ivy.xml").write_text(_IVY_MODULE.format(version=version, extra=extra))
+    jars = scratch / "jars"
+    command = [
+        str(java()), "-Xmx256m", *_proxy_options(), f"-Divy.default.ivy.user.dir={scratch / 'ivy'}",
+        "-jar", str(_ivy_jar()), "-settings", str(scratch / "settings.xml"), "-ivy", str(scratch / "ivy.xml"),
+        "-confs", "default", "-types", "jar", "bundle", "-cache", str(scratch / "ivy" / "cache"),
+        "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
+    ]  # fmt: skip
+    with progress(f"Apache Kafka {version}") as bar:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        watchdog = threading.Timer(RESOLVE_TIMEOUT_S, process.kill)
+        watchdog.start()
+        try:
+            said = _follow(process, bar)
+        finally:
+            watchdog.cancel()
+            process.kill()
+            process.wait()
+    if process.returncode != 0 or not any(jars.glob(f"kafka_2.13-{version}.jar")):
+        raise JarsUnavailable(
+            f"Apache Kafka {version} could not be resolved: {_reason(said)}",
+            hint="check the version, and that Maven Central (or the mirror in KOHORT_MAVEN_ROOT) can be reached",
+        )
+    return jars
+
+
+def _follow(process: "subprocess.Popen[str]", bar: Progress) -> list[str]:
+    """Turn Ivy's lines into progress until it ends; returns the lines."""
+    said = []
+    found = fetched = 0
+    assert process.stdout is not None
+    for line in process.stdout:
+        said.append(line.rstrip())
+        if "\tfound " in line:
+            found += 1
+            bar.update("finding what it needs", found, None)
+        elif "[SUCCESSFUL ]" in line:
+            fetched += 1
+            bar.update("downloading jars", min(fetched, found), found)
+    process.wait()
+    return said
+
+
+def _reason(said: list[str]) -> str:
+    for needle in ("UnknownHostException", "Connection refused", "timed out", "unresolved dependency", "not found"):
+        for line in said:
+            if needle in line:
+                return line.strip(" \t:*")
+    return said[-1] if said else "Ivy said nothing"
+
+
+def _proxy_options() -> list[str]:
+    """Java reads no HTTPS_PROXY by itself; everything else (truststores, ...) goes through JAVA_TOOL_OPTIONS."""
+    options = []
+    for scheme in ("http", "https"):
+        proxy = os.environ.get(f"{scheme}_proxy") or os.environ.get(f"{scheme.upper()}_PROXY")
+        if proxy:
+            parts = urlsplit(proxy if "://" in proxy else f"//{proxy}")
+            options += [f"-D{scheme}.proxyHost={parts.hostname}", f"-D{scheme}.proxyPort={parts.port or 3128}"]
+    return options

@@ -1,0 +1,61 @@
+"""Where Java is, and whether it is new enough for today's Apache Kafka."""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+from kohort.testing.errors import JdkMissing
+
+LOWEST_MAJOR = 17
+_HINT = (
+    f"install a JDK {LOWEST_MAJOR} or newer (Debian: `apt-get install openjdk-17-jre-headless`, "
+    "macOS: `brew install openjdk`) or point JAVA_HOME at one"
+)
+
+
+def java() -> Path:
+    """The `java` to run: that of JAVA_HOME if set, else the first on PATH; at least Java 17.
+
+    Raises JdkMissing, which says what to install.
+    """
+    return _checked(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
+
+
+def keytool() -> Path:
+    """The `keytool` beside `java()`; every JDK and JRE has one."""
+    beside = java().resolve().with_name("keytool")
+    if not beside.exists():
+        raise JdkMissing("this Java has no keytool, which TLS listeners need", hint=_HINT, found=beside.parent)
+    return beside
+
+
+def java_major(executable: Path) -> int | None:
+    """The major version that `java -version` tells, or None where it does not run or says nothing we know."""
+    try:
+        said = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match.group(1)) if match else None
+
+
+@lru_cache(maxsize=8)
+def _checked(java_home: str, search_path: str) -> Path:
+    if java_home:
+        executable = Path(java_home) / "bin" / "java"
+        if not executable.exists():
+            raise JdkMissing("JAVA_HOME holds no bin/java", hint=_HINT, found=java_home)
+    else:
+        on_path = shutil.which("java", path=search_path)
+        if on_path is None:
+            raise JdkMissing("no Java on this machine", hint=_HINT)
+        executable = Path(on_path)
+    major = java_major(executable)
+    if major is None:
+        raise JdkMissing("this Java does not run", hint=_HINT, found=executable)
+    if major < LOWEST_MAJOR:
+        raise JdkMissing(f"Java {major} is too old for Apache Kafka", hint=_HINT, found=executable)
+    return executable
