@@ -1,0 +1,19 @@
+"""Requests whose shape, not only their fields, changed between versions: from what is meant to what a version can say.
+
+The machine fills in everything it means. Kafka's definitions then mark most later fields as ignorable, and the codec
+drops those by itself; two requests replaced one field by another, which only this knows.
+"""
+
+from typing import Any
+
+
+def fit(request: Any, version: int) -> Any:
+    """`request` as `version` of its API can carry it. Requests that need no fitting come back as they are."""
+    match type(request).__name__:
+        # KIP-699: v4 asks for many keys at once and drops the single one.
+        case "FindCoordinatorRequest":
+            return request._replace(coordinator_keys=()) if version < 4 else request._replace(key="")
+        # KIP-345: v3 names members in a list, with their instance ids.
+        case "LeaveGroupRequest":
+            return request._replace(members=()) if version < 3 else request._replace(member_id="")
+    return request

@@ -1,0 +1,129 @@
+"""What users implement to follow their partitions, and what they are told.
+
+Hooks run on the caller's thread, inside `poll` (or `close`, `unsubscribe`), never under a lock, one at a time, in the
+order in which things happened. Their answers are part of the protocol: what `on_revoked` answers is committed before
+the partitions go, what `on_assigned` answers is where reading starts.
+"""
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from kohort.fastpath.topic_partition import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+Answer = Offsets | None | Awaitable[Offsets | None]
+"""What a hook may return. Awaitables are for `AsyncConsumer` only."""
+
+
+class Why(Enum):
+    """The kinds of cause a rebalance, a loss or a leave has. The value is the sentence people read."""
+
+    FIRST_JOIN = "this member joined the group"
+    COORDINATOR_ASKED = "the coordinator asked for it: a member came, left or changed its topics"
+    SUBSCRIPTION_CHANGED = "this member's subscription changed"
+    TOPICS_CHANGED = "topics or partitions of the group appeared or vanished"
+    ENFORCED = "the user asked for it"
+    FOLLOW_UP = "partitions that were let go are now free to be assigned"
+    COMMIT_REFUSED = "a commit was refused because a rebalance is in progress"
+    SYNC_REFUSED = "the group changed again before it was assigned"
+    ASSIGNMENT_UNFIT = "the assignment named topics that this member does not subscribe to"
+    UNKNOWN_MEMBER = "the group no longer knows this member"
+    STALE_GENERATION = "the group went on to another generation without this member"
+    FENCED = "another member joined with the same instance id"
+    POLL_STALLED = "the handler took longer than max_poll_interval_ms"
+    FATAL = "an error that no retry can cure"
+    UNSUBSCRIBED = "the subscription was given up"
+    CLOSED = "the consumer was closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something happened: the kind, and whatever is known beyond it (an error's name, the user's words)."""
+
+    why: Why
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why.value} ({self.detail})" if self.detail else self.why.value
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """Partitions to let go. They are still ours: offsets may be committed, and an answer will be.
+
+    `partitions`: what is let go. `assignment`: all that is owned, including them. `generation`: the one that owns them.
+    """
+
+    partitions: frozenset[TopicPartition]
+    assignment: frozenset[TopicPartition]
+    generation: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The outcome of a rebalance; sent once for each, also when nothing arrived.
+
+    `partitions`: what arrived (under EAGER all of it; under COOPERATIVE what is new). `assignment`: all that is owned
+    now. `generation`: the one that owns it.
+    """
+
+    partitions: frozenset[TopicPartition]
+    assignment: frozenset[TopicPartition]
+    generation: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Partitions that are gone already and may have another owner: nothing can be committed for them any more.
+
+    `partitions`: what is lost (all that was owned). `generation`: the last one that owned them.
+    """
+
+    partitions: frozenset[TopicPartition]
+    generation: int
+    cause: Cause
+
+
+class RebalanceHooks:
+    """Override what you need; each may be a coroutine function under `AsyncConsumer`.
+
+    What a hook raises is raised from the poll that ran it; the group's own state stays consistent, and the next poll
+    goes on.
+    """
+
+    def on_revoked(self, event: Revoked) -> Answer:
+        """Partitions are about to go. The answer, offset of the next record to read by partition, is committed first.
+
+        An answer for a partition that is not owned is an error; None or an empty mapping commits nothing of its own.
+        """
+        return None
+
+    def on_assigned(self, event: Assigned) -> Answer:
+        """Partitions arrived. The answer says where to start reading; a partition it leaves out starts at its committed
+        offset, or by `auto_offset_reset` where there is none."""
+        return None
+
+    def on_lost(self, event: Lost) -> Awaitable[None] | None:
+        """Partitions are gone. Without an override this does nothing: what `on_revoked` does (commit, flush) is wrong
+        here, because somebody else may own them already."""
+        return None
+
+
+HookEvent = Revoked | Assigned | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """One call that is due on the caller's thread.
+
+    `serial` names it in `HookStarted` and `HookDone`. `before` is what the user sees as `assignment` while the hook
+    runs, `after` what it sees from its end on: the visible assignment changes at hook calls and nowhere else.
+    """
+
+    serial: int
+    event: HookEvent
+    before: frozenset[TopicPartition]
+    after: frozenset[TopicPartition]

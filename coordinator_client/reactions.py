@@ -1,0 +1,134 @@
+"""What an error code means to a group member, by API: literal tables. What is absent is fatal, with its number.
+
+The machine acts on `REACTIONS`; whoever sends OffsetCommit asks `commit_verdict` what to do with the commit itself.
+Codes are Kafka's (`kohort.protocol.errors`); the reactions are those of Apache Kafka's own consumer, except where a
+comment says otherwise.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from kohort.coordinator_client.events import Identity
+from kohort.coordinator_client.states import REBALANCING
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.ready import MemberView
+
+
+class Reaction(Enum):
+    """What the machine does about an error in an answer."""
+
+    RETRY = "ask again after a backoff"
+    REDISCOVER = "the coordinator is another one: find it, then ask again"
+    REJOIN = "this attempt is void: join again with the same member id"
+    FORGET_GENERATION = "membership of this generation is gone: partitions are lost, join again with the same member id"
+    FORGET_MEMBER = "the group does not know us: partitions are lost, join again without a member id"
+    TAKE_ID = "take the member id that the answer gives, and join again at once (KIP-394)"
+    FATAL = "no retry cures it: raise it from poll"
+
+
+_R = Reaction
+
+REACTIONS: Final[Mapping[str, Mapping[int, Reaction]]] = {
+    "FindCoordinator": {14: _R.RETRY, 15: _R.RETRY, 24: _R.FATAL, 30: _R.FATAL},
+    "JoinGroup": {
+        14: _R.RETRY,
+        15: _R.REDISCOVER,
+        16: _R.REDISCOVER,
+        22: _R.FORGET_GENERATION,
+        25: _R.FORGET_MEMBER,
+        27: _R.RETRY,
+        79: _R.TAKE_ID,
+        23: _R.FATAL,
+        24: _R.FATAL,
+        26: _R.FATAL,
+        30: _R.FATAL,
+        35: _R.FATAL,
+        81: _R.FATAL,
+        82: _R.FATAL,
+    },
+    "SyncGroup": {
+        14: _R.REJOIN,
+        15: _R.REDISCOVER,
+        16: _R.REDISCOVER,
+        22: _R.FORGET_GENERATION,
+        25: _R.FORGET_MEMBER,
+        27: _R.REJOIN,
+        23: _R.FATAL,
+        30: _R.FATAL,
+        82: _R.FATAL,
+    },
+    "Heartbeat": {
+        14: _R.RETRY,
+        15: _R.REDISCOVER,
+        16: _R.REDISCOVER,
+        22: _R.FORGET_GENERATION,
+        25: _R.FORGET_MEMBER,
+        27: _R.REJOIN,
+        30: _R.FATAL,
+        82: _R.FATAL,
+    },
+    # Only what touches membership: the rest of a commit's errors are between it and its caller.
+    "OffsetCommit": {
+        7: _R.REDISCOVER,
+        15: _R.REDISCOVER,
+        16: _R.REDISCOVER,
+        22: _R.FORGET_GENERATION,
+        25: _R.FORGET_MEMBER,
+        27: _R.REJOIN,
+        82: _R.FATAL,
+    },
+}
+"""API -> error code -> reaction. LeaveGroup has no row: any answer to it, error or not, ends the leave."""
+
+
+HINTS: Final[Mapping[int, str]] = {
+    23: "all members must share an assignor: compare their `assignors`, and migrate in two rolling restarts",
+    24: "a group id is a non-empty string",
+    26: "session_timeout_ms lies outside the broker's group.min/max.session.timeout.ms",
+    30: "grant READ on the group to this principal",
+    35: "the broker is too old for a request this member needs",
+    81: "the group holds group.max.size members already",
+    82: "another member runs with the same instance_id: every member needs its own",
+}
+
+
+class CommitVerdict(Enum):
+    """What to do with an OffsetCommit that was answered with an error."""
+
+    RETRY = "send it again, after a backoff, under the same identity"
+    HOLD = "keep it for the next generation"
+    """Until `commits_open` with a newer generation; then send it for partitions still owned under the same epoch. The
+    others fail with RebalanceInProgress."""
+    FAIL = "membership was lost: raise CommitFailed"
+    FENCED = "another member has our instance id: raise the fatal error"
+    RAISE = "raise the broker's error to the caller of commit"
+
+
+_COMMIT_CODES: Final[Mapping[int, CommitVerdict]] = {
+    3: CommitVerdict.RETRY,
+    7: CommitVerdict.RETRY,
+    14: CommitVerdict.RETRY,
+    15: CommitVerdict.RETRY,
+    16: CommitVerdict.RETRY,
+    27: CommitVerdict.HOLD,
+    82: CommitVerdict.FENCED,
+}
+
+
+def commit_verdict(code: int, sent: Identity, view: "MemberView") -> CommitVerdict:
+    """What becomes of a commit that was sent as `sent` and refused with `code`, given the member as it stands after it
+    was told (`CommitRefused`).
+
+    22 and 25 mean two things. If the generation moved on while the commit was under way and we moved with it, or are
+    joining the next one with partitions kept, the commit lost a race, and retained partitions may be committed again
+    under the new generation. Else the group went on without us, and it must not be.
+    """
+    if code not in (22, 25):
+        return _COMMIT_CODES.get(code, CommitVerdict.RAISE)
+    if sent.generation < 0 or view.identity.generation < 0:
+        return CommitVerdict.FAIL
+    moved_on = view.identity.member_id == sent.member_id and view.identity.generation > sent.generation
+    rejoining = view.identity == sent and view.state in REBALANCING
+    return CommitVerdict.HOLD if moved_on or rejoining else CommitVerdict.FAIL

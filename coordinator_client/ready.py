@@ -1,0 +1,163 @@
+"""What a group member wants done: one ordered, frozen value, the only output of `GroupMember`.
+
+How a driver must use it
+------------------------
+The machine belongs to one thread (the driver's). A turn of that thread is:
+
+1. `member.step(event, now)` for everything that happened, in the order in which it happened. What came from the
+   caller's thread (`HookStarted`, `Polled`, ...) goes before what came from sockets: the caller acted on an older view.
+2. `ready = member.ready(now)`. It drains: what it holds under "edges" is given once and never again. What it holds
+   under "levels" is given every time, and is true until the next `Ready`.
+3. Do what it says, in the order of its fields: the order is the promise.
+4. Sleep until `ready.wake_at`, a socket or the caller, whichever comes first; then go to 1. There is no tick event:
+   `ready(now)` itself looks at the time, so waking up and calling it is enough.
+
+`now` is monotonic seconds and never goes back. Requests go out in the order of `sends`. A `Send` to the coordinator
+uses a connection of its own (not the one that fetches from the same node), and has exactly one outcome: its answer
+(`events.ANSWERS[send.api](send.serial, response)`), or `Disconnected(serial, ...)` at close or timeout, or
+`Refused(serial, error)`. A `Send` that is not written yet when the machine stops waiting for it may still go out:
+answers nobody waits for are discarded. Before building, pass the request through `fit.fit(request, version)`:
+the machine chooses nothing by version.
+
+The caller's thread, inside poll, takes `ready.hook` under the driver's small lock (so that it is not replaced while it
+is being taken), has `HookStarted` queued, sets its visible assignment to `hook.before`, lays its pause marks with
+`marks.settled(hook)`, calls the user's hook without any lock, sets the visible assignment to `hook.after`, has
+`HookDone` queued, and raises what the hook raised. A serial that it has taken once it never takes again.
+
+The fetch barrier: a record may be returned to the user only if its partition is in `view.fetchable`, was fetched under
+the epoch that `view.assignment[tp].epoch` still shows, is not paused, and `now < view.lease_until`. Fetching itself
+goes on past the lease (a coordinator that is away takes nothing from us); showing does not, for a process that slept
+through its session may not own anything any more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kohort.coordinator_client.events import Identity
+from kohort.coordinator_client.hooks import Cause, HookCall
+from kohort.coordinator_client.states import CoordinatorState, MemberState
+from kohort.coordinator_client.subscription import Assignment
+from kohort.fastpath.errors import KohortError
+from kohort.fastpath.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.offsets import OffsetAndMetadata
+    from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
+    from kohort.protocol.apis.heartbeat import HeartbeatRequest
+    from kohort.protocol.apis.join_group import JoinGroupRequest
+    from kohort.protocol.apis.leave_group import LeaveGroupRequest
+    from kohort.protocol.apis.sync_group import SyncGroupRequest
+
+
+class Coordinator(NamedTuple):
+    """The broker that coordinates the group, as FindCoordinator named it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A request to send. `to` is None for any broker (FindCoordinator), else the coordinator at the time of asking.
+
+    `api` is Kafka's name of it ("JoinGroup"), `request` the typed value, `timeout_ms` how long its answer may take:
+    for JoinGroup at least the rebalance timeout and 5 s, since the coordinator sits on it while members gather.
+    """
+
+    serial: int
+    to: Coordinator | None
+    api: str
+    request: "FindCoordinatorRequest | JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest"
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOrder:
+    """Commit these offsets now, under `identity`, and say `CommitSettled(serial, ...)` when all of them are settled or
+    `deadline` (monotonic seconds) has come. The join that would end this generation waits for it."""
+
+    serial: int
+    offsets: "Mapping[TopicPartition, OffsetAndMetadata]"
+    identity: Identity
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTopics:
+    """Which topics' metadata the member needs: `names`, or all topics of the cluster if `everything`."""
+
+    names: frozenset[str] = frozenset()
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something people should hear of though nothing failed: for the log, the timeline and a warning hook.
+
+    `kind` is stable and meant for code ("poll_stalling", "rebalance_ended", "commit_dropped", ...), `text` for people.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """The member as it stands; immutable, so any thread may keep and read it.
+
+    `since`: monotonic seconds at which `state` was entered. `assignment`: what is owned, by partition, with the epoch
+    its ownership began under. `fetchable`: what may be fetched and returned (pause marks not considered).
+    `lease_until`: membership is certain until then (monotonic seconds; infinity while nothing can take it away).
+    `commits_open`: false while the coordinator would refuse every commit; hold them until it is true again, and then
+    send those of partitions still owned under the same epoch with the new `identity`. `rejoin_wanted`: a rebalance is
+    wanted and will begin as soon as the state allows. `fatal`: raise it from poll, every time.
+    `protocol`: the assignor that the group chose, once there is a generation. `last_beat_at`: when the last heartbeat
+    that was answered well had been sent.
+    """
+
+    state: MemberState
+    since: float
+    coordinator_state: CoordinatorState
+    coordinator: Coordinator | None
+    identity: Identity
+    leader: bool
+    protocol: str | None
+    assignment: Assignment
+    fetchable: frozenset[TopicPartition]
+    lease_until: float
+    commits_open: bool
+    rejoin_wanted: bool
+    last_beat_at: float | None
+    cause: Cause | None
+    fatal: KohortError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Everything a driver has to do now. Fields are in the order in which they must be done."""
+
+    view: MemberView
+    """Level. First: publish it. What is not in `view.fetchable` must not be returned any more *before* the hook that
+    lets it go is published, else a record could follow its own revocation. `view.fatal`, if any, is raised by poll."""
+
+    hook: HookCall | None
+    """Level: the call that is due, until its `HookDone`. Published after the view. Never two at a time; a call that
+    differs from the one published before replaces it, unless the caller has taken that already."""
+
+    commit: CommitOrder | None
+    """Edge. Before `sends`: a join in `sends` ends the generation which this commit is fenced by (the machine waits for
+    `CommitSettled` before it joins, so the order holds by itself; a driver must not reorder it all the same)."""
+
+    sends: tuple[Send, ...]
+    """Edge. In this order, on one connection per destination."""
+
+    wanted: WantedTopics
+    """Level. Refresh at once whatever of it has never been asked for, and keep it fresh; tell by `TopicsChanged`."""
+
+    notices: tuple[Notice, ...]
+    """Edge. Last, since they only tell."""
+
+    wake_at: float | None
+    """Level: call `ready` again at this time (monotonic seconds) if nothing happens before; None: only on events."""
