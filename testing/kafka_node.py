@@ -1,0 +1,156 @@
+"""One Kafka node as an operating-system process: format, start, signals, log."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kohort.testing import supervisor
+from kohort.testing.broker_settings import PLAINTEXT, NodeLayout, format_arguments, render
+from kohort.testing.errors import BrokerStartError, BrokerStateError
+from kohort.testing.jdk import java
+from kohort.testing.ready import brokers_seen
+
+STOP_TIMEOUT_S = 15.0
+_LOG_LEVEL = "info"
+
+
+class KafkaNode:
+    """A node of a RealCluster: stop it, kill it, freeze it, start it again; its data stays between starts."""
+
+    def __init__(
+        self, layout: NodeLayout, *, jars: Sequence[Path], cluster_id: str, heap_mb: int, jvm_options: Sequence[str]
+    ) -> None:
+        self.layout = layout
+        self.log = layout.folder / "broker.log"
+        self._classpath = os.pathsep.join(str(jar) for jar in jars)
+        self._cluster_id = cluster_id
+        self._java_options = [
+            f"-Xmx{heap_mb}m", f"-Xms{min(heap_mb, 128)}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError",
+            f"-Dorg.slf4j.simpleLogger.defaultLogLevel={_LOG_LEVEL}", "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS", *jvm_options,
+        ]  # fmt: skip
+        self._supervisor: subprocess.Popen[str] | None = None
+        self._pid: int | None = None
+
+    @property
+    def node_id(self) -> int:
+        return self.layout.node_id
+
+    @property
+    def bootstrap(self) -> str:
+        """This node's plaintext address."""
+        return self.layout.address(PLAINTEXT)
+
+    @property
+    def pid(self) -> int:
+        """The Java process; raises BrokerStateError when it is not running."""
+        if self._pid is None or not self.running:
+            raise BrokerStateError("this broker is not running", node=self.node_id)
+        return self._pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists (a paused one does)."""
+        return self._supervisor is not None and self._supervisor.poll() is None
+
+    def configure(self, properties: Mapping[str, str]) -> None:
+        """Write server.properties; takes effect at the next start."""
+        self.layout.folder.mkdir(parents=True, exist_ok=True)
+        (self.layout.folder / "server.properties").write_text(render(properties))
+
+    def format(self, users: Mapping[str, str]) -> None:
+        """Give the empty data folder its cluster id, and SCRAM its first users."""
+        command = [
+            str(java()), "-XX:TieredStopAtLevel=1", *self._java_options, "-cp", self._classpath,
+            "kafka.tools.StorageTool", "format", "-t", self._cluster_id,
+            "-c", str(self.layout.folder / "server.properties"), *format_arguments(users),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode:
+            raise BrokerStartError(
+                f"its storage could not be formatted: {(done.stdout + done.stderr).strip()[-2000:]}", node=self.node_id
+            )
+
+    def launch(self, *, remove_if_orphaned: Path | None) -> None:
+        """Start the process without waiting for it to serve."""
+        if self.running:
+            raise BrokerStateError("this broker runs already", node=self.node_id)
+        command = [str(java()), *self._java_options, "-cp", self._classpath]
+        command += ["kafka.Kafka", str(self.layout.folder / "server.properties")]
+        watched = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(remove_if_orphaned or "")]
+        with self.log.open("ab") as log:
+            self._supervisor = subprocess.Popen(
+                [*watched, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                start_new_session=True, cwd=self.layout.folder,
+            )  # fmt: skip
+        assert self._supervisor.stdout is not None
+        line = self._supervisor.stdout.readline()
+        if not line:
+            raise BrokerStartError("its supervisor did not start", node=self.node_id, log=self.log)
+        self._pid = int(line)
+
+    def wait_ready(self, *, brokers: int, timeout_s: float) -> None:
+        """Until it serves and sees `brokers` of them; raises BrokerStartError with its last words otherwise."""
+        deadline = time.monotonic() + timeout_s
+        port = self.layout.ports[PLAINTEXT]
+        while brokers_seen(port) < brokers:
+            if not self.running:
+                raise BrokerStartError(
+                    f"it ended while starting:\n{self.last_words()}", node=self.node_id, log=self.log
+                )
+            if time.monotonic() > deadline:
+                raise BrokerStartError(
+                    f"it did not serve within {timeout_s:g} s:\n{self.last_words()}", node=self.node_id, log=self.log
+                )
+            time.sleep(0.05)
+
+    def _failed(self, what: str) -> BrokerStartError:
+        return BrokerStartError(f"{what}:\n{self.last_words()}\n", node=self.node_id, log=self.log)
+
+    def last_words(self, lines: int = 20) -> str:
+        """The end of its log."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return "(no log)"
+
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Ask it to go (SIGTERM: controlled shutdown), kill it after `timeout_s`. Nothing happens when it is down."""
+        self._end(signal.SIGTERM, timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone. Nothing happens when it is down."""
+        self._end(signal.SIGKILL, STOP_TIMEOUT_S)
+
+    def pause(self) -> None:
+        """SIGSTOP: its sockets stay open and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _end(self, number: signal.Signals, timeout_s: float) -> None:
+        if self._supervisor is None:
+            return
+        if self.running and self._pid is not None:
+            try:
+                os.kill(self._pid, number)
+                if number == signal.SIGTERM:
+                    os.kill(self._pid, signal.SIGCONT)  # a frozen process would never see it
+                self._supervisor.wait(timeout_s)
+            except ProcessLookupError:
+                self._supervisor.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                os.kill(self._pid, signal.SIGKILL)
+                self._supervisor.wait(STOP_TIMEOUT_S)
+        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._supervisor.wait()
+        self._supervisor = None
+        self._pid = None

@@ -1,0 +1,34 @@
+"""Free TCP ports on the loopback interface."""
+
+import random
+import socket
+from itertools import count
+
+# Below the ports that kernels hand to outgoing connections, so that a broker which is down for a moment finds its
+# port free when it comes back.
+_LOWEST, _HIGHEST = 20_000, 31_999
+
+
+def free_ports(count_wanted: int) -> list[int]:
+    """`count_wanted` different ports that nobody listened on a moment ago (another process may still be quicker)."""
+    found: list[int] = []
+    for attempt in count():
+        if len(found) == count_wanted:
+            break
+        if attempt > 10_000:
+            raise OSError("no free port on 127.0.0.1")
+        port = random.randint(_LOWEST, _HIGHEST)
+        if port not in found and is_free(port):
+            found.append(port)
+    return found
+
+
+def is_free(port: int) -> bool:
+    """Whether a listener could be opened on 127.0.0.1:`port` now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,272 @@
+"""Real Apache Kafka for tests and demos, without Docker: a broker, or a cluster, of a version of your choice.
+
+    with RealBroker(version="3.9.1") as broker:
+        broker.bootstrap            # "127.0.0.1:21734"
+        broker.kill(); broker.start()
+
+Everything runs in KRaft mode with a modest heap, on free ports of the loopback interface, in a scratch folder that is
+removed at the end. A broker outlives neither the `with` block nor this process, however that ends.
+"""
+
+import base64
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kohort.testing import jars
+from kohort.testing.broker_settings import (
+    CONTROLLER,
+    PLAINTEXT,
+    PROXIED,
+    SASL,
+    SASL_TLS,
+    TLS,
+    NodeLayout,
+    Security,
+    node_properties,
+)
+from kohort.testing.errors import BrokerStartError
+from kohort.testing.kafka_node import KafkaNode
+from kohort.testing.ports import free_ports
+from kohort.testing.tls import make_tls_files
+
+START_TIMEOUT_S = 60.0
+_START_TRIES = 3
+
+
+class RealCluster:
+    """`count` brokers of Apache Kafka `version`, each also a controller, started at once or by `start()`.
+
+    `tls=True` adds a TLS listener (`bootstrap_tls`, `ca_file`); `users` (name to password) adds a SASL listener that
+    takes PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (`bootstrap_sasl`); both together add `bootstrap_sasl_tls`.
+    `acls=True` denies named users whatever no ACL allows; the plaintext listener stays free of rules.
+    `properties` go into every server.properties and win over ours. `proxy_ports` (one a node) adds a listener whose
+    advertised port is the given one, for a proxy that forwards to `behind_proxy(node)`.
+    `ports` fixes the plaintext ports. `folder` keeps data and logs after the end; a scratch folder is removed.
+
+    Raises JdkMissing, JarsUnavailable or BrokerStartError. Safe to use several at a time.
+    """
+
+    def __init__(
+        self,
+        count: int = 3,
+        *,
+        version: str = jars.DEFAULT_VERSION,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: bool = False,
+        properties: Mapping[str, object] | None = None,
+        proxy_ports: Sequence[int] = (),
+        ports: Sequence[int] = (),
+        folder: Path | None = None,
+        heap_mb: int = 384,
+        jvm_options: Sequence[str] = (),
+        start_timeout_s: float = START_TIMEOUT_S,
+        autostart: bool = True,
+    ) -> None:
+        self.version = version
+        self._count = count
+        self._want_tls = tls
+        self._users = dict(users or {})
+        self._acls = acls
+        self._extra = {name: _text(value) for name, value in (properties or {}).items()}
+        self._proxy_ports = tuple(proxy_ports)
+        self._fixed_ports = tuple(ports)
+        self._keep = folder
+        self._heap_mb = heap_mb
+        self._jvm_options = tuple(jvm_options)
+        self._start_timeout_s = start_timeout_s
+        self._jars = jars.classpath(version)
+        self._scratch: Path | None = None
+        self.ca_file: Path | None = None
+        self.nodes: tuple[KafkaNode, ...] = ()
+        if autostart:
+            self.start()
+
+    @property
+    def bootstrap(self) -> str:
+        """Plaintext addresses of all nodes, comma-separated."""
+        return self._addresses(PLAINTEXT)
+
+    @property
+    def bootstrap_tls(self) -> str:
+        return self._addresses(TLS)
+
+    @property
+    def bootstrap_sasl(self) -> str:
+        return self._addresses(SASL)
+
+    @property
+    def bootstrap_sasl_tls(self) -> str:
+        return self._addresses(SASL_TLS)
+
+    def behind_proxy(self, node: int = 0) -> str:
+        """Where a proxy for `node` has to forward to."""
+        return f"127.0.0.1:{self.nodes[node].layout.ports[PROXIED]}"
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """One log file a node, written as it goes."""
+        return tuple(node.log for node in self.nodes)
+
+    def start(self) -> None:
+        """Start every node that is down and wait until each serves and sees all of them."""
+        if self.nodes:
+            self._start_nodes()
+            return
+        for last_try in (False,) * (_START_TRIES - 1) + (True,):
+            try:
+                self._build()
+                self._start_nodes()
+            except BrokerStartError as error:
+                # Between finding a free port and the broker's own listening, another process may have taken it.
+                taken = "already in use" in str(error) or "BindException" in str(error)
+                self.close()
+                if last_try or not taken or self._fixed_ports:
+                    raise
+            except BaseException:
+                self.close()
+                raise
+            else:
+                return
+
+    def close(self) -> None:
+        """Kill every node and remove the scratch folder; safe to call again."""
+        for node in self.nodes:
+            node.kill()
+        self.nodes = ()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+    def __enter__(self) -> Self:
+        if not self.nodes:
+            self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _addresses(self, listener: str) -> str:
+        if not self.nodes or listener not in self.nodes[0].layout.ports:
+            raise BrokerStartError(f"no {listener} listener is up", hint="ask for it when the broker is made")
+        return ",".join(node.layout.address(listener) for node in self.nodes)
+
+    def _build(self) -> None:
+        """Folders, ports, certificates and properties of every node."""
+        if self._keep is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="kohort-kafka-"))
+        root = self._scratch or self._keep
+        assert root is not None
+        files = make_tls_files(root / "tls") if self._want_tls else None
+        self.ca_file = files.ca_file if files else None
+        security = Security(files, self._users, self._acls)
+        layouts = self._layouts(root, security)
+        cluster_id = _cluster_id()
+        self.nodes = tuple(
+            KafkaNode(
+                layout,
+                jars=self._jars,
+                cluster_id=cluster_id,
+                heap_mb=self._heap_mb,
+                jvm_options=self._jvm_options,
+            )
+            for layout in layouts
+        )
+        for node in self.nodes:
+            node.configure(node_properties(node.layout, layouts, security, self._extra))
+        fresh = [node for node in self.nodes if not (node.layout.folder / "data" / "meta.properties").exists()]
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            list(pool.map(lambda node: node.format(self._users), fresh))
+
+    def _layouts(self, root: Path, security: Security) -> list[NodeLayout]:
+        listeners = [*security.listeners, *([PROXIED] if self._proxy_ports else []), CONTROLLER]
+        free = iter(free_ports(self._count * len(listeners)))
+        layouts = []
+        for index in range(self._count):
+            ports = {name: next(free) for name in listeners}
+            if self._fixed_ports:
+                ports[PLAINTEXT] = self._fixed_ports[index]
+            advertised = {PROXIED: self._proxy_ports[index]} if self._proxy_ports else {}
+            layouts.append(NodeLayout(index, root / f"node-{index}", ports, advertised))
+        return layouts
+
+    def _start_nodes(self) -> None:
+        for node in self.nodes:
+            if not node.running:
+                node.launch(remove_if_orphaned=self._scratch)
+        for node in self.nodes:
+            node.wait_ready(brokers=len(self.nodes), timeout_s=self._start_timeout_s)
+
+
+class RealBroker(RealCluster):
+    """A cluster of one, with the signals at hand; every option of RealCluster works here."""
+
+    def __init__(
+        self,
+        *,
+        version: str = jars.DEFAULT_VERSION,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: bool = False,
+        properties: Mapping[str, object] | None = None,
+        proxy_ports: Sequence[int] = (),
+        ports: Sequence[int] = (),
+        folder: Path | None = None,
+        heap_mb: int = 384,
+        jvm_options: Sequence[str] = (),
+        start_timeout_s: float = START_TIMEOUT_S,
+        autostart: bool = True,
+    ) -> None:
+        super().__init__(
+            1, version=version, tls=tls, users=users, acls=acls, properties=properties, proxy_ports=proxy_ports,
+            ports=ports, folder=folder, heap_mb=heap_mb, jvm_options=jvm_options, start_timeout_s=start_timeout_s,
+            autostart=autostart,
+        )  # fmt: skip
+
+    @property
+    def node(self) -> KafkaNode:
+        """The one node."""
+        if not self.nodes:
+            raise BrokerStartError("this broker was not started")
+        return self.nodes[0]
+
+    @property
+    def log(self) -> Path:
+        return self.node.log
+
+    def stop(self) -> None:
+        """SIGTERM, and wait; `start()` brings it back with its data."""
+        self.node.stop()
+
+    def kill(self) -> None:
+        """SIGKILL; `start()` brings it back with its data."""
+        self.node.kill()
+
+    def restart(self) -> None:
+        """`stop()` and `start()`."""
+        self.node.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP until `resume()`."""
+        self.node.pause()
+
+    def resume(self) -> None:
+        self.node.resume()
+
+
+def _cluster_id() -> str:
+    """22 characters as Kafka writes uuids; a leading "-" would be taken for an option."""
+    return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

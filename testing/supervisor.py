@@ -1,0 +1,45 @@
+"""Runs one command and ends it when the process that asked for it is gone, even by SIGKILL.
+
+Started as a script of its own, with the standard library only and a pipe as its standard input. The pipe's end, or a
+new parent, means that the asker died: the command is killed and its scratch folder removed. A child forked by the
+asker may hold the pipe open for longer, hence the second sign.
+
+    python -I -S supervisor.py ASKER_PID FOLDER_TO_REMOVE COMMAND...        (an empty folder name removes nothing)
+"""
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+
+LOOK_EVERY_S = 0.5
+
+
+def _let_pass(number: int, frame: object) -> None:
+    pass
+
+
+def main(asker: int, folder: str, command: list[str]) -> int:
+    """Returns the command's exit code, or 1 after it was killed on behalf of a dead asker."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A terminal's Ctrl-C is the asker's to handle. A function, since an ignored signal would stay ignored in the
+        # child, which has to hear SIGTERM.
+        signal.signal(number, _let_pass)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    print(child.pid, flush=True)
+    while child.poll() is None:
+        readable, _, _ = select.select([sys.stdin.buffer], [], [], LOOK_EVERY_S)
+        closed = bool(readable) and not os.read(sys.stdin.fileno(), 1024)
+        if closed or os.getppid() != asker:
+            child.kill()
+            child.wait()
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
+            return 1
+    return child.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))
