@@ -1,0 +1,106 @@
+"""Totals per carrier and aircraft: whole numbers only, so that two ways of adding them up can be held equal.
+
+The rows of the dataset, a member of the group and Spark all fill the same shape; each from its own source.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+
+class Aircraft(NamedTuple):
+    """What totals are kept for. `tail` is empty where the record had no key."""
+
+    carrier: str
+    tail: str
+
+
+class Totals(NamedTuple):
+    """Counts of events, miles of the flights that arrived, and minutes of delay on departure and arrival."""
+
+    scheduled: int = 0
+    departed: int = 0
+    arrived: int = 0
+    cancelled: int = 0
+    miles: int = 0
+    delay_minutes: int = 0
+
+    def plus(self, other: "Totals") -> "Totals":
+        return Totals(*map(int.__add__, self, other))
+
+    @property
+    def events(self) -> int:
+        return self.scheduled + self.departed + self.arrived + self.cancelled
+
+
+Tally = dict[Aircraft, Totals]
+
+
+class Countable(Protocol):
+    """The part of a record that totals need."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Iterable[tuple[str, bytes | None]]: ...
+
+
+_COLUMN = {"scheduled": 0, "departed": 1, "arrived": 2}
+CANCELLED, MILES, DELAY = 3, 4, 5
+
+
+def tally(records: Iterable[Countable]) -> Tally:
+    """Totals of some records. Raises KeyError or ValueError for one that is not a flight's event."""
+    sums: defaultdict[tuple[str, bytes | None], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
+    parse = json.loads
+    for record in records:
+        carrier = next(text for name, text in record.headers if name == "carrier")
+        counts = sums[(carrier or b"").decode(), record.key]
+        value = record.value
+        if value is None:
+            counts[CANCELLED] += 1
+            continue
+        event = parse(value)
+        counts[_COLUMN[event["event"]]] += 1
+        counts[MILES] += event.get("miles", 0)
+        counts[DELAY] += event.get("delay") or 0
+    return {Aircraft(carrier, (key or b"").decode()): Totals(*counts) for (carrier, key), counts in sums.items()}
+
+
+def merged(tallies: Iterable[Mapping[Aircraft, Totals]]) -> Tally:
+    """The sum of several."""
+    whole: Tally = {}
+    for one in tallies:
+        for aircraft, totals in one.items():
+            before = whole.get(aircraft)
+            whole[aircraft] = totals if before is None else before.plus(totals)
+    return whole
+
+
+def by_carrier(whole: Mapping[Aircraft, Totals]) -> dict[str, Totals]:
+    """The same totals with the aircraft of each carrier added up, the busiest carrier first."""
+    sums: dict[str, Totals] = {}
+    for aircraft, totals in whole.items():
+        sums[aircraft.carrier] = sums.get(aircraft.carrier, Totals()).plus(totals)
+    return dict(sorted(sums.items(), key=lambda item: (-item[1].events, item[0])))
+
+
+def of_rows(rows: Iterable[Mapping[str, str]]) -> Tally:
+    """What the totals must be, straight from the dataset's rows: no event, no record, no Kafka in between."""
+    sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
+    for row in rows:
+        counts = sums[row["carrier"], row["tailnum"]]
+        counts[0] += 1
+        if row["dep_time"] == "NA":
+            counts[CANCELLED] += 1
+            continue
+        counts[1] += 1
+        counts[DELAY] += int(row["dep_delay"])
+        if row["arr_time"] != "NA":
+            counts[2] += 1
+            counts[MILES] += int(row["distance"])
+            counts[DELAY] += 0 if row["arr_delay"] == "NA" else int(row["arr_delay"])
+    return {Aircraft(carrier, "" if tail == "NA" else tail): Totals(*counts) for (carrier, tail), counts in sums.items()}
