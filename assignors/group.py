@@ -1,0 +1,225 @@
+"""A group as an assignor sees it: names at the door, small integers inside.
+
+Topics and members are sorted once, here; a partition is its place in the row of all partitions of all subscribed topics
+(`starts[topic] + partition`). An assignor that works on these integers needs no names and no dictionary lookups for a
+million partitions, and cannot depend on the order in which members happened to join.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kohort.assignors.base import NO_GENERATION
+from kohort.assignors.errors import BadGroup
+from kohort.fastpath import TopicPartition
+
+#: What a member says it owns: `TopicPartition`s in any order, or {topic: partitions}.
+Owned = Iterable[tuple[str, int]] | Mapping[str, Iterable[int]]
+
+_MEMBER_FIELDS = frozenset({"topics", "owned", "generation", "rack", "user_data", "instance_id"})
+_MAX_PARTITIONS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of the group. `wants` are indexes into `GroupView.topics`; `claims` are partition indexes.
+
+    `claims` holds what the member says it owns, whether or not it may: a partition outside the subscribed topics is
+    left out, a claim against other members' claims is kept (`GroupView.owners` settles it).
+    """
+
+    id: str
+    topics: tuple[str, ...]
+    wants: tuple[int, ...]
+    claims: array[int]
+    generation: int = NO_GENERATION
+    rack: str | None = None
+    user_data: bytes | None = None
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GroupView:
+    """The input of an assignor.
+
+    `topics`: sorted names of the topics that somebody subscribes to and that have partitions. `starts`: len(topics) + 1
+    ascending partition indexes; topic t owns `starts[t] <= index < starts[t + 1]`. `members`: static members first, by
+    instance id, then by member id: Kafka's own order. `unknown_topics`: subscribed to, but without partitions.
+    `racks[index]`: the racks that hold a replica of the partition, or None where no rack is known at all. `lag[index]`:
+    records waiting in the partition, or None where nobody asked.
+    """
+
+    topics: tuple[str, ...]
+    starts: tuple[int, ...]
+    members: tuple[Member, ...]
+    unknown_topics: tuple[str, ...] = ()
+    racks: Sequence[frozenset[str]] | None = None
+    lag: array[int] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        partitions: Mapping[str, int],
+        members: Mapping[str, Mapping[str, Any]],
+        racks: Mapping[str, Sequence[Collection[str]]] | None = None,
+        lag: Mapping[tuple[str, int], int] | None = None,
+    ) -> GroupView:
+        """A view from names.
+
+        `partitions`: {topic: number of partitions}. `members`: {member id: dict(topics=names, owned=what it says it
+        owns, generation=int, rack=str or None, user_data=bytes or None, instance_id=str or None)}; only `topics` is
+        required. `racks`: {topic: for each partition the racks of its replicas}. `lag`: {TopicPartition: records
+        waiting}; partitions without an entry count 0.
+
+        Raises `BadGroup` for counts below 0, too many partitions, unknown fields and racks of the wrong length.
+        """
+        _check(partitions, members)
+        wanted = {topic for member in members.values() for topic in member["topics"]}
+        topics = tuple(sorted((topic for topic in wanted if partitions.get(topic)), key=java_order))
+        starts = [0]
+        for topic in topics:
+            starts.append(starts[-1] + partitions[topic])
+        if starts[-1] > _MAX_PARTITIONS:
+            raise BadGroup(f"{starts[-1]} partitions are more than an index of 31 bits can count")
+        number = {topic: index for index, topic in enumerate(topics)}
+        rows = [
+            Member(
+                id=member_id,
+                topics=tuple(sorted(set(said["topics"]), key=java_order)),
+                wants=tuple(sorted({number[topic] for topic in said["topics"] if topic in number})),
+                claims=indexes(said.get("owned", ()), number, starts),
+                generation=said.get("generation", NO_GENERATION),
+                rack=said.get("rack") or None,
+                user_data=said.get("user_data"),
+                instance_id=said.get("instance_id"),
+            )
+            for member_id, said in members.items()
+        ]
+        return cls(
+            topics=topics,
+            starts=tuple(starts),
+            members=tuple(sorted(rows, key=_member_order)),
+            unknown_topics=tuple(sorted(wanted - number.keys(), key=java_order)),
+            racks=_rack_row(racks, topics, starts) if racks else None,
+            lag=_lag_row(lag, number, starts) if lag is not None else None,
+        )
+
+    @property
+    def size(self) -> int:
+        """How many partitions the plan has to give out, those of topics without a subscriber not among them."""
+        return self.starts[-1]
+
+    @cached_property
+    def number_of_topic(self) -> Mapping[str, int]:
+        return {topic: index for index, topic in enumerate(self.topics)}
+
+    @cached_property
+    def number_of_member(self) -> Mapping[str, int]:
+        return {member.id: index for index, member in enumerate(self.members)}
+
+    @cached_property
+    def subscribers(self) -> Sequence[Sequence[int]]:
+        """For each topic the members subscribed to it, ascending."""
+        rows: list[list[int]] = [[] for _ in self.topics]
+        for index, member in enumerate(self.members):
+            for topic in member.wants:
+                rows[topic].append(index)
+        return rows
+
+    def partition(self, index: int) -> TopicPartition:
+        """The name of a partition index."""
+        topic = bisect_right(self.starts, index) - 1
+        return TopicPartition(self.topics[topic], index - self.starts[topic])
+
+    def index(self, topic: str, partition: int) -> int | None:
+        """The index of a named partition, or None if it is none of the subscribed topics'."""
+        number = self.number_of_topic.get(topic)
+        if number is None or not 0 <= partition < self.starts[number + 1] - self.starts[number]:
+            return None
+        return self.starts[number] + partition
+
+
+def indexes(owned: Owned, number: Mapping[str, int], starts: Sequence[int]) -> array[int]:
+    """Partition indexes of named partitions, in the order given, unknown ones and repetitions left out."""
+    found = array("i")
+    if isinstance(owned, Mapping):
+        for topic, numbers in owned.items():
+            if (row := number.get(topic)) is not None:
+                start, count = starts[row], starts[row + 1] - starts[row]
+                found.extend(start + partition for partition in numbers if 0 <= partition < count)
+    else:
+        for topic, partition in owned:
+            row = number.get(topic)
+            if row is not None and 0 <= partition < starts[row + 1] - starts[row]:
+                found.append(starts[row] + partition)
+    return found if len(set(found)) == len(found) else array("i", dict.fromkeys(found))
+
+
+def java_order(name: str) -> bytes:
+    """A sort key that orders names as Java does: by UTF-16 units, which differs from code points beyond U+FFFF.
+
+    Members written in several languages lead the same group in turn; all of them must sort alike.
+    """
+    return name.encode("utf-16-be", "surrogatepass")
+
+
+def _member_order(member: Member) -> tuple[bool, bytes]:
+    return member.instance_id is None, java_order(member.id if member.instance_id is None else member.instance_id)
+
+
+def _check(partitions: Mapping[str, int], members: Mapping[str, Mapping[str, Any]]) -> None:
+    for topic, count in partitions.items():
+        if count < 0:
+            raise BadGroup(f"a topic cannot have {count} partitions", topic=topic)
+    instances: dict[str, str] = {}
+    for member_id, said in members.items():
+        if "topics" not in said:
+            raise BadGroup(
+                "a member without a subscription", member=member_id, hint="give topics=(), if it wants nothing"
+            )
+        if isinstance(said["topics"], str):
+            raise BadGroup("topics is one string", member=member_id, hint=f"write topics=[{said['topics']!r}]")
+        if unknown := sorted(said.keys() - _MEMBER_FIELDS):
+            raise BadGroup(
+                f"unknown field {unknown[0]!r}", member=member_id, hint=f"known: {', '.join(sorted(_MEMBER_FIELDS))}"
+            )
+        if (instance := said.get("instance_id")) is not None:
+            if instance in instances:
+                raise BadGroup(
+                    f"two members called instance {instance!r}", member=member_id, other_member=instances[instance]
+                )
+            instances[instance] = member_id
+
+
+def _rack_row(
+    racks: Mapping[str, Sequence[Collection[str]]], topics: Sequence[str], starts: Sequence[int]
+) -> Sequence[frozenset[str]]:
+    shared: dict[frozenset[str], frozenset[str]] = {}
+    row: list[frozenset[str]] = []
+    for topic, start, stop in zip(topics, starts, starts[1:], strict=True):
+        told = racks.get(topic)
+        if told is None:
+            row.extend([frozenset()] * (stop - start))
+            continue
+        if len(told) != stop - start:
+            raise BadGroup(f"racks of {len(told)} partitions for a topic of {stop - start}", topic=topic)
+        for replicas in told:
+            where = frozenset(filter(None, replicas))
+            row.append(shared.setdefault(where, where))
+    return row
+
+
+def _lag_row(lag: Mapping[tuple[str, int], int], number: Mapping[str, int], starts: Sequence[int]) -> array[int]:
+    row = array("q", bytes(8 * starts[-1]))
+    for (topic, partition), waiting in lag.items():
+        if waiting < 0:
+            raise BadGroup(f"a lag of {waiting} records", topic=topic, partition=partition)
+        index = number.get(topic)
+        if index is not None and 0 <= partition < starts[index + 1] - starts[index]:
+            row[starts[index] + partition] = waiting
+    return row

@@ -1,0 +1,153 @@
+"""A plan: who reads what, as arrays that turn into names only where somebody reads them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, overload
+
+from kohort.assignors.errors import PlanError
+from kohort.assignors.group import GroupView
+from kohort.fastpath import TopicPartition
+
+#: In an owner array: nobody reads this partition (yet).
+NOBODY = -1
+
+
+class Partitions(Sequence[TopicPartition]):
+    """The partitions of one member, sorted; each `TopicPartition` comes into being when it is read."""
+
+    __slots__ = ("_group", "indexes")
+
+    def __init__(self, group: GroupView, indexes: array[int]) -> None:
+        self._group = group
+        self.indexes = indexes
+
+    def __len__(self) -> int:
+        return len(self.indexes)
+
+    @overload
+    def __getitem__(self, index: int) -> TopicPartition: ...
+    @overload
+    def __getitem__(self, index: slice) -> Partitions: ...
+    def __getitem__(self, index: int | slice) -> TopicPartition | Partitions:
+        if isinstance(index, slice):
+            return Partitions(self._group, self.indexes[index])
+        return self._group.partition(self.indexes[index])
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic, numbers in self.by_topic():
+            for number in numbers:
+                yield TopicPartition(topic, number)
+
+    def by_topic(self) -> Iterator[tuple[str, array[int]]]:
+        """(topic, its partition numbers ascending), topics sorted: the shape of the assignment on the wire."""
+        starts, row = self._group.starts, self.indexes
+        at, topic = 0, 0
+        while at < len(row):
+            while starts[topic + 1] <= row[at]:
+                topic += 1
+            begin, base, stop = at, starts[topic], starts[topic + 1]
+            while at < len(row) and row[at] < stop:
+                at += 1
+            yield self._group.topics[topic], array("i", [index - base for index in row[begin:at]])
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str | bytes):
+            return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(str(partition) for partition in self[:8])
+        return f"[{shown}{', ...' if len(self) > 8 else ''}]"
+
+
+class Plan(Mapping[str, Partitions]):
+    """{member id: its partitions, sorted by topic and number}; every member of the group has an entry."""
+
+    __slots__ = ("_rows", "_stops", "group")
+
+    def __init__(self, group: GroupView, owners: Sequence[int]) -> None:
+        """A plan from `owners`: for each partition index the member's index in the group, or -1 for nobody."""
+        self.group = group
+        self._stops, self._rows = _by_owner(owners, len(group.members))
+
+    @classmethod
+    def of(cls, group: GroupView, named: Mapping[str, Iterable[tuple[str, int]]]) -> Plan:
+        """A plan from names. Raises `PlanError` for a stranger, an unknown partition or a partition given twice."""
+        owners = array("i", [NOBODY]) * group.size
+        for member_id, partitions in named.items():
+            if member_id not in group.number_of_member:
+                raise PlanError("a plan for a member that is not in the group", member=member_id)
+            member = group.number_of_member[member_id]
+            for topic, partition in partitions:
+                index = group.index(topic, partition)
+                if index is None:
+                    raise PlanError(
+                        "a partition that no member subscribes to", member=member_id, topic=topic, partition=partition
+                    )
+                if owners[index] != NOBODY:
+                    first = group.members[owners[index]].id
+                    raise PlanError(
+                        "a partition given twice",
+                        topic=topic,
+                        partition=partition,
+                        member=first,
+                        other_member=member_id,
+                    )
+                owners[index] = member
+        return cls(group, owners)
+
+    def __getitem__(self, member_id: str) -> Partitions:
+        return self.row(self.group.number_of_member[member_id])
+
+    def __iter__(self) -> Iterator[str]:
+        return (member.id for member in self.group.members)
+
+    def __len__(self) -> int:
+        return len(self.group.members)
+
+    def row(self, member: int) -> Partitions:
+        """The partitions of the member at this index of `group.members`."""
+        return Partitions(self.group, self._rows[self._start(member) : self._stops[member]])
+
+    def count(self, member: int) -> int:
+        """How many partitions the member at this index has."""
+        return self._stops[member] - self._start(member)
+
+    @property
+    def owners(self) -> array[int]:
+        """For each partition index the index of its member, or -1: a new array."""
+        row = array("i", [NOBODY]) * self.group.size
+        for member, stop in enumerate(self._stops):
+            for index in self._rows[self._start(member) : stop]:
+                row[index] = member
+        return row
+
+    def to_names(self) -> dict[str, list[tuple[str, int]]]:
+        """The whole plan as plain dictionaries and tuples, for people and JSON."""
+        return {member_id: [tuple(partition) for partition in self[member_id]] for member_id in self}  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"Plan({', '.join(f'{member_id}: {self[member_id]!r}' for member_id in self)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Plan, (self.group, self.owners)
+
+    def _start(self, member: int) -> int:
+        return self._stops[member - 1] if member else 0
+
+
+def _by_owner(owners: Sequence[int], members: int) -> tuple[array[int], array[int]]:
+    rows: list[array[int]] = [array("i") for _ in range(members)]
+    for index, owner in enumerate(owners):
+        if owner != NOBODY:
+            rows[owner].append(index)
+    stops = array("i", accumulate(len(row) for row in rows))
+    flat = array("i")
+    for row in rows:
+        flat.extend(row)
+    return stops, flat

@@ -1,0 +1,92 @@
+"""Assignors by name: Kafka's four, ours, and those that other packages register under "kohort.assignors"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from kohort.assignors.base import Assignor
+from kohort.assignors.errors import AssignorError, DuplicateAssignor, UnknownAssignor
+
+ENTRY_POINT_GROUP = "kohort.assignors"
+
+#: Name -> where its class is; imported when asked for, so that `import kohort` loads none of them.
+BUILT_IN: Mapping[str, tuple[str, str]] = {
+    "range": ("kohort.assignors.range", "RangeAssignor"),
+    "roundrobin": ("kohort.assignors.roundrobin", "RoundRobinAssignor"),
+}
+
+
+def names() -> list[str]:
+    """Every name that `get` knows, sorted: the built-in ones and those of installed packages."""
+    return sorted({*BUILT_IN, *_registered()})
+
+
+def get(assignor: str | Assignor) -> Assignor:
+    """The assignor of that name, or the given instance itself once it has been checked to be one.
+
+    Raises `UnknownAssignor` (its hint is the nearest known name), `DuplicateAssignor` where two installed packages
+    claim the name or one of them a built-in name, and `AssignorError` for something that is no assignor.
+    """
+    if not isinstance(assignor, str):
+        return _checked(assignor, None)
+    registered = _registered()
+    origins = registered.get(assignor, [])
+    claims = ["kohort itself"] * (assignor in BUILT_IN) + [origin for origin, _ in origins]
+    if len(claims) > 1:
+        raise DuplicateAssignor(
+            "several assignors of one name", assignor=assignor, claimed_by=" and ".join(claims),
+            hint="uninstall one of them, or pass the one you mean as an instance",
+        )  # fmt: skip
+    if assignor in BUILT_IN:
+        module, attribute = BUILT_IN[assignor]
+        return _checked(getattr(import_module(module), attribute)(), assignor)
+    if origins:
+        loaded = origins[0][1]()
+        return _checked(loaded() if isinstance(loaded, type) else loaded, assignor)
+    near = get_close_matches(assignor, [*BUILT_IN, *registered], n=1, cutoff=0.5)
+    known = ", ".join(sorted({*BUILT_IN, *registered}))
+    raise UnknownAssignor(
+        "no assignor of that name", assignor=assignor,
+        hint=f"did you mean {near[0]!r}? There are: {known}" if near else f"there are: {known}",
+    )  # fmt: skip
+
+
+def get_all(assignors: Iterable[str | Assignor]) -> list[Assignor]:
+    """Several assignors in order of preference; the same name twice raises `DuplicateAssignor`, none `AssignorError`.
+
+    A string instead of a list is refused too: its letters are no assignors.
+    """
+    if isinstance(assignors, str):
+        raise AssignorError("assignors is one string", hint=f"write assignors=[{assignors!r}]")
+    found = [get(assignor) for assignor in assignors]
+    if not found:
+        raise AssignorError("no assignor at all", hint="name at least one, such as 'cooperative-sticky'")
+    seen = set()
+    for assignor in found:
+        if assignor.name in seen:
+            raise DuplicateAssignor("the same assignor twice in one list", assignor=assignor.name)
+        seen.add(assignor.name)
+    return found
+
+
+def _checked(assignor: object, name: str | None) -> Assignor:
+    if isinstance(assignor, type):
+        raise AssignorError("an assignor's class, not an instance", hint=f"write {assignor.__name__}()")
+    if not isinstance(assignor, Assignor):
+        missing = [part for part in ("name", "rebalance", "subscription", "assign") if not hasattr(assignor, part)]
+        raise AssignorError("not an assignor", got=type(assignor).__name__, hint=f"it has no {', '.join(missing)}")
+    if name is not None and assignor.name != name:
+        raise AssignorError("registered under another name than its own", registered=name, assignor=assignor.name)
+    return assignor
+
+
+def _registered() -> dict[str, list[tuple[str, Callable[[], object]]]]:
+    """Name -> (who registered it, how to load it); the same package seen twice on the path counts once."""
+    found: dict[str, dict[tuple[str, str], Callable[[], object]]] = {}
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        origin = entry.dist.name if entry.dist else "an installed package"
+        found.setdefault(entry.name, {})[(origin, entry.value)] = entry.load
+    return {name: [(f"{who} ({value})", load) for (who, value), load in rows.items()] for name, rows in found.items()}

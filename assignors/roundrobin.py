@@ -1,0 +1,41 @@
+"""`roundrobin`: all partitions in one row, dealt out like cards to the members subscribed to their topics.
+
+Members' counts differ by at most one if all subscribe alike; if not, the deal passes over those who do not want the
+card and can end lopsided (`sticky` balances that). Plans equal those of Kafka's own RoundRobinAssignor.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+from kohort.assignors.base import MemberSubscription, Rebalance
+from kohort.assignors.group import GroupView
+from kohort.assignors.plan import Plan
+from kohort.fastpath import TopicPartition
+
+
+class RoundRobinAssignor:
+    """One row of all partitions, dealt in turn."""
+
+    name = "roundrobin"
+    rebalance = Rebalance.EAGER
+
+    def subscription(
+        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
+    ) -> MemberSubscription:
+        """Topics alone: an eager member owns nothing while it joins, and the deal does not depend on the past."""
+        return MemberSubscription(tuple(topics), generation_id=generation)
+
+    def assign(self, group: GroupView) -> Plan:
+        owners = array("i")
+        turn = 0
+        for topic in range(len(group.topics)):
+            cards = group.starts[topic + 1] - group.starts[topic]
+            takers = group.subscribers[topic]
+            first = next((place for place, member in enumerate(takers) if member >= turn), 0)
+            row = array("i", takers[first:]) + array("i", takers[:first])
+            rounds, rest = divmod(cards, len(row))
+            owners.extend(row * rounds + row[:rest])
+            turn = (owners[-1] + 1) % len(group.members)
+        return Plan(group, owners)
