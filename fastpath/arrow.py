@@ -1,0 +1,165 @@
+"""Columns as Arrow: the same buffers under pyarrow's names. pyarrow is imported here and nowhere above.
+
+| column | type unless a schema asks otherwise | also |
+|---|---|---|
+| offset | int64 | |
+| timestamp | timestamp[ms, UTC] | any unit and zone, int64 |
+| timestamp_type | int8: 0 created, 1 appended by the broker, -1 none | int32 (Spark's) |
+| key, value | binary | large_binary, binary_view, string, large_string |
+| headers | list<struct<key: string, value: binary>>, null where there are none | large_list |
+| topic | dictionary<int8, string> | string |
+| partition | int32 | any integer |
+
+Offsets, timestamps and (as binary_view) keys and values are not copied; binary copies keys and values once, end to end.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kohort.fastpath.errors import KohortError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kohort.fastpath._records import BytesColumn, RecordColumns
+
+
+def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "pa.RecordBatch":
+    """A pyarrow.RecordBatch of `columns`: those of `schema`, in its order and types, or all of them in the usual types.
+
+    Raises KohortError for a column or a type that there is none of.
+    """
+    import pyarrow as pa
+
+    if schema is None:
+        schema = default_schema()
+    arrays = []
+    for field in schema:
+        build = _BUILDERS.get(field.name)
+        if build is None:
+            raise KohortError(
+                f"there is no column {field.name!r} in records", hint=f"the columns are {', '.join(_BUILDERS)}"
+            )
+        array = build(columns, field.type)
+        if array.type != field.type:
+            try:
+                array = array.cast(field.type)
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+                raise KohortError(f"column {field.name!r} cannot be {field.type}: {error}") from None
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def default_schema() -> "pa.Schema":
+    """What `to_arrow()` gives."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("topic", pa.dictionary(pa.int8(), pa.string())),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("ms", "UTC")),
+            ("timestamp_type", pa.int8()),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ]
+    )
+
+
+def _fixed(values: memoryview, kind: "pa.DataType", nulls: int = 0) -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], nulls)
+
+
+def _offset(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    return _fixed(columns.offsets, pa.int64())
+
+
+def _timestamp(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return _fixed(columns.timestamps_ms, pa.timestamp("ms", kind.tz))
+    return _fixed(columns.timestamps_ms, pa.int64())
+
+
+def _timestamp_type(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    return _fixed(columns.timestamp_types, pa.int8())
+
+
+def _topic(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    indices = _fixed(memoryview(bytes(len(columns))), pa.int8())
+    return pa.DictionaryArray.from_arrays(indices, pa.array([columns.topic], pa.string()))
+
+
+def _partition(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(columns.partition, pa.int32()), len(columns))
+
+
+def _bytes(column: "BytesColumn", kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    validity = column.validity
+    bits = None if validity is None else pa.py_buffer(validity)
+    nulls = column.null_count
+    if hasattr(pa, "binary_view") and kind in (pa.binary_view(), pa.string_view()):
+        views, buffers = column.views()
+        data = [pa.py_buffer(buffer) for buffer in buffers]
+        return pa.Array.from_buffers(pa.binary_view(), len(column), [bits, pa.py_buffer(views), *data], nulls)
+    wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    offsets, contiguous = column.contiguous(wide=wide)
+    plain = pa.large_binary() if wide else pa.binary()
+    return pa.Array.from_buffers(plain, len(column), [bits, pa.py_buffer(offsets), pa.py_buffer(contiguous)], nulls)
+
+
+def _key(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+    return _bytes(columns.keys, kind)
+
+
+def _value(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+    return _bytes(columns.values, kind)
+
+
+def _headers(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    layout = columns.headers
+    count = len(columns)
+    if layout is None:
+        return pa.nulls(count, kind)
+    total = layout.total
+    names = pa.Array.from_buffers(
+        pa.string(), total, [None, pa.py_buffer(layout.name_offsets), pa.py_buffer(layout.names)], 0
+    )
+    values = pa.Array.from_buffers(
+        pa.binary(),
+        total,
+        [pa.py_buffer(layout.validity), pa.py_buffer(layout.value_offsets), pa.py_buffer(layout.values)],
+    )
+    pairs = pa.StructArray.from_arrays([names, values], names=["key", "value"])
+    return pa.Array.from_buffers(
+        pa.list_(pairs.type), count, [pa.py_buffer(layout.present), pa.py_buffer(layout.offsets)], children=[pairs]
+    )
+
+
+_BUILDERS: dict[str, Callable[["RecordColumns", Any], Any]] = {
+    "topic": _topic,
+    "partition": _partition,
+    "offset": _offset,
+    "timestamp": _timestamp,
+    "timestamp_type": _timestamp_type,
+    "key": _key,
+    "value": _value,
+    "headers": _headers,
+}
