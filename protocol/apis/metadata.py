@@ -1,0 +1,97 @@
+"""Metadata (3): who are the brokers, and who leads which partition?
+
+Sent to: any broker. Version 10 gives topic ids, version 12 takes them.
+
+Errors (by topic, by partition; version 13 also at the top)
+    UNKNOWN_TOPIC_OR_PARTITION   no such topic, or not yet known here: ask again, it may be young
+    UNKNOWN_TOPIC_ID             no topic with this id: deleted, or not yet known here
+    LEADER_NOT_AVAILABLE         created or moved just now: ask again
+    INVALID_TOPIC_EXCEPTION      a name that no topic can have: give up
+    TOPIC_AUTHORIZATION_FAILED   the caller may not see it: give up and say so
+    LISTENER_NOT_FOUND           the leader lacks the listener asked on: ask again
+    REPLICA_NOT_AVAILABLE        a replica is away; the leader may be used all the same
+    REBOOTSTRAP_REQUIRED         forget every broker and start at the bootstrap addresses again (KIP-1102)
+"""
+
+from uuid import UUID
+
+from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
+from kohort.protocol.primitives import boolean, int16, int32, string, uuid
+
+
+class MetadataRequestTopic(RequestPart):
+    topic_id: UUID = field(uuid, "10+", ignorable=True)
+    """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
+    name: str | None = field(string, "0+", null="10+")
+    """The topic's name, or null when asked by id."""
+
+
+class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):
+    topics: tuple[MetadataRequestTopic, ...] | None = field([MetadataRequestTopic], "0+", null="1+")
+    """The topics to describe; null means all (in version 0 the empty array does)."""
+    allow_auto_topic_creation: bool = field(boolean, "4+", default=True)
+    """Whether a missing topic may be created by asking for it."""
+    include_cluster_authorized_operations: bool = field(boolean, "8-10")
+    """Whether to answer with what the caller may do to the cluster (KIP-430)."""
+    include_topic_authorized_operations: bool = field(boolean, "8+")
+    """Whether to answer with what the caller may do to each topic (KIP-430)."""
+
+
+class MetadataResponseBroker(ResponsePart):
+    node_id: int = field(int32, "0+")
+    """The broker's id."""
+    host: str = field(string, "0+")
+    """The name or address to connect to."""
+    port: int = field(int32, "0+")
+    """The port to connect to."""
+    rack: str | None = field(string, "1+", null="1+", default=None, ignorable=True)
+    """The broker's rack, or null."""
+
+
+class MetadataResponsePartition(ResponsePart):
+    error_code: int = field(int16, "0+")
+    """0, or why the partition has no usable leader."""
+    partition_index: int = field(int32, "0+")
+    """The partition's number within its topic."""
+    leader_id: int = field(int32, "0+")
+    """The leader's broker id; -1 where none is known."""
+    leader_epoch: int = field(int32, "7+", default=-1, ignorable=True)
+    """The epoch of the leadership; -1 where it is unknown."""
+    replica_nodes: tuple[int, ...] = field([int32], "0+")
+    """The brokers that hold a copy, the preferred leader first."""
+    isr_nodes: tuple[int, ...] = field([int32], "0+")
+    """The replicas that are in sync with the leader."""
+    offline_replicas: tuple[int, ...] = field([int32], "5+", ignorable=True)
+    """The replicas whose broker or disk is away."""
+
+
+class MetadataResponseTopic(ResponsePart):
+    error_code: int = field(int16, "0+")
+    """0, or why the topic cannot be described."""
+    name: str | None = field(string, "0+", null="12+")
+    """The topic's name; null for an id that is unknown."""
+    topic_id: UUID = field(uuid, "10+", ignorable=True)
+    """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
+    is_internal: bool = field(boolean, "1+", default=False, ignorable=True)
+    """Whether it is one of Kafka's own topics, such as __consumer_offsets."""
+    partitions: tuple[MetadataResponsePartition, ...] = field([MetadataResponsePartition], "0+")
+    """The partitions, one entry each."""
+    topic_authorized_operations: int = field(int32, "8+", default=-(2**31))
+    """What the caller may do to the topic, as a bit field; the lowest int32 where not asked for."""
+
+
+class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
+    throttle_time_ms: int = field(int32, "3+", ignorable=True)
+    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    brokers: tuple[MetadataResponseBroker, ...] = field([MetadataResponseBroker], "0+")
+    """The live brokers."""
+    cluster_id: str | None = field(string, "2+", null="2+", default=None, ignorable=True)
+    """The cluster's id, or null where the broker knows none."""
+    controller_id: int = field(int32, "1+", default=-1, ignorable=True)
+    """The controller's broker id as clients may use it; -1 where there is none."""
+    topics: tuple[MetadataResponseTopic, ...] = field([MetadataResponseTopic], "0+")
+    """The topics, one entry each."""
+    cluster_authorized_operations: int = field(int32, "8-10", default=-(2**31))
+    """What the caller may do to the cluster, as a bit field; the lowest int32 where not asked for."""
+    error_code: int = field(int16, "13+", ignorable=True)
+    """0, or what is wrong with the request as a whole."""

@@ -1,0 +1,464 @@
+"""One declaration of a message -> typed frozen values, and one construct per version.
+
+A message is a class whose body is the table of its fields, in the order in which they stand on the wire:
+
+    class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
+        group_id: str = field(string, "0+")
+        \"""The group.\"""
+        group_instance_id: str | None = field(string, "3+", null="3+", default=None)
+        \"""The static member's own name (KIP-345), or null for a dynamic member.\"""
+
+The class is a real tuple subclass without a `__dict__`: the lowered codec fills it with `tuple.__new__` and nothing
+else. People build it by keyword and read it by name. `Message.of(HeartbeatRequest)` is its codec.
+
+Rules that hold for every message:
+
+- A request's field without a default must be given wherever the version has the field; a response's field without one
+  is its type's zero. `MISSING` stands for "not given" until a version is known.
+- A field outside the version is left out when it is at its default or `ignorable`, refused otherwise; after a parse it
+  holds its default.
+- `tag` and `tagged` put a field behind the others (KIP-482): it is written only when it differs from its default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import io
+from collections import _tuplegetter  # type: ignore[attr-defined]  # namedtuple's own C getter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, dataclass_transform
+
+import construct
+
+from kohort.fastpath.errors import WireError
+from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.primitives import Array, Malformed, Nullable, Source, Subcon, Tagged, Tags, WireType
+
+if TYPE_CHECKING:
+
+    class _Shape:
+        """To a type checker a value has its fields only; that it is a tuple is between us and the codecs."""
+else:
+    _Shape = tuple
+
+FOREVER = 32767  # versions are int16
+TAGS = "_tags"  # the construct name of a flexible struct's tagged fields
+
+
+class Missing(enum.Enum):
+    """Stands in a value for a field that was not given and has no default."""
+
+    MISSING = enum.auto()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing.MISSING
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Versions:
+    """A closed range of versions; empty where `until` < `since`. Written as Kafka does: "0+", "2-4", "7", or ""."""
+
+    since: int
+    until: int
+
+    @classmethod
+    @functools.cache
+    def of(cls, text: str) -> Versions:
+        if not text:
+            return cls(0, -1)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), FOREVER)
+        since, _, until = text.partition("-")
+        return cls(int(since), int(until or since))
+
+    def __contains__(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def __str__(self) -> str:
+        if self.until < self.since:
+            return ""
+        if self.until == FOREVER:
+            return f"{self.since}+"
+        return f"{self.since}" if self.since == self.until else f"{self.since}-{self.until}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """One line of a message's table."""
+
+    name: str
+    of: WireType | type[Struct]
+    array: bool
+    versions: Versions
+    nullable: Versions
+    default: Any  # MISSING where the declaration gives none
+    ignorable: bool
+    tag: int | None
+    tagged: Versions
+    flexible: bool  # False: keeps its classic form even in flexible versions
+
+    @property
+    def zero(self) -> Any:
+        """What the field holds after a parse of a version without it."""
+        if self.default is not MISSING:
+            return self.default
+        if self.array:
+            return ()
+        return self.of.zero if isinstance(self.of, WireType) else self.of._zero()
+
+    def subcon(self, version: int, flexible: bool) -> construct.Construct:
+        """The construct of this field's value in one version."""
+        flexible = flexible and self.flexible
+        nullable = version in self.nullable
+        if isinstance(self.of, WireType):
+            one: Subcon = self.of.subcon(flexible=flexible, nullable=nullable and not self.array)
+        else:
+            one = struct_of(self.of, version, flexible)
+            if nullable and not self.array:
+                return Nullable(one)
+        return Array(one, "uvarint" if flexible else "int32", nullable=nullable) if self.array else one
+
+
+def field(
+    type: WireType | type[Struct] | list[Any],  # noqa: A002  # it is the column's name
+    versions: str,
+    *,
+    null: str = "",
+    default: Any = MISSING,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str = "",
+    flexible: bool = True,
+) -> Any:
+    """A line of the table: type ([type] for an array) and the versions that have it; what it means stands below it.
+
+    `null`: versions in which it may be null. `ignorable`: left out in silence by versions that lack it, whatever its
+    value. `tag`, `tagged`: its tag, and the versions in which it is a tagged field. `flexible=False`: never compact.
+    """
+    return Field(
+        name="",
+        of=type[0] if isinstance(type, list) else type,
+        array=isinstance(type, list),
+        versions=Versions.of(versions),
+        nullable=Versions.of(null),
+        default=default,
+        ignorable=ignorable,
+        tag=tag,
+        tagged=Versions.of(tagged),
+        flexible=flexible,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# values
+# ------------------------------------------------------------------------------------------------------------------
+
+
+# Field specifiers are left out on purpose: to a type checker every field then has a default, which is the truth at
+# the time of construction; which ones a version asks for is known only when it is built.
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class StructMeta(type):
+    """Turns a table of fields into a tuple subclass with one getter a field."""
+
+    _required: bool
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **how: Any) -> Any:
+        fields = tuple(
+            dataclasses.replace(value, name=key) for key, value in namespace.items() if isinstance(value, Field)
+        )
+        body = {key: value for key, value in namespace.items() if not isinstance(value, Field)}
+        for index, each in enumerate(fields):
+            body[each.name] = _tuplegetter(index, f"Versions {each.versions}.")
+        required = next((base._required for base in bases if isinstance(base, StructMeta)), False)
+        body |= {
+            "__slots__": (),
+            "__match_args__": tuple(each.name for each in fields),
+            "_fields": tuple(each.name for each in fields),
+            "_table": fields,
+            "_zeros": tuple(each.zero for each in fields),
+            "_defaults": tuple(each.default if required else each.zero for each in fields),
+        }
+        return super().__new__(mcs, name, bases, body, **how)
+
+
+class Struct(_Shape, metaclass=StructMeta):
+    """A frozen value with named fields. The members that start with an underscore are those of a named tuple."""
+
+    _fields: ClassVar[tuple[str, ...]]
+    _table: ClassVar[tuple[Field, ...]]
+    _zeros: ClassVar[tuple[Any, ...]]  # what a parse gives for fields that the version lacks
+    _defaults: ClassVar[tuple[Any, ...]]  # what construction gives for fields left out
+    _required: ClassVar[bool] = False
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, **values: Any) -> Self:
+            made = [values.pop(name, default) for name, default in zip(cls._fields, cls._defaults, strict=True)]
+            if values:
+                raise TypeError(f"{cls.__name__} has no field {', '.join(map(repr, values))}")
+            return tuple.__new__(cls, made)
+
+        def __reduce__(self) -> tuple[object, ...]:
+            return type(self)._make, (tuple(self),)
+
+    @classmethod
+    def _make(cls, values: Iterable[Any]) -> Self:
+        """From the values of all fields, in order."""
+        made = tuple(values)
+        if len(made) != len(cls._fields):
+            raise TypeError(f"{cls.__name__} has {len(cls._fields)} fields, not {len(made)}")
+        return cast(Self, tuple.__new__(cast(Any, cls), made))
+
+    @classmethod
+    def _zero(cls) -> Self:
+        return cls._make(cls._zeros)
+
+    def _asdict(self) -> dict[str, Any]:
+        """Field name -> value, one level deep."""
+        return dict(zip(self._fields, cast(tuple[Any, ...], self), strict=True))
+
+    def _replace(self, **changes: Any) -> Self:
+        """The same value with some fields changed."""
+        return type(self)(**self._asdict() | changes)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items() if value is not MISSING)
+        return f"{type(self).__name__}({given})"
+
+
+class RequestPart(Struct):
+    """A struct inside a request: fields without a default must be given."""
+
+    _required = True
+
+
+class ResponsePart(Struct):
+    """A struct inside a response: fields without a default are their type's zero."""
+
+
+class Top(Struct):
+    """A message: what stands alone on the wire."""
+
+    _key: ClassVar[int | None]
+    _versions: ClassVar[Versions]
+    _flexible: ClassVar[Versions]
+
+    def __init_subclass__(cls, *, key: int | None = None, versions: str = "", flexible: str = "") -> None:
+        cls._key = key
+        cls._versions = Versions.of(versions)
+        cls._flexible = Versions.of(flexible)
+
+
+class Request(Top):
+    """What a client sends."""
+
+    _required = True
+
+
+class Response(Top):
+    """What a broker answers."""
+
+
+class Data(Top):
+    """What is no API of its own: headers, and what is embedded in other messages' bytes."""
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# construct
+# ------------------------------------------------------------------------------------------------------------------
+
+
+class Typed(construct.Adapter):  # type: ignore[misc]
+    """A construct.Struct whose values are of `type`. Its `subcon.subcons` are the fields that `version` has, in order;
+    in flexible versions the last one is named `_tags` and holds the tagged fields."""
+
+    kind = "struct"
+
+    def __init__(self, type_: type[Struct], version: int, flexible: bool) -> None:
+        self.type = type_
+        self.version = version
+        self.flexible = flexible
+        self.present = tuple(each for each in type_._table if version in each.versions)
+        members = [each.name / each.subcon(version, flexible) for each in self.present if version not in each.tagged]
+        if flexible:
+            tagged = (each for each in self.present if version in each.tagged)
+            members.append(
+                TAGS
+                / Tags(tuple(Tagged(_tag(each), each.name, each.subcon(version, True), each.zero) for each in tagged))
+            )
+        super().__init__(construct.Struct(*members))
+
+    def _decode(self, obj: Any, context: object, path: str) -> Struct:
+        tagged = obj.get(TAGS, {})
+        return self.type._make(
+            obj[name] if name in obj else tagged.get(name, zero)
+            for name, zero in zip(self.type._fields, self.type._zeros, strict=True)
+        )
+
+    def _encode(self, obj: Any, context: object, path: str) -> dict[str, Any]:
+        if isinstance(obj, self.type):
+            given: Mapping[str, Any] = obj._asdict()
+        elif isinstance(obj, Mapping):
+            given = dict(zip(self.type._fields, self.type._defaults, strict=True)) | dict(obj)
+        else:
+            raise Malformed(f"{self.type.__name__} or a mapping is needed, not {type(obj).__name__}", path)
+        if len(given) > len(self.type._fields):
+            extra = next(name for name in given if name not in self.type._fields)
+            raise Malformed(f"{self.type.__name__} has no such field", f"{path} -> {extra}")
+        values: dict[str, Any] = {}
+        for each in self.type._table:
+            value = given[each.name]
+            if self.version in each.versions:
+                if value is MISSING:
+                    raise Malformed("missing, and it has no default", f"{path} -> {each.name}")
+                values[each.name] = value
+            elif not each.ignorable and value is not MISSING and value != each.zero:
+                raise Malformed(
+                    f"only versions {each.versions} have it, and it cannot be left out", f"{path} -> {each.name}"
+                )
+        return {**values, TAGS: values}
+
+
+def _tag(each: Field) -> int:
+    if each.tag is None:
+        raise TypeError(f"{each.name} is tagged without a tag")
+    return each.tag
+
+
+@functools.cache
+def struct_of(type_: type[Struct], version: int, flexible: bool) -> Typed:
+    """The construct of one struct in one version; built at first use. The declarations bound how many there are."""
+    return Typed(type_, version, flexible)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# codecs
+# ------------------------------------------------------------------------------------------------------------------
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T", bound=Top)
+
+
+class Codec(Protocol):
+    """Reads and writes one message in one version; what is wrong comes as a WireError."""
+
+    def read(self, data: Buffer, at: int) -> tuple[Any, int]:
+        """The value that starts at `at`, and where it ends."""
+
+    def write(self, value: object) -> bytes:
+        """The bytes of a typed value or a mapping."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConstructCodec:
+    """The reference: construct itself, interpreted."""
+
+    name: str
+    version: int
+    subcon: Typed
+
+    def read(self, data: Buffer, at: int) -> tuple[Any, int]:
+        stream = Source(data)
+        stream.seek(at)
+        try:
+            return self.subcon.parse_stream(stream), stream.tell()
+        except Malformed as error:
+            raise self._error(error) from None
+
+    def write(self, value: object) -> bytes:
+        stream = io.BytesIO()
+        try:
+            self.subcon.build_stream(value, stream)
+        except Malformed as error:
+            raise self._error(error) from None
+        return stream.getvalue()
+
+    def _error(self, error: Malformed) -> WireError:
+        return WireError(
+            error.reason, api=self.name, version=self.version, path=field_path(error.path), offset=error.offset
+        )
+
+
+def field_path(path: str) -> str | None:
+    """construct's "(parsing) -> topics -> [3] -> name" as "topics[3].name"; None for the message itself."""
+    return ".".join(path.split(" -> ")[1:]).replace(".[", "[") or None
+
+
+def _lowered(reference: ConstructCodec) -> Codec:
+    """The one place that chooses a codec: the compiled one where the extension is built, construct where it is not."""
+    try:
+        from kohort.protocol import lowering
+    except ImportError:
+        return reference
+    return cast(Codec, lowering.lower(reference))
+
+
+@dataclasses.dataclass(frozen=True)
+class Message(Generic[T]):
+    """The codec of one message in all its versions."""
+
+    struct: type[T]
+    _codecs: dict[int, Codec] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    @staticmethod
+    def of(struct: type[T]) -> Message[T]:
+        """The codec of a message class; there is one per class."""
+        return cast(Message[T], _MESSAGES.setdefault(struct, Message(struct)))
+
+    @property
+    def name(self) -> str:
+        return self.struct.__name__
+
+    @property
+    def key(self) -> int | None:
+        return self.struct._key
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """(lowest, highest), both spoken."""
+        return self.struct._versions.since, self.struct._versions.until
+
+    @property
+    def flexible_since(self) -> int | None:
+        """The first version with compact lengths and tagged fields; None where there is none."""
+        return None if self.struct._flexible.until < 0 else self.struct._flexible.since
+
+    def is_flexible(self, version: int) -> bool:
+        return version in self.struct._flexible
+
+    def parse(self, data: Buffer, version: int) -> T:
+        """The value in `data`, all of it. Raises WireError, or UnsupportedVersion."""
+        value, end = self.parse_from(data, 0, version)
+        if end != (size := memoryview(data).nbytes):
+            raise WireError(f"{size - end} bytes too many", api=self.name, version=version, offset=end)
+        return value
+
+    def parse_from(self, data: Buffer, at: int, version: int) -> tuple[T, int]:
+        """The value that starts at `at`, and where it ends. Offsets in errors count from the start of `data`."""
+        return (self._codecs.get(version) or self.codec(version)).read(data, at)
+
+    def build(self, value: T | Mapping[str, object], version: int) -> bytes:
+        """The bytes of a typed value or a mapping (nested ones too). Raises WireError, or UnsupportedVersion."""
+        return (self._codecs.get(version) or self.codec(version)).write(value)
+
+    def codec(self, version: int) -> Codec:
+        """What runs a version: built at first use and kept."""
+        if version not in self._codecs:
+            self._codecs[version] = _lowered(self.reference(version))
+        return self._codecs[version]
+
+    def reference(self, version: int) -> ConstructCodec:
+        """The interpreted construct of a version, which the lowered codec must agree with."""
+        if version not in self.struct._versions:
+            raise UnsupportedVersion(
+                f"{self.name} has versions {self.struct._versions}, not {version}", api=self.name, version=version
+            )
+        return ConstructCodec(self.name, version, struct_of(self.struct, version, self.is_flexible(version)))
+
+
+_MESSAGES: dict[type[Top], Message[Any]] = {}
