@@ -1,1 +1,1 @@
-""""""
+"""The `kohort` command."""

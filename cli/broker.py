@@ -1,0 +1,178 @@
+"""`kohort broker start|stop|status`: real Apache Kafka in the background, one named instance a user and name.
+
+A background start runs this same command in the foreground in a process of its own, the keeper. The brokers live as
+long as the keeper; what it started is written to a state file in the user's cache.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kohort.testing import BrokerStartError, BrokerStateError, RealCluster
+from kohort.testing.cache import cache_dir
+from kohort.testing.jars import DEFAULT_VERSION, TRIED_VERSIONS, classpath
+
+STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 180.0
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Real Apache Kafka on this machine, from its jars.")
+
+Name = Annotated[str, typer.Option(help="Which instance, where several run at a time.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command()
+def start(
+    version: Annotated[str, typer.Option(help=f"Apache Kafka's version; tried: {', '.join(TRIED_VERSIONS)}.")] = (
+        DEFAULT_VERSION
+    ),
+    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many brokers.")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="First broker's port, then the next ones; 0: free.")] = 0,
+    tls: Annotated[bool, typer.Option("--tls", help="Add a TLS listener.")] = False,
+    sasl: Annotated[
+        list[str] | None, typer.Option(help="NAME:PASSWORD; adds a SASL listener. May be repeated.")
+    ] = None,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
+    name: Name = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Start a broker or a cluster; prints its addresses once it serves."""
+    state = _read(name)
+    if state is not None:
+        raise BrokerStateError(
+            f"{name!r} runs already", hint=f"kohort broker stop --name {name}", bootstrap=state["bootstrap"]
+        )
+    users = dict(_user(entry) for entry in sasl or [])
+    classpath(version)  # resolved here, where its progress can be seen
+    if foreground:
+        _keep(name, version, brokers, port, tls, users, as_json)
+        return
+    command = [sys.executable, "-m", "kohort.cli.main", "broker", "start", "--foreground", "--name", name]
+    command += ["--version", version, "--brokers", str(brokers), "--port", str(port), *(["--tls"] if tls else [])]
+    command += [part for user, password in users.items() for part in ("--sasl", f"{user}:{password}")]
+    log = _folder() / f"{name}.log"
+    with log.open("wb") as output:
+        keeper = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (state := _read(name)) is None:
+        if keeper.poll() is not None:
+            raise BrokerStartError(f"it did not start: {log.read_text(errors='replace').strip()[-3000:]}", log=log)
+        if time.monotonic() > deadline:
+            keeper.terminate()
+            raise BrokerStartError(f"it did not serve within {START_TIMEOUT_S:g} s", log=log)
+        time.sleep(0.1)
+    _show(state, as_json)
+
+
+@app.command()
+def stop(name: Name = "default", as_json: AsJson = False) -> None:
+    """Stop what `start` started and remove its data."""
+    state = _read(name)
+    if state is None:
+        raise BrokerStateError(f"no broker named {name!r} runs", hint="kohort broker status")
+    keeper = int(str(state["pid"]))
+    os.kill(keeper, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while _read(name) is not None:
+        if time.monotonic() > deadline:
+            os.kill(keeper, signal.SIGKILL)  # the supervisors end the brokers
+            break
+        time.sleep(0.05)
+    _state_file(name).unlink(missing_ok=True)
+    print(json.dumps({"name": name, "running": False}) if as_json else f"{name}: stopped")
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """List the instances that run."""
+    running = [state for file in sorted(_folder().glob("*.json")) if (state := _read(file.stem)) is not None]
+    if as_json:
+        print(json.dumps({"brokers": running}))
+    elif not running:
+        print("no broker runs; `kohort broker start` starts one")
+    for state in running if not as_json else ():
+        _show(state, as_json=False)
+
+
+def _keep(name: str, version: str, count: int, port: int, tls: bool, users: dict[str, str], as_json: bool) -> None:
+    """Run the brokers until a signal; the state file exists exactly while they serve."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    ports = tuple(range(port, port + count)) if port else ()
+    with RealCluster(count, version=version, tls=tls, users=users, ports=ports) as cluster:
+        state: dict[str, object] = {
+            "name": name,
+            "pid": os.getpid(),
+            "version": version,
+            "bootstrap": cluster.bootstrap,
+            "logs": [str(log) for log in cluster.logs],
+        }
+        if tls:
+            state |= {"bootstrap_tls": cluster.bootstrap_tls, "ca_file": str(cluster.ca_file)}
+        if users:
+            state["bootstrap_sasl"] = cluster.bootstrap_sasl
+        if tls and users:
+            state["bootstrap_sasl_tls"] = cluster.bootstrap_sasl_tls
+        scratch = _state_file(name).with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(state))
+        scratch.rename(_state_file(name))
+        try:
+            _show(state, as_json)
+            while all(node.running for node in cluster.nodes):
+                time.sleep(0.5)
+            raise BrokerStateError("a broker ended by itself", log=cluster.logs[0])
+        except KeyboardInterrupt:
+            pass
+        finally:
+            _state_file(name).unlink(missing_ok=True)
+
+
+def _folder() -> Path:
+    folder = cache_dir() / "brokers"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _state_file(name: str) -> Path:
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise BrokerStateError(f"{name!r} is no name for an instance", hint="letters, digits, - and _")
+    return _folder() / f"{name}.json"
+
+
+def _read(name: str) -> dict[str, object] | None:
+    """The state of a running instance; what a dead keeper left behind is removed."""
+    file = _state_file(name)
+    try:
+        state: dict[str, object] = json.loads(file.read_text())
+        os.kill(int(str(state["pid"])), 0)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, ProcessLookupError):
+        file.unlink(missing_ok=True)
+        return None
+    return state
+
+
+def _user(entry: str) -> tuple[str, str]:
+    user, colon, password = entry.partition(":")
+    if not (user and colon and password):
+        raise typer.BadParameter("give it as NAME:PASSWORD", param_hint="--sasl")
+    return user, password
+
+
+def _show(state: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(state), flush=True)
+        return
+    print(f"{state['name']}: Apache Kafka {state['version']} at {state['bootstrap']}", flush=True)
+    for label in ("bootstrap_tls", "bootstrap_sasl", "bootstrap_sasl_tls", "ca_file"):
+        if label in state:
+            print(f"  {label}: {state[label]}", flush=True)

@@ -1,0 +1,103 @@
+"""The `kohort` command: one table of subcommands, each imported only when it is the one asked for."""
+
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from kohort.fastpath.errors import KohortError
+
+
+class Entry(NamedTuple):
+    """`module` holds a typer app named `app`; `about` is its line in `kohort --help`; `extra` installs its needs."""
+
+    module: str
+    about: str
+    extra: str = "cli"
+
+
+COMMANDS = {
+    "broker": Entry("kohort.cli.broker", "Start, stop and look at a real Apache Kafka on this machine."),
+    "demo": Entry(
+        "kohort.cli.demo", "The main job on a real broker: a group of three, a kill, Spark, equal totals.", "demo"
+    ),
+    "assign": Entry("kohort.cli.assign", "Show what an assignor would give to each member."),
+    "segment": Entry("kohort.cli.segment", "Read a broker's log segment file."),
+    "wire": Entry("kohort.cli.wire", "Explain a frame of Kafka's protocol byte by byte."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0, 1 after an error that is ours, 2 after one of usage."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    try:
+        return _run(given)
+    except KohortError as error:
+        if debug:
+            raise
+        print(f"kohort: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def available() -> dict[str, Entry]:
+    """The commands whose module is there."""
+    return {name: entry for name, entry in COMMANDS.items() if find_spec(entry.module) is not None}
+
+
+def _run(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if given[0] == "--version":
+        from kohort import __version__
+
+        print(f"kohort {__version__}")
+        return 0
+    name, *rest = given
+    commands = available()
+    if name not in commands:
+        near = get_close_matches(name, commands, n=1)
+        guess = f"did you mean {near[0]!r}?" if near else "`kohort --help` lists them"
+        print(f"kohort: error: no command {name!r}; {guess}", file=sys.stderr)
+        return 2
+    app = _load(commands[name], name)
+    try:
+        app(args=rest, prog_name=f"kohort {name}")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def _help() -> str:
+    commands = available()
+    width = max(map(len, commands)) + 2
+    lines = "\n".join(f"  {name:{width}}{entry.about}" for name, entry in commands.items())
+    return f"""usage: kohort COMMAND ...
+
+Kafka's consumer-group protocol from the wire up.
+
+{lines}
+
+`kohort COMMAND --help` tells more. --version prints the version; any command takes --debug, which keeps tracebacks."""
+
+
+def _load(entry: Entry, name: str) -> Callable[..., object]:
+    """The typer app of a command; a package that is missing is one error that names the extra."""
+    try:
+        app: Callable[..., object] = import_module(entry.module).app
+    except ImportError as error:
+        raise KohortError(
+            f"`kohort {name}` needs {error.name or error}, which is not installed",
+            hint=f"pip install 'kohort[{entry.extra}]'",
+        ) from error
+    return app
+
+
+if __name__ == "__main__":
+    sys.exit(main())
