@@ -1,1 +1,817 @@
-# cython: language_level=3
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""Small nodes that read and write wire fields.
+
+A message of one version is a tree of these nodes. `kohort.protocol.lowering` builds it once from the construct tree of
+that message, so there is no second list of fields; the nodes know bytes and integers only. A read is a walk over
+[at, end): no node touches a byte before `_need` has said that it is there. Values come out as tuples (of the message's
+own tuple subclasses, allocated once and filled in place), strings, ints, bytes; a `records` field comes out as a
+memoryview of the frame, never a copy.
+
+What bytes or values get wrong is raised as `Malformed`, which gathers the path of fields while it passes upwards.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.float cimport PyFloat_AsDouble, PyFloat_FromDouble
+from cpython.list cimport PyList_AsTuple
+from cpython.long cimport PyLong_AsLongLong, PyLong_FromLong, PyLong_FromLongLong
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from collections.abc import Mapping
+from uuid import UUID
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    bint PyLong_Check(object value)
+    object PyNumber_Index(object value)
+    bint PyUnicode_Check(object value)
+    void PyObject_GC_UnTrack(object value)
+    PyObject *new_int "PyLong_FromLong"(long value) except NULL
+    ctypedef struct PyTupleObject:
+        PyObject **ob_item
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    static inline uint16_t load16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return __builtin_bswap16(v); }
+    static inline uint32_t load32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
+    static inline uint64_t load64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
+    static inline void store16(uint8_t *p, uint16_t v) { v = __builtin_bswap16(v); memcpy(p, &v, 2); }
+    static inline void store32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
+    static inline void store64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
+    static inline double as_double(uint64_t v) { double d; memcpy(&d, &v, 8); return d; }
+    /* From CPython 3.14 on a tuple caches its hash, and -1 is "not yet". */
+    static inline PyObject *new_tuple(PyObject *kind, Py_ssize_t items) {
+        PyObject *value = PyType_GenericAlloc((PyTypeObject *)kind, items);
+    #if PY_VERSION_HEX >= 0x030E0000
+        if (value) ((PyTupleObject *)value)->ob_hash = -1;
+    #endif
+        /* What a parse gives is a tree without cycles that nobody can change, so the collector need never walk it:
+           on a large answer that walk costs more than the parse. */
+        if (value) PyObject_GC_UnTrack(value);
+        return value;
+    }
+    static inline uint64_t as_bits(double d) { uint64_t v; memcpy(&v, &d, 8); return v; }
+    """
+    uint16_t load16(const uint8_t *) nogil
+    uint32_t load32(const uint8_t *) nogil
+    uint64_t load64(const uint8_t *) nogil
+    void store16(uint8_t *, uint16_t) nogil
+    void store32(uint8_t *, uint32_t) nogil
+    void store64(uint8_t *, uint64_t) nogil
+    object new_tuple(object kind, Py_ssize_t items)
+    double as_double(uint64_t) nogil
+    uint64_t as_bits(double) nogil
+
+class Malformed(Exception):
+    """What is wrong (`reason`), at which byte of the buffer (`offset`; None for a build), and in which field.
+
+    `steps` is the way to the field, innermost first: names, and ints for elements of arrays.
+    """
+
+    def __init__(self, reason, offset=None):
+        super().__init__(reason)
+        self.reason = reason
+        self.offset = offset
+        self.steps = []
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+cdef struct Cursor:
+    const uint8_t *start
+    const uint8_t *at
+    const uint8_t *end
+    PyObject *frame  # a memoryview of the whole buffer, borrowed: what `records` spans are slices of
+    PyObject *array  # the latest non-empty array of int32, borrowed from the value being read, and where it stood
+    const uint8_t *array_at
+
+
+cdef int _bad(Cursor *c, const uint8_t *where, str reason) except -1:
+    raise Malformed(reason, where - c.start)
+
+
+cdef inline int _need(Cursor *c, Py_ssize_t count) except -1:
+    if c.end - c.at < count:
+        _bad(c, c.at, f"cut short: {count} bytes needed, {c.end - c.at} left")
+    return 0
+
+
+cdef int _read_uvarint(Cursor *c, uint32_t *value) except -1:
+    cdef const uint8_t *start = c.at
+    cdef uint64_t result = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while shift <= 28:
+        _need(c, 1)
+        byte = c.at[0]
+        c.at += 1
+        result |= (<uint64_t>(byte & 0x7F)) << shift
+        if byte < 0x80:
+            if result > 0xFFFFFFFF:
+                break
+            value[0] = <uint32_t>result
+            return 0
+        shift += 7
+    _bad(c, start, "a varint longer than 32 bits")
+
+
+cdef enum:
+    NULL_LENGTH = -1
+
+
+cdef Py_ssize_t _read_length(Cursor *c, Sized node, int width, str unit) except -2:
+    """The length before a string, bytes or array, held against the bytes that are left; NULL_LENGTH for null."""
+    cdef const uint8_t *start = c.at
+    cdef Py_ssize_t length
+    cdef uint32_t plus_one = 0
+    if node.compact:
+        _read_uvarint(c, &plus_one)
+        length = <Py_ssize_t>plus_one - 1
+    elif width == 2:
+        _need(c, 2)
+        length = <int16_t>load16(c.at)
+        c.at += 2
+    else:
+        _need(c, 4)
+        length = <int32_t>load32(c.at)
+        c.at += 4
+    if length == NULL_LENGTH and not node.nullable:
+        _bad(c, start, "null where the version allows none")
+    if length < NULL_LENGTH:
+        _bad(c, start, f"a negative length: {length}")
+    if length > c.end - c.at:
+        _bad(c, start, f"a length of {length} {unit} where {c.end - c.at} bytes are left")
+    return length
+
+
+cdef enum Op:
+    CALL  # read through the node
+    READ_INT16  # the commonest numbers are read by the struct itself, without a call
+    READ_INT32
+
+
+cdef class Node:
+    """One field's type. Subclasses differ in `read` and `write` only."""
+
+    cdef Op op
+
+    cdef object read(self, Cursor *c):
+        raise NotImplementedError
+
+    cdef int write(self, Writer w, object value) except -1:
+        raise NotImplementedError
+
+
+cdef class Writer:
+    """A growing buffer. `reserve` makes room before anything is stored."""
+
+    cdef uint8_t *data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    def __cinit__(self):
+        self.capacity = 256
+        self.data = <uint8_t *>PyMem_Malloc(self.capacity)
+        if self.data == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.data)
+
+    cdef inline uint8_t *reserve(self, Py_ssize_t count) except NULL:
+        if self.capacity - self.size < count:
+            self.grow(count)
+        self.size += count
+        return self.data + self.size - count
+
+    cdef int grow(self, Py_ssize_t count) except -1:
+        cdef Py_ssize_t capacity = self.capacity
+        while capacity - self.size < count:
+            capacity *= 2
+        cdef uint8_t *data = <uint8_t *>PyMem_Realloc(self.data, capacity)
+        if data == NULL:
+            raise MemoryError
+        self.data = data
+        self.capacity = capacity
+        return 0
+
+    cdef int put(self, const void *source, Py_ssize_t count) except -1:
+        memcpy(self.reserve(count), source, count)
+        return 0
+
+    cdef int put_uvarint(self, uint32_t value) except -1:
+        cdef uint8_t *p = self.reserve(5)
+        cdef int length = 0
+        while value >= 0x80:
+            p[length] = <uint8_t>(value | 0x80)
+            value >>= 7
+            length += 1
+        p[length] = <uint8_t>value
+        self.size -= 4 - length
+        return 0
+
+    cdef int put_length(self, Sized node, int width, Py_ssize_t length) except -1:
+        if length > (0x7FFF if width == 2 else 0x7FFFFFFF):
+            raise Malformed(f"a length of {length} is more than the wire can say")
+        if node.compact:
+            return self.put_uvarint(<uint32_t>(length + 1))
+        if width == 2:
+            store16(self.reserve(2), <uint16_t>length)
+        else:
+            store32(self.reserve(4), <uint32_t>length)
+        return 0
+
+    cdef int put_null(self, Sized node, int width) except -1:
+        if not node.nullable:
+            raise Malformed("null where the version allows none")
+        return self.put_length(node, width, NULL_LENGTH)
+
+
+cdef int64_t _integer(object value, int64_t low, int64_t high, str kind) except? -1:
+    cdef int64_t number
+    try:
+        number = PyLong_AsLongLong(value if PyLong_Check(value) else PyNumber_Index(value))
+    except (OverflowError, TypeError):
+        raise Malformed(f"{_shown(value)} is no {kind}") from None
+    if number < low or number > high:
+        raise Malformed(f"{_shown(value)} is no {kind}")
+    return number
+
+
+cdef str _shown(object value):
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------
+
+cdef class Int8(Node):
+    cdef object read(self, Cursor *c):
+        _need(c, 1)
+        c.at += 1
+        return PyLong_FromLong(<signed char>(c.at - 1)[0])
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef int64_t number = _integer(value, -0x80, 0x7F, "int8")
+        w.reserve(1)[0] = <uint8_t>number
+        return 0
+
+
+cdef class Int16(Node):
+    def __cinit__(self):
+        self.op = READ_INT16
+
+    cdef object read(self, Cursor *c):
+        _need(c, 2)
+        c.at += 2
+        return PyLong_FromLong(<int16_t>load16(c.at - 2))
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef int64_t number = _integer(value, -0x8000, 0x7FFF, "int16")
+        store16(w.reserve(2), <uint16_t>number)
+        return 0
+
+
+cdef class UInt16(Node):
+    cdef object read(self, Cursor *c):
+        _need(c, 2)
+        c.at += 2
+        return PyLong_FromLong(load16(c.at - 2))
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef int64_t number = _integer(value, 0, 0xFFFF, "uint16")
+        store16(w.reserve(2), <uint16_t>number)
+        return 0
+
+
+cdef class Int32(Node):
+    def __cinit__(self):
+        self.op = READ_INT32
+
+    cdef object read(self, Cursor *c):
+        _need(c, 4)
+        c.at += 4
+        return PyLong_FromLong(<int32_t>load32(c.at - 4))
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef int64_t number = _integer(value, -0x80000000, 0x7FFFFFFF, "int32")
+        store32(w.reserve(4), <uint32_t>number)
+        return 0
+
+
+cdef class UInt32(Node):
+    cdef object read(self, Cursor *c):
+        _need(c, 4)
+        c.at += 4
+        return PyLong_FromLongLong(load32(c.at - 4))
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef int64_t number = _integer(value, 0, 0xFFFFFFFF, "uint32")
+        store32(w.reserve(4), <uint32_t>number)
+        return 0
+
+
+cdef class Int64(Node):
+    cdef object read(self, Cursor *c):
+        _need(c, 8)
+        c.at += 8
+        return PyLong_FromLongLong(<int64_t>load64(c.at - 8))
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef int64_t number = _integer(value, INT64_MIN, INT64_MAX, "int64")
+        store64(w.reserve(8), <uint64_t>number)
+        return 0
+
+
+cdef class Float64(Node):
+    cdef object read(self, Cursor *c):
+        _need(c, 8)
+        c.at += 8
+        return PyFloat_FromDouble(as_double(load64(c.at - 8)))
+
+    cdef int write(self, Writer w, object value) except -1:
+        if not isinstance(value, (int, float)):
+            raise Malformed(f"{_shown(value)} is no float64")
+        store64(w.reserve(8), as_bits(PyFloat_AsDouble(float(value))))
+        return 0
+
+
+cdef class Bool(Node):
+    cdef object read(self, Cursor *c):
+        _need(c, 1)
+        c.at += 1
+        return (c.at - 1)[0] != 0
+
+    cdef int write(self, Writer w, object value) except -1:
+        if value is not True and value is not False:
+            raise Malformed(f"a bool is needed, not {_shown(value)}")
+        w.reserve(1)[0] = value is True
+        return 0
+
+
+cdef class Uuid(Node):
+    cdef object read(self, Cursor *c):
+        _need(c, 16)
+        c.at += 16
+        return UUID(bytes=PyBytes_FromStringAndSize(<const char *>c.at - 16, 16))
+
+    cdef int write(self, Writer w, object value) except -1:
+        if not isinstance(value, UUID):
+            raise Malformed(f"a uuid.UUID is needed, not {_shown(value)}")
+        cdef bytes raw = value.bytes
+        return w.put(PyBytes_AS_STRING(raw), 16)
+
+
+# ---- lengths before bytes ------------------------------------------------------------------------------------------
+
+cdef class Sized(Node):
+    """What is written as a length and then that many bytes, or as null where `nullable`."""
+
+    cdef bint compact
+    cdef bint nullable
+
+    def __init__(self, *, bint compact, bint nullable):
+        self.compact = compact
+        self.nullable = nullable
+
+
+cdef class Text(Sized):
+    cdef object read(self, Cursor *c):
+        cdef const uint8_t *start = c.at
+        cdef Py_ssize_t length = _read_length(c, self, 2, "bytes")
+        if length == NULL_LENGTH:
+            return None
+        if length > 0x7FFF:
+            _bad(c, start, f"a string of {length} bytes; {0x7FFF} is the most")
+        try:
+            text = PyUnicode_DecodeUTF8(<const char *>c.at, length, NULL)
+        except UnicodeDecodeError as error:
+            _bad(c, start, f"no UTF-8: {error.reason}")
+        c.at += length
+        return text
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef Py_ssize_t length = 0
+        cdef const char *utf8
+        if value is None:
+            return w.put_null(self, 2)
+        if not PyUnicode_Check(value):
+            raise Malformed(f"a str is needed, not {_shown(value)}")
+        try:
+            utf8 = PyUnicode_AsUTF8AndSize(value, &length)
+        except UnicodeEncodeError as error:
+            raise Malformed(f"no UTF-8: {error.reason}") from None
+        w.put_length(self, 2, length)
+        return w.put(utf8, length)
+
+
+cdef class Blob(Sized):
+    cdef object read(self, Cursor *c):
+        cdef Py_ssize_t length = _read_length(c, self, 4, "bytes")
+        if length == NULL_LENGTH:
+            return None
+        c.at += length
+        return PyBytes_FromStringAndSize(<const char *>c.at - length, length)
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef Py_buffer view
+        if value is None:
+            return w.put_null(self, 4)
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise Malformed(f"bytes are needed, not {_shown(value)}")
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        try:
+            w.put_length(self, 4, view.len)
+            return w.put(view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+
+cdef class Span(Blob):
+    """Record batches: read as a memoryview of the frame they arrived in."""
+
+    cdef object read(self, Cursor *c):
+        cdef Py_ssize_t length = _read_length(c, self, 4, "bytes")
+        if length == NULL_LENGTH:
+            return None
+        cdef Py_ssize_t start = c.at - c.start
+        c.at += length
+        return (<object>c.frame)[start:start + length]
+
+
+cdef class Array(Sized):
+    """A count, then that many elements; a tuple."""
+
+    cdef Node element
+
+    def __init__(self, Node element, *, bint compact, bint nullable):
+        super().__init__(compact=compact, nullable=nullable)
+        self.element = element
+
+    cdef object read(self, Cursor *c):
+        cdef Py_ssize_t count = _read_length(c, self, 4, "elements")
+        cdef Py_ssize_t index = 0
+        cdef tuple items
+        if count == NULL_LENGTH:
+            return None
+        try:
+            # A count is the sender's promise: room for all of it is made only when bytes for all of it are here.
+            if count * <Py_ssize_t>sizeof(void *) <= c.end - c.at:
+                items = PyTuple_New(count)
+                PyObject_GC_UnTrack(items)
+                while index < count:
+                    item = self.element.read(c)
+                    Py_INCREF(item)
+                    PyTuple_SET_ITEM(items, index, item)
+                    index += 1
+                return items
+            growing = []
+            while index < count:
+                growing.append(self.element.read(c))
+                index += 1
+            return PyList_AsTuple(growing)
+        except Malformed as error:
+            error.steps.append(index)
+            raise
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef Py_ssize_t index = 0
+        cdef tuple items = _elements(value)
+        if items is None:
+            return w.put_null(self, 4)
+        w.put_length(self, 4, PyTuple_GET_SIZE(items))
+        try:
+            while index < PyTuple_GET_SIZE(items):
+                self.element.write(w, <object>PyTuple_GET_ITEM(items, index))
+                index += 1
+        except Malformed as error:
+            error.steps.append(index)
+            raise
+        return 0
+
+
+cdef class Int32Array(Sized):
+    """Replica lists and partition numbers: most of what Metadata carries, so no call for each element."""
+
+    cdef object read(self, Cursor *c):
+        cdef Py_ssize_t count = _read_length(c, self, 4, "elements")
+        cdef Py_ssize_t index
+        cdef tuple items
+        if count == NULL_LENGTH:
+            return None
+        if count * 4 > c.end - c.at:
+            index = (c.end - c.at) // 4
+            c.at += index * 4
+            error = Malformed(f"cut short: 4 bytes needed, {c.end - c.at} left", c.at - c.start)
+            error.steps.append(index)
+            raise error
+        # A partition's in-sync replicas are nearly always its replicas: the same tuple can stand for both.
+        if c.array != NULL and PyTuple_GET_SIZE(<tuple>c.array) == count and not memcmp(c.at, c.array_at, count * 4):
+            c.at += count * 4
+            return <object>c.array
+        items = PyTuple_New(count)
+        PyObject_GC_UnTrack(items)
+        cdef PyObject **places = (<PyTupleObject *>items).ob_item
+        for index in range(count):
+            places[index] = new_int(<int32_t>load32(c.at + index * 4))
+        if count:
+            c.array = <PyObject *>items
+            c.array_at = c.at
+        c.at += count * 4
+        return items
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef Py_ssize_t index = 0
+        cdef int64_t number
+        cdef tuple items = _elements(value)
+        if items is None:
+            return w.put_null(self, 4)
+        w.put_length(self, 4, PyTuple_GET_SIZE(items))
+        try:
+            while index < PyTuple_GET_SIZE(items):
+                number = _integer(<object>PyTuple_GET_ITEM(items, index), -0x80000000, 0x7FFFFFFF, "int32")
+                store32(w.reserve(4), <uint32_t>number)
+                index += 1
+        except Malformed as error:
+            error.steps.append(index)
+            raise
+        return 0
+
+
+cdef tuple _elements(object value):
+    if value is None:
+        return None
+    if not isinstance(value, (tuple, list)):
+        raise Malformed(f"a tuple or a list is needed, not {_shown(value)}")
+    return tuple(value)
+
+
+# ---- structs and messages ------------------------------------------------------------------------------------------
+
+cdef enum Role:
+    PRESENT  # this version has the field
+    DROPPED  # it lacks the field, whatever it holds
+    REFUSED  # it lacks the field, and a value other than the blank one would be lost
+
+
+cdef class Struct(Node):
+    """The fields of one version, in wire order, read into the slots of `kind`, a tuple subclass.
+
+    `fields`: (slot, name, node) in wire order. `tags`: None for a classic struct, else (tag, slot, name, node) of its
+    tagged fields in order of tag. `blank`: by slot, what a version that lacks the field parses to. `refused`: names of
+    lacking fields that must be blank to be built. `missing`: the sentinel of a field that nobody gave.
+    """
+
+    cdef object kind
+    cdef tuple names
+    cdef tuple blank
+    cdef object missing
+    cdef Py_ssize_t width
+    cdef Py_ssize_t count
+    cdef Py_ssize_t *slots
+    cdef PyObject **nodes
+    cdef Op *ops
+    cdef uint8_t *roles
+    cdef tuple fields
+    cdef tuple tags
+    cdef dict by_tag
+
+    def __cinit__(self):
+        self.slots = NULL
+        self.nodes = NULL
+        self.ops = NULL
+        self.roles = NULL
+
+    def __init__(self, kind, tuple names, tuple fields, tags, tuple blank, refused, missing):
+        if not issubclass(kind, tuple) or len(names) != len(blank):
+            raise TypeError(f"{kind} cannot hold {names}")
+        self.kind = kind
+        self.names = names
+        self.blank = blank
+        self.missing = missing
+        self.width = len(names)
+        self.count = len(fields)
+        self.fields = fields
+        self.tags = tags
+        self.by_tag = {tag: (slot, name, node) for tag, slot, name, node in tags or ()}
+        self.slots = <Py_ssize_t *>PyMem_Malloc(max(1, self.count) * sizeof(Py_ssize_t))
+        self.nodes = <PyObject **>PyMem_Malloc(max(1, self.count) * sizeof(PyObject *))
+        self.ops = <Op *>PyMem_Malloc(max(1, self.count) * sizeof(Op))
+        self.roles = <uint8_t *>PyMem_Malloc(max(1, self.width))
+        if self.slots == NULL or self.nodes == NULL or self.ops == NULL or self.roles == NULL:
+            raise MemoryError
+        for index, name in enumerate(names):
+            self.roles[index] = REFUSED if name in refused else DROPPED
+        for _, slot, _, node in tags or ():
+            self.claim(slot, node)
+        for index, (slot, _, node) in enumerate(fields):
+            self.claim(slot, node)
+            self.slots[index] = slot
+            self.nodes[index] = <PyObject *>node  # owned by self.fields
+            self.ops[index] = (<Node>node).op
+
+    def __dealloc__(self):
+        PyMem_Free(self.slots)
+        PyMem_Free(self.nodes)
+        PyMem_Free(self.ops)
+        PyMem_Free(self.roles)
+
+    cdef int claim(self, Py_ssize_t slot, object node) except -1:
+        if not 0 <= slot < self.width or self.roles[slot] == PRESENT or not isinstance(node, Node):
+            raise ValueError(f"{self.kind.__name__} has no place {slot} for {node}")
+        self.roles[slot] = PRESENT
+        return 0
+
+    cdef object read(self, Cursor *c):
+        cdef Py_ssize_t index
+        # Allocated as the tuple subclass itself and filled in place: `kind(*values)` would build each value twice.
+        value = new_tuple(self.kind, self.width)
+        cdef PyObject **items = (<PyTupleObject *>value).ob_item
+        index = 0
+        try:
+            while index < self.count:
+                if self.ops[index] == READ_INT32:
+                    _need(c, 4)
+                    items[self.slots[index]] = new_int(<int32_t>load32(c.at))
+                    c.at += 4
+                elif self.ops[index] == READ_INT16:
+                    _need(c, 2)
+                    items[self.slots[index]] = new_int(<int16_t>load16(c.at))
+                    c.at += 2
+                else:
+                    item = (<Node>self.nodes[index]).read(c)
+                    Py_INCREF(item)
+                    items[self.slots[index]] = <PyObject *>item
+                index += 1
+        except Malformed as error:
+            error.steps.append(self.fields[index][1])
+            raise
+        for index in range(self.width):
+            if items[index] == NULL:
+                items[index] = PyTuple_GET_ITEM(self.blank, index)
+                Py_INCREF(<object>items[index])
+        if self.tags is not None:
+            if c.at < c.end and c.at[0] == 0:
+                c.at += 1
+            else:
+                self.read_tags(c, items)
+        return value
+
+    cdef int read_tags(self, Cursor *c, PyObject **items) except -1:
+        cdef const uint8_t *start = c.at
+        cdef const uint8_t *end
+        cdef uint32_t count = 0, tag = 0, size = 0
+        cdef set seen = set()
+        name = None
+        try:
+            _read_uvarint(c, &count)
+            # A tagged field takes two bytes at least: its tag and its size.
+            if <Py_ssize_t>count * 2 > c.end - c.at:
+                _bad(c, start, f"{count} tagged fields where {c.end - c.at} bytes are left")
+            while count:
+                count -= 1
+                start = c.at
+                _read_uvarint(c, &tag)
+                if tag in seen:
+                    _bad(c, start, f"tag {tag} comes twice")
+                seen.add(tag)
+                _read_uvarint(c, &size)
+                if <Py_ssize_t>size > c.end - c.at:
+                    _bad(c, start, f"tag {tag} of {size} bytes where {c.end - c.at} are left")
+                end = c.at + size
+                known = self.by_tag.get(tag)
+                if known is None:
+                    c.at = end
+                    continue
+                slot, name, node = known
+                item = (<Node>node).read(c)
+                name = None
+                if c.at != end:
+                    _bad(c, start, f"tag {tag} says {size} bytes and holds another number")
+                _put(items + <Py_ssize_t>slot, item)
+        except Malformed as error:
+            if name is not None:
+                error.steps.append(name)
+            error.steps.append("_tags")
+            raise
+        return 0
+
+    cdef int write(self, Writer w, object value) except -1:
+        cdef Py_ssize_t index
+        cdef tuple items
+        if type(value) is self.kind or isinstance(value, self.kind):
+            items = <tuple>value
+        else:
+            items = self.from_mapping(value)
+        for index in range(self.width):
+            item = <object>PyTuple_GET_ITEM(items, index)
+            if self.roles[index] == PRESENT:
+                if item is self.missing:
+                    self.complain(index, "missing, and it has no default")
+            elif self.roles[index] == REFUSED and item is not self.missing and item != self.blank[index]:
+                self.complain(index, "this version does not have it, and it cannot be left out")
+        index = 0
+        try:
+            while index < self.count:
+                (<Node>self.nodes[index]).write(w, <object>PyTuple_GET_ITEM(items, self.slots[index]))
+                index += 1
+        except Malformed as error:
+            error.steps.append(self.fields[index][1])
+            raise
+        if self.tags is not None:
+            self.write_tags(w, items)
+        return 0
+
+    cdef int complain(self, Py_ssize_t slot, str reason) except -1:
+        error = Malformed(reason)
+        error.steps.append(self.names[slot])
+        raise error
+
+    cdef tuple from_mapping(self, value):
+        if not isinstance(value, Mapping):
+            raise Malformed(f"{self.kind.__name__} or a mapping is needed, not {type(value).__name__}")
+        given = dict(zip(self.names, self.kind._defaults))
+        given.update(value)
+        if len(given) > self.width:
+            error = Malformed(f"{self.kind.__name__} has no such field")
+            error.steps.append(next(name for name in given if name not in self.names))
+            raise error
+        return tuple(given.values())
+
+    cdef int write_tags(self, Writer w, tuple items) except -1:
+        cdef Writer body
+        present = [entry for entry in self.tags if items[entry[1]] != self.blank[entry[1]]]
+        w.put_uvarint(len(present))
+        for tag, slot, name, node in present:
+            body = Writer()
+            try:
+                (<Node>node).write(body, items[slot])
+            except Malformed as error:
+                error.steps += (name, "_tags")
+                raise
+            w.put_uvarint(tag)
+            w.put_uvarint(body.size)
+            w.put(body.data, body.size)
+        return 0
+
+
+cdef int _put(PyObject **place, object item) except -1:
+    """Replace the blank in a fresh tuple, which nobody else has seen yet."""
+    cdef PyObject *old = place[0]
+    Py_INCREF(item)
+    place[0] = <PyObject *>item
+    Py_DECREF(<object>old)
+    return 0
+
+
+cdef class Nullable(Node):
+    """A struct that may be null: one signed byte before it says which."""
+
+    cdef Node struct
+
+    def __init__(self, Node struct):
+        self.struct = struct
+
+    cdef object read(self, Cursor *c):
+        _need(c, 1)
+        c.at += 1
+        return None if <signed char>(c.at - 1)[0] < 0 else self.struct.read(c)
+
+    cdef int write(self, Writer w, object value) except -1:
+        w.reserve(1)[0] = 0xFF if value is None else 1
+        return 0 if value is None else self.struct.write(w, value)
+
+
+def read(Node node, buffer, Py_ssize_t at=0):
+    """The value that starts at `at` of a contiguous buffer, and the offset where it ends. Raises Malformed."""
+    cdef Py_buffer view
+    cdef Cursor c
+    frame = memoryview(buffer)
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= at <= view.len:
+            raise ValueError(f"{at} is no offset into {view.len} bytes")
+        c.start = <const uint8_t *>view.buf
+        c.at = c.start + at
+        c.end = c.start + view.len
+        c.frame = <PyObject *>frame
+        c.array = NULL
+        value = node.read(&c)
+        return value, c.at - c.start
+    finally:
+        PyBuffer_Release(&view)
+
+
+def write(Node node, value):
+    """The bytes of `value`. Raises Malformed."""
+    cdef Writer w = Writer()
+    node.write(w, value)
+    return PyBytes_FromStringAndSize(<const char *>w.data, w.size)
