@@ -34,7 +34,7 @@ class Array(Sized):
 class Struct(Node):
     def __init__(
         self,
-        kind: type[tuple[Any, ...]],
+        kind: type[Any],  # a tuple subclass
         names: tuple[str, ...],
         fields: tuple[tuple[int, str, Node], ...],
         tags: tuple[tuple[int, int, str, Node], ...] | None,
