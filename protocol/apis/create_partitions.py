@@ -1,0 +1,56 @@
+"""CreatePartitions (37): give topics more partitions. Keys may then land elsewhere than before.
+
+Sent to: any broker of a KRaft cluster (it forwards), the controller of an older one.
+
+Errors (by topic)
+    INVALID_PARTITIONS            not more than there are already
+    UNKNOWN_TOPIC_OR_PARTITION    no such topic
+    INVALID_REPLICA_ASSIGNMENT    brokers chosen by hand do not fit
+    REASSIGNMENT_IN_PROGRESS      wait until partitions have stopped moving
+    NOT_CONTROLLER                fresh metadata, ask the controller
+    REQUEST_TIMED_OUT             not known everywhere yet
+    THROTTLING_QUOTA_EXCEEDED     wait `throttle_time_ms`, ask again (KIP-599)
+    INVALID_REQUEST, POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED   fatal
+"""
+
+from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
+from kohort.protocol.primitives import boolean, int16, int32, string
+
+
+class CreatePartitionsAssignment(RequestPart):
+    broker_ids: tuple[int, ...] = field([int32], "0+")
+    """The brokers that shall hold a copy, the preferred leader first."""
+
+
+class CreatePartitionsTopic(RequestPart):
+    name: str = field(string, "0+")
+    """The topic's name."""
+    count: int = field(int32, "0+")
+    """How many partitions it shall have."""
+    assignments: tuple[CreatePartitionsAssignment, ...] | None = field([CreatePartitionsAssignment], "0+", null="0+")
+    """Brokers chosen by hand for each new partition; null lets the broker choose."""
+
+
+class CreatePartitionsRequest(Request, key=37, versions="0-3", flexible="2+"):
+    topics: tuple[CreatePartitionsTopic, ...] = field([CreatePartitionsTopic], "0+")
+    """The topics to grow."""
+    timeout_ms: int = field(int32, "0+")
+    """How long the broker may take."""
+    validate_only: bool = field(boolean, "0+")
+    """Whether to check only and create nothing."""
+
+
+class CreatePartitionsTopicResult(ResponsePart):
+    name: str = field(string, "0+")
+    """The topic's name."""
+    error_code: int = field(int16, "0+")
+    """0, or what went wrong."""
+    error_message: str | None = field(string, "0+", null="0+", default=None)
+    """What went wrong in words, or null."""
+
+
+class CreatePartitionsResponse(Response, key=37, versions="0-3", flexible="2+"):
+    throttle_time_ms: int = field(int32, "0+")
+    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    results: tuple[CreatePartitionsTopicResult, ...] = field([CreatePartitionsTopicResult], "0+")
+    """The topics, one entry each."""

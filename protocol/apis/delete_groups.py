@@ -1,0 +1,32 @@
+"""DeleteGroups (42): delete groups that have no members, with their offsets.
+
+Sent to: the coordinator of every group named.
+
+Errors (by group)
+    NON_EMPTY_GROUP               it has members still
+    GROUP_ID_NOT_FOUND            gone already
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
+    INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED   fatal
+"""
+
+from kohort.protocol.message import Request, Response, ResponsePart, field
+from kohort.protocol.primitives import int16, int32, string
+
+
+class DeleteGroupsRequest(Request, key=42, versions="0-2", flexible="2+"):
+    groups_names: tuple[str, ...] = field([string], "0+")
+    """The groups to delete."""
+
+
+class DeletableGroupResult(ResponsePart):
+    group_id: str = field(string, "0+")
+    """The group."""
+    error_code: int = field(int16, "0+")
+    """0, or what went wrong."""
+
+
+class DeleteGroupsResponse(Response, key=42, versions="0-2", flexible="2+"):
+    throttle_time_ms: int = field(int32, "0+")
+    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    results: tuple[DeletableGroupResult, ...] = field([DeletableGroupResult], "0+")
+    """The groups, one entry each."""

@@ -1,0 +1,24 @@
+"""SaslHandshake (17): let us authenticate by this mechanism.
+
+Sent to: the broker just connected to, after ApiVersions. In version 0 the mechanism's messages follow as bare frames;
+from version 1 on they travel inside SaslAuthenticate (KIP-152).
+
+Errors
+    UNSUPPORTED_SASL_MECHANISM    `mechanisms` lists what the broker offers
+    ILLEGAL_SASL_STATE            the connection is authenticated already, or needs no SASL
+"""
+
+from kohort.protocol.message import Request, Response, field
+from kohort.protocol.primitives import int16, string
+
+
+class SaslHandshakeRequest(Request, key=17, versions="0-1"):
+    mechanism: str = field(string, "0+")
+    """The SASL mechanism that the client wants."""
+
+
+class SaslHandshakeResponse(Response, key=17, versions="0-1"):
+    error_code: int = field(int16, "0+")
+    """0, or what went wrong."""
+    mechanisms: tuple[str, ...] = field([string], "0+")
+    """The mechanisms that the broker offers."""

@@ -1,0 +1,82 @@
+"""ShareGroupDescribe (77): what do these share groups (KIP-932) look like?
+
+Sent to: the coordinator of every group named. Declared so that it can be read and written. Version 0 was an
+early-access form, with the same fields.
+
+Errors (by group)
+    GROUP_ID_NOT_FOUND            no such group, or one of another kind
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
+    INVALID_GROUP_ID, INVALID_REQUEST   no group can be called so
+    GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller may not see it
+"""
+
+from uuid import UUID
+
+from kohort.protocol.message import Request, Response, ResponsePart, field
+from kohort.protocol.primitives import boolean, int16, int32, string, uuid
+
+
+class ShareGroupDescribeRequest(Request, key=77, versions="0-1", flexible="0+"):
+    group_ids: tuple[str, ...] = field([string], "0+")
+    """The groups to describe."""
+    include_authorized_operations: bool = field(boolean, "0+")
+    """Whether to answer with what the caller may do to each group (KIP-430)."""
+
+
+class TopicPartitions(ResponsePart):
+    topic_id: UUID = field(uuid, "0+")
+    """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
+    topic_name: str = field(string, "0+")
+    """The topic's name."""
+    partitions: tuple[int, ...] = field([int32], "0+")
+    """The partitions' numbers."""
+
+
+class Assignment(ResponsePart):
+    topic_partitions: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
+    """The partitions, by topic."""
+
+
+class Member(ResponsePart):
+    member_id: str = field(string, "0+")
+    """The member's id."""
+    rack_id: str | None = field(string, "0+", null="0+", default=None)
+    """The member's rack, or null."""
+    member_epoch: int = field(int32, "0+")
+    """The member's epoch."""
+    client_id: str = field(string, "0+")
+    """What the member's connection calls itself."""
+    client_host: str = field(string, "0+")
+    """Where the member connects from."""
+    subscribed_topic_names: tuple[str, ...] = field([string], "0+")
+    """The topics it wants to read."""
+    assignment: Assignment = field(Assignment, "0+")
+    """What it owns."""
+
+
+class DescribedGroup(ResponsePart):
+    error_code: int = field(int16, "0+")
+    """0, or why the group cannot be described."""
+    error_message: str | None = field(string, "0+", null="0+", default=None)
+    """What went wrong in words, or null."""
+    group_id: str = field(string, "0+")
+    """The group."""
+    group_state: str = field(string, "0+")
+    """The group's state: Empty, Stable or Dead."""
+    group_epoch: int = field(int32, "0+")
+    """Grows with every change of members or subscriptions."""
+    assignment_epoch: int = field(int32, "0+")
+    """The group epoch that the target assignment was made for."""
+    assignor_name: str = field(string, "0+")
+    """The assignor in use."""
+    members: tuple[Member, ...] = field([Member], "0+")
+    """Its members."""
+    authorized_operations: int = field(int32, "0+", default=-(2**31))
+    """What the caller may do to the group, as a bit field; the lowest int32 where not asked for."""
+
+
+class ShareGroupDescribeResponse(Response, key=77, versions="0-1", flexible="0+"):
+    throttle_time_ms: int = field(int32, "0+")
+    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    groups: tuple[DescribedGroup, ...] = field([DescribedGroup], "0+")
+    """The groups, one entry each."""

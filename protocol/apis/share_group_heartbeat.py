@@ -1,0 +1,57 @@
+"""ShareGroupHeartbeat (76): membership in a share group (KIP-932): its members read the same partitions together.
+
+Sent to: the group's coordinator. Declared so that it can be read and written; no member of ours speaks it. Version 0
+was an early-access form, with the same fields.
+
+Errors
+    UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH   join again with epoch 0
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, send again
+    GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
+"""
+
+from uuid import UUID
+
+from kohort.protocol.message import Request, Response, ResponsePart, field
+from kohort.protocol.primitives import int16, int32, string, uuid
+
+
+class ShareGroupHeartbeatRequest(Request, key=76, versions="0-1", flexible="0+"):
+    group_id: str = field(string, "0+")
+    """The group."""
+    member_id: str = field(string, "0+")
+    """The member's id, which it makes up itself (a uuid)."""
+    member_epoch: int = field(int32, "0+")
+    """The member's epoch; 0 joins, -1 leaves."""
+    rack_id: str | None = field(string, "0+", null="0+", default=None)
+    """The member's rack; null where it has none or it did not change."""
+    subscribed_topic_names: tuple[str, ...] | None = field([string], "0+", null="0+", default=None)
+    """The topics it wants to read; null where that did not change."""
+
+
+class TopicPartitions(ResponsePart):
+    topic_id: UUID = field(uuid, "0+")
+    """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
+    partitions: tuple[int, ...] = field([int32], "0+")
+    """The partitions' numbers."""
+
+
+class Assignment(ResponsePart):
+    topic_partitions: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
+    """The partitions, by topic."""
+
+
+class ShareGroupHeartbeatResponse(Response, key=76, versions="0-1", flexible="0+"):
+    throttle_time_ms: int = field(int32, "0+")
+    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    error_code: int = field(int16, "0+")
+    """0, or what went wrong."""
+    error_message: str | None = field(string, "0+", null="0+", default=None)
+    """What went wrong in words, or null."""
+    member_id: str | None = field(string, "0+", null="0+", default=None)
+    """The member's id where the coordinator made it up, else null."""
+    member_epoch: int = field(int32, "0+")
+    """The member's epoch from now on."""
+    heartbeat_interval_ms: int = field(int32, "0+")
+    """How long until the next heartbeat."""
+    assignment: Assignment | None = field(Assignment, "0+", null="0+", default=None)
+    """What the member shall read; null where that did not change."""
