@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from kohort.cli.demo.dataset import ABSENT
+
 
 class Aircraft(NamedTuple):
     """What totals are kept for. `tail` is empty where the record had no key."""
@@ -88,19 +90,32 @@ def by_carrier(whole: Mapping[Aircraft, Totals]) -> dict[str, Totals]:
     return dict(sorted(sums.items(), key=lambda item: (-item[1].events, item[0])))
 
 
-def of_rows(rows: Iterable[Mapping[str, str]]) -> Tally:
-    """What the totals must be, straight from the dataset's rows: no event, no record, no Kafka in between."""
+def of_rows(rows: Iterable[Mapping[str, str]], *, at_least: int | None = None) -> tuple[int, Tally]:
+    """How many rows it takes to make `at_least` events (None: all rows), and their totals.
+
+    Straight from the dataset's cells: no event, no record, no Kafka in between.
+    """
     sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
+    flights = made = 0
     for row in rows:
+        if at_least is not None and made >= at_least:
+            break
+        flights += 1
         counts = sums[row["carrier"], row["tailnum"]]
-        counts[0] += 1
-        if row["dep_time"] == "NA":
+        counts[_COLUMN["scheduled"]] += 1
+        cancelled = row["dep_time"] == ABSENT
+        landed = row["arr_time"] != ABSENT
+        made += 2 if cancelled or not landed else 3
+        if cancelled:
             counts[CANCELLED] += 1
             continue
-        counts[1] += 1
+        counts[_COLUMN["departed"]] += 1
         counts[DELAY] += int(row["dep_delay"])
-        if row["arr_time"] != "NA":
-            counts[2] += 1
+        if landed:
+            counts[_COLUMN["arrived"]] += 1
             counts[MILES] += int(row["distance"])
-            counts[DELAY] += 0 if row["arr_delay"] == "NA" else int(row["arr_delay"])
-    return {Aircraft(carrier, "" if tail == "NA" else tail): Totals(*counts) for (carrier, tail), counts in sums.items()}
+            counts[DELAY] += 0 if row["arr_delay"] == ABSENT else int(row["arr_delay"])
+    totals = {
+        Aircraft(carrier, "" if tail == ABSENT else tail): Totals(*counts) for (carrier, tail), counts in sums.items()
+    }
+    return flights, totals

@@ -1,0 +1,91 @@
+"""What came of one run: the values that the verdict, the terminal and the report are made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kohort.cli.demo.filling import Filled
+from kohort.cli.demo.ledger import Happening, Slice
+from kohort.cli.demo.tally import Tally, Totals, by_carrier
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How far behind each partition's end the ledger was at one moment."""
+
+    at_ms: int
+    lag: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The topic as one reader saw it. `seconds` is from the first record to the last, `prepared_s` what came before."""
+
+    who: str
+    records: int
+    seconds: float
+    prepared_s: float
+    totals: Tally
+
+    @property
+    def per_second(self) -> float:
+        return self.records / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One sentence of the verdict, and whether it holds."""
+
+    text: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything a run left behind. `ends` is the log's end by partition, `committed` the group's offsets."""
+
+    title: str
+    broker: str
+    topic: str
+    filled: Filled
+    ends: Mapping[int, int]
+    committed: Mapping[int, int]
+    happenings: tuple[Happening, ...]
+    slices: tuple[Slice, ...]
+    samples: tuple[Sample, ...]
+    reread: int
+    dataset: Tally
+    group: Reading
+    spark: tuple[Reading, ...]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """The verdict, sentence by sentence."""
+        records = sum(self.ends.values())
+        made = sum(totals.events for totals in self.dataset.values())
+        return (
+            Claim(f"{made:,} events made of the dataset are {records:,} records in the topic", made == records),
+            Claim(
+                f"the group's ledger holds {self.group.records:,} of them once each, and its totals are the dataset's",
+                self.group.records == made and self.group.totals == self.dataset,
+            ),
+            *(
+                Claim(
+                    f"{reading.who} read {reading.records:,} and came to the same totals",
+                    reading.records == made and reading.totals == self.group.totals,
+                )
+                for reading in self.spark
+            ),
+            Claim("the group's committed offsets are the ends of all partitions", self.committed == self.ends),
+        )
+
+    @property
+    def equal(self) -> bool:
+        return all(claim.holds for claim in self.claims)
+
+    @property
+    def carriers(self) -> Mapping[str, tuple[Totals, ...]]:
+        """Totals by carrier: the dataset's, the group's, then each Spark reading's."""
+        columns = [by_carrier(self.dataset), by_carrier(self.group.totals)]
+        columns += [by_carrier(reading.totals) for reading in self.spark]
+        codes = dict.fromkeys(code for column in columns for code in column)
+        return {code: tuple(column.get(code, Totals()) for column in columns) for code in codes}

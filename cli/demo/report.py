@@ -1,0 +1,186 @@
+"""The page that a run leaves behind: one HTML file, nothing fetched, readable on a phone and in the dark."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from kohort.cli.demo import charts
+from kohort.cli.demo.outcome import Outcome
+from kohort.cli.demo.tally import Totals
+from kohort.cli.demo.timeline import spans
+
+_STYLE = """
+:root { --paper:#fbfaf7; --card:#fff; --ink:#1d2430; --soft:#697386; --line:#e4e2dc; --good:#0b7a4b; --bad:#b3261e;
+  --lane:#f4f2ec; --accent:#2b5d8a; color-scheme: light dark }
+@media (prefers-color-scheme: dark) { :root { --paper:#14171c; --card:#1c2027; --ink:#e8eaee; --soft:#98a2b3;
+  --line:#2e343e; --good:#4cc38a; --bad:#ff7b72; --lane:#232831; --accent:#6ea8d8 } }
+* { box-sizing: border-box }
+body { margin:0; background:var(--paper); color:var(--ink); font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,
+  "DejaVu Sans",sans-serif }
+main { max-width:1120px; margin:0 auto; padding:36px 20px 60px }
+h1 { font-size:26px; margin:0 0 4px; letter-spacing:-.01em } h2 { font-size:17px; margin:0 0 4px }
+p { margin:0 0 12px } .soft-text { color:var(--soft) } code { font-family:ui-monospace,"DejaVu Sans Mono",monospace; font-size:.92em }
+.card { background:var(--card); border:1px solid var(--line); border-radius:12px; padding:18px 20px; margin-top:18px }
+.verdict { border-left:6px solid var(--good) } .verdict.bad { border-left-color:var(--bad) }
+.verdict ul { list-style:none; padding:0; margin:8px 0 0 } .verdict li { padding:2px 0 2px 26px; position:relative }
+.verdict li::before { content:"\\2713"; position:absolute; left:2px; color:var(--good); font-weight:700 }
+.verdict li.no::before { content:"\\2717"; color:var(--bad) }
+.facts { display:grid; grid-template-columns:repeat(auto-fit,minmax(190px,1fr)); gap:12px; margin-top:18px }
+.fact { background:var(--card); border:1px solid var(--line); border-radius:12px; padding:12px 16px }
+.fact b { display:block; font-size:22px; font-variant-numeric:tabular-nums; letter-spacing:-.01em } .fact span { color:var(--soft); font-size:13px }
+.scroll { overflow-x:auto } svg { width:100%; min-width:720px; height:auto; display:block; margin-top:8px }
+svg text { font:13px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif; fill:var(--ink) }
+svg .soft { fill:var(--soft); font-size:12px } svg .name { font-weight:600 } svg .value { font-variant-numeric:tabular-nums }
+svg .chip { fill:#fff; font-size:10px; font-weight:700 } svg .killed { fill:var(--bad); font-weight:600; font-size:12px }
+svg .lane { fill:var(--lane) } svg .grid { stroke:var(--line); stroke-width:1 } svg .area { opacity:.88 }
+svg .wait { fill:none; stroke:var(--soft); stroke-width:1; stroke-dasharray:3 4 } svg .bar { fill:var(--accent) }
+svg .start { stroke:var(--good); stroke-width:2; fill:var(--good) } svg .kill { stroke:var(--bad); stroke-width:3; fill:none }
+svg line.kill { stroke-width:1.5; stroke-dasharray:5 4 } svg .come { stroke:var(--soft); stroke-width:1.5; stroke-dasharray:2 4 }
+.legend { display:flex; flex-wrap:wrap; gap:6px 16px; color:var(--soft); font-size:13px } .legend i { display:inline-block;
+  width:11px; height:11px; border-radius:3px; margin-right:6px }
+table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums } th { text-align:right; color:var(--soft);
+  font-weight:500; font-size:13px } td { text-align:right; padding:5px 8px; border-top:1px solid var(--line) } th { padding:5px 8px }
+th:first-child, td:first-child { text-align:left } td.yes { color:var(--good); font-weight:700 } td.no { color:var(--bad); font-weight:700 }
+tfoot td { font-weight:600; border-top:2px solid var(--line) }
+"""
+
+
+def write(outcome: Outcome, carriers: dict[str, str], path: Path) -> Path:
+    """Write the page; returns where it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(outcome, carriers), encoding="utf-8")
+    return path
+
+
+def page(outcome: Outcome, carriers: dict[str, str]) -> str:
+    """The page as text. `carriers`: names by code."""
+    body = (_head(outcome), _facts(outcome), _group(outcome), _throughput(outcome), _reread(outcome))
+    tables = (_totals(outcome, carriers), _written(outcome))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(outcome.title)}</title><style>{_STYLE}</style></head><body><main>"
+        + "".join((*body, *tables))
+        + "</main></body></html>\n"
+    )
+
+
+def _head(outcome: Outcome) -> str:
+    lines = "".join(f'<li class="{"yes" if c.holds else "no"}">{escape(c.text)}</li>' for c in outcome.claims)
+    verdict = "All totals are equal" if outcome.equal else "The totals are NOT equal"
+    return (
+        f'<h1>{escape(outcome.title)}</h1><p class="soft-text">topic <code>{escape(outcome.topic)}</code>, '
+        f"{len(outcome.ends)} partitions, on {escape(outcome.broker)}</p>"
+        f'<section class="card verdict{"" if outcome.equal else " bad"}"><h2>{verdict}</h2><ul>{lines}</ul></section>'
+    )
+
+
+def _facts(outcome: Outcome) -> str:
+    facts = [
+        (f"{outcome.filled.records:,}", f"records written in {outcome.filled.seconds:.1f} s by other people's producers"),
+        (f"{outcome.group.per_second:,.0f}/s", "the group, from its first record to its last, the outage included"),
+        *((f"{reading.per_second:,.0f}/s", f"{reading.who}, while reading") for reading in outcome.spark),
+        (f"{outcome.reread:,}", "records read a second time after the kill"),
+    ]
+    cells = "".join(f'<div class="fact"><b>{escape(big)}</b><span>{escape(small)}</span></div>' for big, small in facts)
+    return f'<div class="facts">{cells}</div>'
+
+
+def _group(outcome: Outcome) -> str:
+    axis = _axis(outcome)
+    lanes = list(dict.fromkeys(one.member for one in outcome.happenings))
+    owned = spans(outcome.happenings, axis.stop_ms)
+    legend = "".join(
+        f'<span><i style="background:{charts.colour(partition)}"></i>partition {partition}</span>'
+        for partition in sorted(outcome.ends)
+    )
+    return (
+        '<section class="card"><h2>The group</h2><p class="soft-text">Each bar is a partition a member owned. A killed '
+        "member's partitions rest until its session times out; then the group shares them out anew.</p>"
+        f'<div class="legend">{legend}</div><div class="scroll">'
+        f"{charts.timeline(lanes, owned, outcome.happenings, axis)}</div></section>"
+        '<section class="card"><h2>Lag</h2><p class="soft-text">Records in the topic that are not yet on the group\'s '
+        f'ledger.</p><div class="scroll">{charts.lag(outcome.samples, outcome.happenings, axis)}</div></section>'
+    )
+
+
+def _axis(outcome: Outcome) -> charts.Axis:
+    times = [one.at_ms for one in outcome.happenings] + [sample.at_ms for sample in outcome.samples]
+    return charts.Axis(min(times, default=0), max(times, default=0))
+
+
+def _throughput(outcome: Outcome) -> str:
+    values = {reading.who: reading.per_second for reading in (outcome.group, *outcome.spark)}
+    prepared = "; ".join(f"{r.who}: {r.prepared_s:.1f} s before its first record" for r in (outcome.group, *outcome.spark))
+    return (
+        '<section class="card"><h2>Throughput</h2><p class="soft-text">Records a second, each parsed as JSON and added '
+        f'up in Python. {escape(prepared)}.</p><div class="scroll">{charts.bars(values, "records/s")}</div></section>'
+    )
+
+
+def _reread(outcome: Outcome) -> str:
+    again = [one for one in outcome.slices if one.reread]
+    told = (
+        "Members put what they read on the ledger and commit about once a second, so what a killed member had read but "
+        "not committed is read again by its successor: at-least-once. The ledger only ever grows; it keeps the second "
+        "readings, marks them, and counts each offset once."
+    )
+    if not again:
+        return f'<section class="card"><h2>Read twice: nothing</h2><p class="soft-text">{told}</p></section>'
+    by_place = Counter[tuple[int, str]]()
+    for one in again:
+        by_place[one.partition, one.member] += one.records
+    first = {key: min(s.start for s in again if (s.partition, s.member) == key) for key in by_place}
+    last = {key: max(s.stop for s in again if (s.partition, s.member) == key) for key in by_place}
+    rows = [
+        (str(key[0]), f"{first[key]:,} to {last[key] - 1:,}", f"{count:,}", key[1])
+        for key, count in sorted(by_place.items())
+    ]
+    table = _table(("partition", "offsets", "records", "read again by"), rows)
+    return (
+        f'<section class="card"><h2>Read twice: {outcome.reread:,} records</h2><p class="soft-text">{told}</p>{table}'
+        "</section>"
+    )
+
+
+def _totals(outcome: Outcome, carriers: dict[str, str]) -> str:
+    who = ("dataset", "group", *(reading.who for reading in outcome.spark))
+    rows, whole = [], [Totals()] * len(who)
+    aircraft = Counter(one.carrier for one in outcome.dataset if one.tail)
+    for code, columns in outcome.carriers.items():
+        whole = [before.plus(column) for before, column in zip(whole, columns, strict=True)]
+        rows.append(_total_row(carriers.get(code, code), f"{aircraft[code]:,}", columns))
+    foot = _total_row("all carriers", f"{sum(aircraft.values()):,}", whole)
+    heads = ("carrier", "aircraft", "flights", "departed", "arrived", "cancelled", "miles flown", "minutes late", "equal")
+    equal = ", ".join(who)
+    return (
+        '<section class="card"><h2>Totals</h2><p class="soft-text">Kept for each carrier and aircraft, '
+        f"{len(outcome.dataset):,} pairs, shown by carrier. Equal: the same in {escape(equal)}.</p>"
+        f'<div class="scroll">{_table(heads, rows, foot)}</div></section>'
+    )
+
+
+def _total_row(name: str, aircraft: str, columns: Sequence[Totals]) -> tuple[str, ...]:
+    cells = (f"{number:,}" for number in columns[0])
+    return (name, aircraft, *cells, "\u2713" if len(set(columns)) == 1 else "\u2717")
+
+
+def _written(outcome: Outcome) -> str:
+    rows = [(chunk.codec, chunk.producer, f"{chunk.records:,}") for chunk in outcome.filled.chunks]
+    return (
+        '<section class="card"><h2>Who wrote it</h2><p class="soft-text">Kafka\'s own Java producer, and librdkafka '
+        f"where it is installed; every codec by each.</p>{_table(('codec', 'producer', 'records'), rows)}</section>"
+    )
+
+
+def _table(heads: Iterable[str], rows: Iterable[Sequence[str]], foot: Sequence[str] | None = None) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
+    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
+    end = f"<tfoot><tr>{_cells(foot)}</tr></tfoot>" if foot else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>{end}</table>"
+
+
+def _cells(row: Sequence[str]) -> str:
+    marks = {"\u2713": ' class="yes"', "\u2717": ' class="no"'}
+    return "".join(f"<td{marks.get(cell, '')}>{escape(cell)}</td>" for cell in row)

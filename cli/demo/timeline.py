@@ -1,0 +1,66 @@
+"""Who owned what and when: a group's happenings, told as spans of ownership."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kohort.cli.demo.ledger import Happening
+
+ENDINGS = ("revoked", "lost", "killed", "left")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A member owned these partitions from `start_ms` to `stop_ms`, in one generation; `ended` says how it ended."""
+
+    member: str
+    generation: int
+    partitions: tuple[int, ...]
+    start_ms: int
+    stop_ms: int
+    ended: str
+
+
+@dataclass
+class _Lane:
+    owned: tuple[int, ...] = ()
+    since_ms: int = 0
+    generation: int = -1
+    spans: list[Span] = field(default_factory=list)
+
+
+def spans(happenings: Iterable[Happening], end_ms: int) -> list[Span]:
+    """Spans of each member in order of time. What is still owned at `end_ms` ends there as `open`."""
+    lanes: dict[str, _Lane] = {}
+    for one in happenings:
+        lane = lanes.setdefault(one.member, _Lane())
+        if one.kind == "assigned":
+            _close(lane, one.member, one.at_ms, "assigned")
+            lane.owned, lane.since_ms, lane.generation = one.partitions, one.at_ms, one.generation
+        elif one.kind in ENDINGS:
+            _close(lane, one.member, one.at_ms, one.kind)
+            gone = one.partitions if one.kind == "revoked" else lane.owned
+            lane.owned, lane.since_ms = tuple(p for p in lane.owned if p not in gone), one.at_ms
+    for member, lane in lanes.items():
+        _close(lane, member, end_ms, "open")
+    return sorted((span for lane in lanes.values() for span in lane.spans), key=lambda span: span.start_ms)
+
+
+def _close(lane: _Lane, member: str, at_ms: int, how: str) -> None:
+    if lane.owned:
+        lane.spans.append(Span(member, lane.generation, lane.owned, lane.since_ms, at_ms, how))
+
+
+def owners(happenings: Iterable[Happening]) -> dict[str, tuple[int, ...]]:
+    """What each member that is still there owns after these happenings."""
+    owned: dict[str, tuple[int, ...]] = {}
+    for one in happenings:
+        if one.kind == "started":
+            owned[one.member] = ()
+        elif one.kind == "assigned":
+            owned[one.member] = one.partitions
+        elif one.kind in ("killed", "left"):
+            owned.pop(one.member, None)
+        elif one.kind in ("revoked", "lost"):
+            kept = set(owned.get(one.member, ())) - set(one.partitions)
+            owned[one.member] = tuple(sorted(kept))
+    return owned

@@ -1,0 +1,158 @@
+"""The report and its pictures, from an invented run; what a reader would check by eye is checked on the text."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from kohort.cli.demo import charts, report
+from kohort.cli.demo.filling import Filled, chunks
+from kohort.cli.demo.ledger import Happening, Slice
+from kohort.cli.demo.outcome import Outcome, Reading, Sample
+from kohort.cli.demo.tally import Aircraft, Totals
+from kohort.cli.demo.timeline import Span, owners, spans
+
+T0 = 1_795_262_000_000
+NAMES = {"UA": "United Air Lines Inc.", "B6": "JetBlue & Sons <Airways>"}
+
+
+def happenings() -> tuple[Happening, ...]:
+    told = [
+        (0, "ada", "started", -1, ()), (0, "ben", "started", -1, ()), (50, "cleo", "started", -1, ()),
+        (900, "ada", "assigned", 1, (0, 1)), (920, "ben", "assigned", 1, (2, 3)), (940, "cleo", "assigned", 1, (4, 5)),
+        (3100, "ben", "killed", -1, ()), (3600, "dora", "started", -1, ()),
+        (4200, "ada", "revoked", 1, (0, 1)), (4250, "cleo", "revoked", 1, (4, 5)),
+        (9000, "ada", "assigned", 2, (0, 1)), (9010, "cleo", "assigned", 2, (2, 3)), (9015, "dora", "assigned", 2, (4, 5)),
+        (12800, "ada", "left", 2, ()), (12850, "cleo", "left", 2, ()), (12900, "dora", "left", 2, ()),
+    ]  # fmt: skip
+    return tuple(Happening(i, T0 + at, who, kind, gen, parts, "") for i, (at, who, kind, gen, parts) in enumerate(told))
+
+
+def outcome() -> Outcome:
+    totals = {
+        Aircraft("UA", "N14228"): Totals(100, 98, 97, 2, 140_000, 512),
+        Aircraft("UA", "N24211"): Totals(50, 50, 50, 0, 70_000, -20),
+        Aircraft("B6", "N804JB"): Totals(60, 59, 59, 1, 90_000, 77),
+        Aircraft("B6", ""): Totals(4, 0, 0, 4, 0, 0),
+    }
+    records = sum(one.events for one in totals.values())
+    ends = {p: records // 6 + (p < records % 6) for p in range(6)}
+    lag = [sum(ends.values()) - n for n in (0, 0, 90, 180, 200, 200, 210, 400, records)]
+    samples = [Sample(T0 + 400 + i * 1500, {p: int(left / 6) for p in range(6)}) for i, left in enumerate(lag)]
+    slices = (
+        Slice(1, T0 + 1000, "ben", 1, "flights", 2, 0, 60, 60, False),
+        Slice(2, T0 + 9100, "cleo", 2, "flights", 2, 40, 60, 20, True),
+        Slice(3, T0 + 9100, "cleo", 2, "flights", 2, 60, 106, 46, False),
+    )
+    return Outcome(
+        title="kohort demo", broker="Apache Kafka 4.3.1", topic="flights",
+        filled=Filled(chunks(records, ("java", "librdkafka")), 12.8), ends=ends, committed=ends,
+        happenings=happenings(), slices=slices, samples=tuple(samples), reread=20, dataset=totals,
+        group=Reading("group", records, 11.9, 0.9, totals),
+        spark=(Reading("kafka_rdd", records, 4.2, 3.9, dict(totals)),),
+    )  # fmt: skip
+
+
+class Outline(HTMLParser):
+    """What the page would load, and whether its tags close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.void = {"meta", "br"}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_loads_nothing() -> None:
+    text = report.page(outcome(), NAMES)
+    seen = Outline()
+    seen.feed(text)
+    assert seen.open == []
+    assert seen.loads == []
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert text.count("<svg") == 3
+
+
+def test_the_page_says_the_verdict_and_the_second_readings() -> None:
+    text = report.page(outcome(), NAMES)
+    assert "All totals are equal" in text
+    assert "NOT equal" not in text
+    assert "Read twice: 20 records" in text
+    assert "<td>2</td><td>40 to 59</td><td>20</td><td>cleo</td>" in text
+    assert "JetBlue &amp; Sons &lt;Airways&gt;" in text
+
+
+def test_one_wrong_total_turns_the_verdict_and_marks_its_carrier() -> None:
+    good = outcome()
+    wrong = dict(good.dataset)
+    wrong[Aircraft("B6", "N804JB")] = wrong[Aircraft("B6", "N804JB")].plus(Totals(miles=1))
+    bad = dataclasses.replace(good, spark=(dataclasses.replace(good.spark[0], totals=wrong),))
+    assert not bad.equal
+    assert [claim.holds for claim in bad.claims] == [True, True, False, True]
+    text = report.page(bad, NAMES)
+    assert "The totals are NOT equal" in text
+    marks = dict(re.findall(r"<tr><td>([^<]+)</td>(?:<td>[^<]*</td>)+<td class=\"(yes|no)\">", text))
+    assert marks == {"United Air Lines Inc.": "yes", "JetBlue &amp; Sons &lt;Airways&gt;": "no", "all carriers": "no"}
+
+
+@pytest.mark.parametrize("field", ["committed", "ends"])
+def test_offsets_that_disagree_turn_the_verdict(field: str) -> None:
+    good = outcome()
+    short = {**good.ends, 3: good.ends[3] - 1}
+    assert good.equal
+    assert not dataclasses.replace(good, **{field: short}).equal
+
+
+def test_spans_follow_ownership_through_a_kill_and_an_eager_rebalance() -> None:
+    told = spans(happenings(), T0 + 13_000)
+    assert [s for s in told if s.member == "ben"] == [Span("ben", 1, (2, 3), T0 + 920, T0 + 3100, "killed")]
+    assert [s for s in told if s.member == "ada"] == [
+        Span("ada", 1, (0, 1), T0 + 900, T0 + 4200, "revoked"),
+        Span("ada", 2, (0, 1), T0 + 9000, T0 + 12800, "left"),
+    ]
+    assert owners(happenings()[:10]) == {"ada": (), "cleo": (), "dora": ()}
+    assert owners(happenings()[:13]) == {"ada": (0, 1), "cleo": (2, 3), "dora": (4, 5)}
+
+
+def test_a_cooperative_revocation_keeps_the_rest() -> None:
+    told = [
+        Happening(1, 10, "ada", "assigned", 1, (0, 1, 2), ""),
+        Happening(2, 20, "ada", "revoked", 1, (2,), ""),
+        Happening(3, 30, "ada", "assigned", 2, (0, 1), ""),
+    ]
+    assert spans(told, 40) == [
+        Span("ada", 1, (0, 1, 2), 10, 20, "revoked"),
+        Span("ada", 1, (0, 1), 20, 30, "assigned"),
+        Span("ada", 2, (0, 1), 30, 40, "open"),
+    ]
+
+
+def test_every_partition_has_its_own_bar_where_it_was_owned() -> None:
+    axis = charts.Axis(T0, T0 + 13_000)
+    picture = charts.timeline(["ada", "ben", "cleo", "dora"], spans(happenings(), T0 + 13_000), happenings(), axis)
+    for partition, times in {0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 2}.items():
+        assert picture.count(f'fill="{charts.colour(partition)}"') == times
+    assert picture.count("SIGKILL") == 1
+
+
+@pytest.mark.parametrize(("highest", "step"), [(1, 1), (9, 2), (40, 10), (1_001_615, 500_000), (2_400_000, 500_000)])
+def test_lag_is_cut_into_round_steps(highest: int, step: int) -> None:
+    picture = charts.lag([Sample(0, {0: highest}), Sample(1000, {0: 0})], (), charts.Axis(0, 1000))
+    # The axis is labelled in records, thousands or millions, the lowest label being none.
+    labels = re.findall(r'text-anchor="end">([^<]+)<', picture)
+    assert labels[0] == "0"
+    assert labels[1] == (f"{step / 1000:g} k" if step >= 1000 else str(step))
+    assert len(labels) <= 6
