@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from kohort.testing import BrokerStartError, BrokerStateError, RealCluster
-from kohort.testing.cache import cache_dir
+from kohort.testing.cache import cache_dir, is_locked, locked
 from kohort.testing.jars import DEFAULT_VERSION, TRIED_VERSIONS, classpath
 
 STOP_TIMEOUT_S = 30.0
@@ -82,7 +82,7 @@ def stop(name: Name = "default", as_json: AsJson = False) -> None:
     keeper = int(str(state["pid"]))
     os.kill(keeper, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while _read(name) is not None:
+    while is_locked(_lock_file(name)):
         if time.monotonic() > deadline:
             os.kill(keeper, signal.SIGKILL)  # the supervisors end the brokers
             break
@@ -107,7 +107,8 @@ def _keep(name: str, version: str, count: int, port: int, tls: bool, users: dict
     """Run the brokers until a signal; the state file exists exactly while they serve."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     ports = tuple(range(port, port + count)) if port else ()
-    with RealCluster(count, version=version, tls=tls, users=users, ports=ports) as cluster:
+    life = locked(_lock_file(name))  # held for as long as this process lives, and so the sign that it does
+    with life, RealCluster(count, version=version, tls=tls, users=users, ports=ports) as cluster:
         state: dict[str, object] = {
             "name": name,
             "pid": os.getpid(),
@@ -147,16 +148,19 @@ def _state_file(name: str) -> Path:
     return _folder() / f"{name}.json"
 
 
+def _lock_file(name: str) -> Path:
+    return _state_file(name).with_suffix(".lock")
+
+
 def _read(name: str) -> dict[str, object] | None:
     """The state of a running instance; what a dead keeper left behind is removed."""
     file = _state_file(name)
+    if not is_locked(_lock_file(name)):
+        file.unlink(missing_ok=True)
+        return None
     try:
         state: dict[str, object] = json.loads(file.read_text())
-        os.kill(int(str(state["pid"])), 0)
     except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, ProcessLookupError):
-        file.unlink(missing_ok=True)
         return None
     return state
 

@@ -22,11 +22,22 @@ def cache_dir() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock between processes; the kernel lets go of it when its holder dies."""
+    """Hold `path` as a lock between processes, waiting for it; the kernel lets go of it when its holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process holds `path`; sure where a process id is not, which may be a zombie's or used again."""
+    try:
+        handle = path.open("a")
+    except FileNotFoundError:
+        return False
+    with handle:
         try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -96,8 +96,7 @@ class KafkaNode:
     def wait_ready(self, *, brokers: int, timeout_s: float) -> None:
         """Until it serves and sees `brokers` of them; raises BrokerStartError with its last words otherwise."""
         deadline = time.monotonic() + timeout_s
-        port = self.layout.ports[PLAINTEXT]
-        while brokers_seen(port) < brokers:
+        while brokers_seen(f"127.0.0.1:{self.layout.ports[PLAINTEXT]}") < brokers:
             if not self.running:
                 raise BrokerStartError(
                     f"it ended while starting:\n{self.last_words()}", node=self.node_id, log=self.log

@@ -81,9 +81,7 @@ def test_listeners_for_tls_and_sasl_take_kafkas_own_client(tmp_path: Path) -> No
         login = 'org.apache.kafka.common.security.{} required username="alice" password="{}";'
         plain, scram, good = "plain.PlainLoginModule", "scram.ScramLoginModule", "s3cret"
 
-        def listed(
-            bootstrap: str, protocol: str, mechanism: str = "", module: str = "", password: str = good
-        ) -> str:
+        def listed(bootstrap: str, protocol: str, mechanism: str = "", module: str = "", password: str = good) -> str:
             config = tmp_path / "client.properties"
             text = f"security.protocol={protocol}\ndefault.api.timeout.ms=8000\nrequest.timeout.ms=4000\n"
             text += tls.format(broker.ca_file) if "SSL" in protocol else ""

@@ -1,0 +1,87 @@
+"""Which broker a test run talks to: one that is named, else a container, else the jars. Never none.
+
+A test that needs a broker and finds none fails with the reason; it is never skipped.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from kohort.testing import jars
+from kohort.testing.container_broker import ContainerBroker
+from kohort.testing.real_broker import RealBroker
+
+
+class Broker(Protocol):
+    """What a test needs to know of a broker."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+
+class Source(Enum):
+    """Where a broker comes from."""
+
+    NAMED = "KOHORT_BOOTSTRAP"
+    CONTAINER = "testcontainers"
+    JARS = "jars"
+
+
+class NamedBroker:
+    """A broker that somebody else runs, from KOHORT_BOOTSTRAP; `version` as KOHORT_BROKER_VERSION claims it."""
+
+    def __init__(self, bootstrap: str, version: str) -> None:
+        self.bootstrap = bootstrap
+        self.version = version
+
+
+def wanted_version(environment: Mapping[str, str] | None = None) -> str:
+    """KOHORT_BROKER_VERSION, or the default."""
+    return (os.environ if environment is None else environment).get("KOHORT_BROKER_VERSION") or jars.DEFAULT_VERSION
+
+
+def choose(environment: Mapping[str, str], engine_answers: Callable[[], bool]) -> Source:
+    """The source for a run; `engine_answers` is asked only when no broker is named."""
+    if environment.get("KOHORT_BOOTSTRAP"):
+        return Source.NAMED
+    return Source.CONTAINER if engine_answers() else Source.JARS
+
+
+def docker_engine_answers() -> bool:
+    """Whether testcontainers is installed and a Docker engine answers its ping."""
+    if find_spec("testcontainers") is None or find_spec("docker") is None:
+        return False
+    docker: Any = import_module("docker")  # it has no types, and a machine without it must type-check alike
+    try:
+        client = docker.from_env(timeout=3)
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except (docker.errors.DockerException, OSError):
+        return False
+
+
+@contextmanager
+def any_broker(version: str | None = None) -> Iterator[Broker]:
+    """A broker from the first source that serves, up for the length of the `with` block.
+
+    A container that does not come up is an error like any other: falling back to the jars would hide it.
+    """
+    wanted = version or wanted_version()
+    source = choose(os.environ, docker_engine_answers)
+    if source is Source.NAMED:
+        yield NamedBroker(os.environ["KOHORT_BOOTSTRAP"], wanted)
+    elif source is Source.CONTAINER:
+        with ContainerBroker(wanted) as container:
+            yield container
+    else:
+        with RealBroker(version=wanted) as broker:
+            yield broker

@@ -1,0 +1,86 @@
+"""Topics for tests, made and awaited without the code under test; and Kafka's own command-line tools."""
+
+import os
+import struct
+import subprocess
+import time
+from collections.abc import Mapping
+
+from kohort.testing import jars
+from kohort.testing.errors import BrokerStateError
+from kohort.testing.jdk import java
+from kohort.testing.plain_wire import ask, string
+
+TOOL_TIMEOUT_S = 60.0
+_METADATA, _CREATE_TOPICS = 3, 19
+_NO_LEADER = -1
+
+
+def create_topic(
+    bootstrap: str,
+    name: str,
+    *,
+    partitions: int = 1,
+    replicas: int = 1,
+    config: Mapping[str, str] | None = None,
+    timeout_s: float = 20.0,
+) -> None:
+    """Make topic `name` and return once every partition has a leader; raises BrokerStateError otherwise.
+
+    Settings in `config` carry Kafka's own topic setting names.
+    """
+    address = bootstrap.split(",")[0]
+    settings = b"".join(string(key) + string(value) for key, value in (config or {}).items())
+    topic = (
+        string(name) + struct.pack(">ihi", partitions, replicas, 0) + struct.pack(">i", len(config or {})) + settings
+    )
+    body = struct.pack(">i", 1) + topic + struct.pack(">i?", int(timeout_s * 1000), False)
+    answer = ask(address, _CREATE_TOPICS, 2, body, timeout_s=timeout_s)
+    name_end = 10 + struct.unpack_from(">h", answer, 8)[0]
+    (code, message_size) = struct.unpack_from(">hh", answer, name_end)
+    if code:
+        said = answer[name_end + 4 : name_end + 4 + max(message_size, 0)].decode()
+        raise BrokerStateError(f"topic not created: {said or f'error {code}'}", topic=name, error_code=code)
+    deadline = time.monotonic() + timeout_s
+    while (led := leaders(address, name)).count(_NO_LEADER) or len(led) != partitions:
+        if time.monotonic() > deadline:
+            raise BrokerStateError(f"topic has no leaders after {timeout_s:g} s: {led}", topic=name)
+        time.sleep(0.02)
+
+
+def leaders(address: str, topic: str, *, timeout_s: float = 10.0) -> list[int]:
+    """The leader's node id of each partition of `topic` as the broker at `address` sees it; empty when unknown."""
+    answer = ask(address, _METADATA, 1, struct.pack(">i", 1) + string(topic), timeout_s=timeout_s)
+    at = 4
+    for _ in range(struct.unpack_from(">i", answer)[0]):
+        at += 4
+        at += 2 + struct.unpack_from(">h", answer, at)[0] + 4
+        at += 2 + max(struct.unpack_from(">h", answer, at)[0], 0)
+    at += 8  # controller, count of topics: one was asked for
+    at += 2  # its error: unknown topics list no partitions
+    at += 2 + struct.unpack_from(">h", answer, at)[0] + 1
+    (count,) = struct.unpack_from(">i", answer, at)
+    at += 4
+    found = {}
+    for _ in range(count):
+        _, partition, leader, replicas = struct.unpack_from(">hiii", answer, at)
+        at += 14 + 4 * replicas
+        at += 4 + 4 * struct.unpack_from(">i", answer, at)[0]
+        found[partition] = leader
+    return [found[partition] for partition in sorted(found)]
+
+
+def kafka_tool(main_class: str, *arguments: str, version: str = jars.DEFAULT_VERSION, stdin: str = "") -> str:
+    """Run one of Apache Kafka's command-line tools by its Java class; returns its standard output.
+
+    Raises BrokerStateError with what the tool said when it ends with an error.
+    """
+    classpath = os.pathsep.join(str(jar) for jar in jars.classpath(version))
+    command = [
+        str(java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath, main_class, *arguments,
+    ]  # fmt: skip
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
+    if done.returncode:
+        raise BrokerStateError(f"{main_class.rpartition('.')[2]} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
+    return done.stdout

@@ -1,0 +1,102 @@
+"""The `kohort` command: it lists without importing, says errors in one line, and loads one command only."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+from kohort.cli import main as cli
+from kohort.fastpath.errors import KohortError
+
+
+def run(
+    *arguments: str, code: str = "import sys; from kohort.cli.main import main; sys.exit(main())"
+) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A command named `probe` whose app a test fills in."""
+    module = types.ModuleType("probe_command")
+    module.__spec__ = types.SimpleNamespace(name="probe_command")  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "probe_command", module)
+    monkeypatch.setitem(cli.COMMANDS, "probe", cli.Entry("probe_command", "Probes."))
+    return module
+
+
+def test_help_lists_every_command_that_is_there_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "broker" in cli.available()
+    for name, entry in cli.available().items():
+        assert f"  {name}" in out
+        assert entry.about in out
+
+
+def test_help_imports_no_command_and_no_extra() -> None:
+    code = (
+        "import sys; from kohort.cli.main import main; main(['--help']);"
+        "print(sorted(n for n in sys.modules if n.startswith(('typer', 'rich', 'kohort.cli.', 'kohort.testing'))))"
+    )
+    exit_code, out, err = run(code=code)
+    assert (exit_code, err) == (0, "")
+    assert out.splitlines()[-1] == "['kohort.cli.main']"
+
+
+def test_command_without_a_module_is_not_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, "ghost", cli.Entry("kohort.cli.ghost_of_a_command", "Haunts."))
+    assert cli.main([]) == 0
+    assert "ghost" not in capsys.readouterr().out
+    assert cli.main(["ghost"]) == 2
+
+
+def test_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["brokr"]) == 2
+    assert capsys.readouterr().err == "kohort: error: no command 'brokr'; did you mean 'broker'?\n"
+
+
+def test_our_errors_are_one_line_and_a_traceback_only_with_debug(
+    command: types.ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def app(args: list[str], prog_name: str) -> None:
+        raise KohortError("it broke", hint="mend it", topic="t")
+
+    command.app = app  # type: ignore[attr-defined]
+    assert cli.main(["probe"]) == 1
+    assert capsys.readouterr().err == "kohort: error: it broke (topic=t); mend it\n"
+    with pytest.raises(KohortError, match="it broke"):
+        cli.main(["probe", "--debug"])
+
+
+def test_arguments_and_exit_code_pass_through(command: types.ModuleType) -> None:
+    seen: list[tuple[list[str], str]] = []
+
+    def app(args: list[str], prog_name: str) -> None:
+        seen.append((args, prog_name))
+        sys.exit(5)
+
+    command.app = app  # type: ignore[attr-defined]
+    assert cli.main(["probe", "a", "--b"]) == 5
+    assert seen == [(["a", "--b"], "kohort probe")]
+
+
+def test_missing_extra_is_one_clear_error() -> None:
+    code = "import sys; sys.modules['typer'] = None; from kohort.cli.main import main; sys.exit(main(['broker']))"
+    exit_code, out, err = run(code=code)
+    assert exit_code == 1
+    assert out == ""
+    assert err == "kohort: error: `kohort broker` needs typer, which is not installed; pip install 'kohort[cli]'\n"
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    import kohort
+
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"kohort {kohort.__version__}\n"

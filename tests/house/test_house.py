@@ -1,0 +1,121 @@
+"""Manners that no linter knows: public names, light imports, file sizes, links, and heads of files."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kohort
+
+ROOT = Path(__file__).parents[2]
+LINKS = ROOT / "src" / "kohort"
+LONGEST_FILE = 600
+# The names a user may rely on; they stay where they are, whatever moves inside.
+PUBLIC = {
+    "kohort": (
+        "Consumer", "AsyncConsumer", "RebalanceHooks", "Revoked", "Assigned", "Lost", "TopicPartition", "Record",
+        "RecordColumns", "Assignor", "GroupView", "Plan", "KohortError",
+    ),
+    "kohort.assignors": ("Assignor", "GroupView", "Plan", "get"),
+    "kohort.fastpath": ("decode", "Record", "RecordColumns", "TopicPartition", "KohortError", "WireError"),
+    "kohort.protocol.catalogue": ("API", "choose_version"),
+    "kohort.protocol.membership": ("Subscription", "Assignment"),
+    "kohort.protocol.errors": ("ERRORS", "error_name", "BrokerError"),
+    "kohort.protocol.wire": ("WireConnection",),
+    "kohort.coordinator_client": (
+        "Consumer", "AsyncConsumer", "RebalanceHooks", "Revoked", "Assigned", "Lost",
+    ),
+    "kohort.spark": ("kafka_rdd", "plan", "OffsetRange"),
+    "kohort.testing": ("RealBroker", "RealCluster"),
+}  # fmt: skip
+HEAVY = ("pyspark", "pyarrow", "typer", "rich", "construct", "numpy", "pandas", "asyncio")
+
+
+def folders() -> list[str]:
+    """The package's folders at the top of the repository."""
+    return sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name not in ("benchmarks",))
+
+
+def ours() -> list[Path]:
+    """Every source file of ours, the tests' too."""
+    places = [*folders(), "tests", "benchmarks", "examples", "docs", ".ci"]
+    found = [
+        path
+        for place in places
+        for path in (ROOT / place).rglob("*.py*")
+        if path.suffix in (".py", ".pyx", ".pyi", ".pxd")
+    ]
+    return sorted([*found, ROOT / "setup.py"])
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_are_where_users_look_for_them(module: str) -> None:
+    loaded = importlib.import_module(module)
+    missing = [name for name in PUBLIC[module] if not hasattr(loaded, name)]
+    assert missing == []
+    assert set(PUBLIC[module]) <= set(getattr(loaded, "__all__", PUBLIC[module]))
+
+
+@pytest.mark.parametrize("folder", ["", *folders()])
+def test_all_lists_what_is_there_and_nothing_twice(folder: str) -> None:
+    module = importlib.import_module(f"kohort.{folder}" if folder else "kohort")
+    names = list(getattr(module, "__all__", ()))
+    assert len(names) == len(set(names))
+    assert [name for name in names if not hasattr(module, name)] == []
+
+
+def test_dir_of_the_package_offers_its_public_names() -> None:
+    assert set(kohort.__all__) <= set(dir(kohort))
+    with pytest.raises(AttributeError, match="no attribute 'Konsumer'"):
+        _ = kohort.Konsumer
+
+
+def test_import_kohort_loads_nothing_heavy() -> None:
+    code = f"import kohort, sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_consumer_needs_neither_spark_nor_arrow_nor_the_command_line() -> None:
+    code = (
+        "import kohort, sys; kohort.Consumer; print(sorted({'pyspark', 'pyarrow', 'typer', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_links_of_the_package_are_relative_and_complete() -> None:
+    links = {path.name: os.readlink(path) for path in LINKS.iterdir() if path.is_symlink()}
+    assert links == {name: f"../../{name}" for name in folders()}
+
+
+def test_files_are_short() -> None:
+    sizes = {relative(path): len(path.read_text().splitlines()) for path in ours()}
+    assert {name: lines for name, lines in sizes.items() if lines > LONGEST_FILE} == {}
+
+
+def test_files_are_finished() -> None:
+    unfinished = ("TO" + "DO", "FIX" + "ME", "XX" + "X:")  # in two halves, so that this file passes its own test
+    assert [relative(path) for path in ours() if any(word in path.read_text() for word in unfinished)] == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    trees = {relative(path): ast.parse(path.read_text()) for path in ours() if path.suffix == ".py"}
+    assert [name for name, tree in trees.items() if tree.body and not (ast.get_docstring(tree) or "").strip()] == []
+
+
+def test_repository_names_no_path_of_a_machine() -> None:
+    told = [
+        relative(path)
+        for path in [*ours(), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile"]
+        if path.exists() and path != Path(__file__) and any(word in path.read_text() for word in ("/work/", "/root/"))
+    ]
+    assert told == []
