@@ -15,6 +15,7 @@ from kohort.protocol.apis.offset_commit import OffsetCommitRequest
 from kohort.protocol.catalogue import APIS
 from kohort.protocol.lowering import LoweredCodec, lower
 from kohort.protocol.message import ConstructCodec, Message
+from tests.protocol.fuzz_codec import fuzz
 from tests.protocol.messages import values
 
 MESSAGES = [message for api in APIS for message in (api.request, api.response)]
@@ -122,3 +123,7 @@ def test_records_are_a_span_of_the_frame_and_not_a_copy() -> None:
     records = fetch.response.parse(frame, 4).responses[0].partitions[0].records
     frame[frame.index(b"abc")] = ord("z")
     assert bytes(records) == b"zbc"
+
+
+def test_a_cut_of_the_fuzz_run_that_make_fuzz_does_in_full() -> None:
+    assert fuzz(inputs=5_000, seed=7) == 0
