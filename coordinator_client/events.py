@@ -16,12 +16,19 @@ from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.offsets import OffsetAndMetadata
     from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
     from kohort.protocol.apis.heartbeat import HeartbeatResponse
     from kohort.protocol.apis.join_group import JoinGroupResponse
     from kohort.protocol.apis.leave_group import LeaveGroupResponse
     from kohort.protocol.apis.sync_group import SyncGroupResponse
+
+
+class OffsetToCommit(NamedTuple):
+    """A position to commit: the offset of the next record to read, and what Kafka stores beside it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
 
 
 class Identity(NamedTuple):
@@ -172,7 +179,7 @@ class HookDone:
 
     serial: int
     at: float
-    commit: "Mapping[TopicPartition, OffsetAndMetadata]" = field(default_factory=dict)
+    commit: Mapping[TopicPartition, OffsetToCommit] = field(default_factory=dict)
     start: Mapping[TopicPartition, int] = field(default_factory=dict)
     error: BaseException | None = None
 

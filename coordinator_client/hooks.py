@@ -97,7 +97,8 @@ class RebalanceHooks:
     def on_revoked(self, event: Revoked) -> Answer:
         """Partitions are about to go. The answer, offset of the next record to read by partition, is committed first.
 
-        An answer for a partition that is not owned is an error; None or an empty mapping commits nothing of its own.
+        What it answers for partitions that are not owned is left out with a notice; None and an empty mapping commit
+        nothing of their own.
         """
         return None
 

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.coordinator_client.events import Identity
 from kohort.coordinator_client.states import REBALANCING
+from kohort.fastpath.errors import KohortError
+from kohort.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.ready import MemberView
@@ -36,7 +39,6 @@ REACTIONS: Final[Mapping[str, Mapping[int, Reaction]]] = {
         14: _R.RETRY,
         15: _R.REDISCOVER,
         16: _R.REDISCOVER,
-        22: _R.FORGET_GENERATION,
         25: _R.FORGET_MEMBER,
         27: _R.RETRY,
         79: _R.TAKE_ID,
@@ -83,15 +85,36 @@ REACTIONS: Final[Mapping[str, Mapping[int, Reaction]]] = {
 """API -> error code -> reaction. LeaveGroup has no row: any answer to it, error or not, ends the leave."""
 
 
-HINTS: Final[Mapping[int, str]] = {
-    23: "all members must share an assignor: compare their `assignors`, and migrate in two rolling restarts",
-    24: "a group id is a non-empty string",
-    26: "session_timeout_ms lies outside the broker's group.min/max.session.timeout.ms",
-    30: "grant READ on the group to this principal",
-    35: "the broker is too old for a request this member needs",
-    81: "the group holds group.max.size members already",
-    82: "another member runs with the same instance_id: every member needs its own",
+class GroupRefused(BrokerError):
+    """The group will not have this member, for a reason that no retry cures: `code`, `name`, `api`, `group`."""
+
+
+class FencedInstance(GroupRefused):
+    """Another process joined with the same instance id and has this member's partitions now (82)."""
+
+
+class GroupAuthorizationFailed(GroupRefused, AuthorizationFailed):
+    """The principal may not read with this group (30)."""
+
+
+class InconsistentGroup(GroupRefused):
+    """No assignor in common with the members that are there already, or another kind of group (23)."""
+
+
+class GroupProtocolError(KohortError):
+    """A coordinator's answer contradicts the group protocol: `api`, `group`."""
+
+
+_FATAL_ERRORS: Final[Mapping[int, type[GroupRefused]]] = {
+    23: InconsistentGroup,
+    30: GroupAuthorizationFailed,
+    82: FencedInstance,
 }
+
+
+def fatal_error(code: int, api: str, group: str, message: str | None = None) -> GroupRefused:
+    """The error that poll raises for a fatal code."""
+    return _FATAL_ERRORS.get(code, GroupRefused)(code, message, api=api, group=group)
 
 
 class CommitVerdict(Enum):

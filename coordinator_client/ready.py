@@ -4,6 +4,8 @@ How a driver must use it
 ------------------------
 The machine belongs to one thread (the driver's). A turn of that thread is:
 
+0. Take the published hook call back, under the driver's small lock; if the caller has taken it already, its
+   `HookStarted` is in the queue. While the machine steps, no call is on offer, so none can be replaced under a caller.
 1. `member.step(event, now)` for everything that happened, in the order in which it happened. What came from the
    caller's thread (`HookStarted`, `Polled`, ...) goes before what came from sockets: the caller acted on an older view.
 2. `ready = member.ready(now)`. It drains: what it holds under "edges" is given once and never again. What it holds
@@ -19,10 +21,10 @@ uses a connection of its own (not the one that fetches from the same node), and 
 answers nobody waits for are discarded. Before building, pass the request through `fit.fit(request, version)`:
 the machine chooses nothing by version.
 
-The caller's thread, inside poll, takes `ready.hook` under the driver's small lock (so that it is not replaced while it
-is being taken), has `HookStarted` queued, sets its visible assignment to `hook.before`, lays its pause marks with
-`marks.settled(hook)`, calls the user's hook without any lock, sets the visible assignment to `hook.after`, has
-`HookDone` queued, and raises what the hook raised. A serial that it has taken once it never takes again.
+The caller's thread, inside poll, takes `ready.hook` under the driver's small lock, has `HookStarted` queued, sets its
+visible assignment to `hook.before`, lays its pause marks with `marks.settled(hook)`, calls the user's hook without any
+lock, sets the visible assignment to `hook.after`, has `HookDone` queued, and raises what the hook raised. A serial that
+it has taken once it never takes again.
 
 The fetch barrier: a record may be returned to the user only if its partition is in `view.fetchable`, was fetched under
 the epoch that `view.assignment[tp].epoch` still shows, is not paused, and `now < view.lease_until`. Fetching itself
@@ -34,7 +36,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kohort.coordinator_client.events import Identity
+from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.coordinator_client.hooks import Cause, HookCall
 from kohort.coordinator_client.states import CoordinatorState, MemberState
 from kohort.coordinator_client.subscription import Assignment
@@ -42,7 +44,6 @@ from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.offsets import OffsetAndMetadata
     from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
     from kohort.protocol.apis.heartbeat import HeartbeatRequest
     from kohort.protocol.apis.join_group import JoinGroupRequest
@@ -79,7 +80,7 @@ class CommitOrder:
     `deadline` (monotonic seconds) has come. The join that would end this generation waits for it."""
 
     serial: int
-    offsets: "Mapping[TopicPartition, OffsetAndMetadata]"
+    offsets: Mapping[TopicPartition, OffsetToCommit]
     identity: Identity
     deadline: float
 

@@ -136,6 +136,7 @@ _M, _T = MemberState, Trigger
 TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
     _M.OUT: {
         _T.SUBSCRIBED: _M.JOINING,
+        _T.GAVE_UP: _M.FAILED,
         _T.CLOSED: _M.CLOSED,
     },
     _M.LOSING: {
@@ -202,7 +203,6 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
     _M.ASSIGNING: {
         _T.TAKEN: _M.STABLE,
         _T.MUST_REVOKE: _M.REVOKING,
-        _T.MUST_JOIN: _M.JOINING,
         _T.MUST_LEAVE: _M.LEAVING,
         _T.LOST: _M.LOSING,
         _T.LOST_NOTHING: _M.JOINING,
@@ -223,6 +223,7 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
     _M.STALLED: {
         _T.LOST: _M.LOSING,
         _T.POLLED_AGAIN: _M.JOINING,
+        _T.GAVE_UP: _M.FAILED,
         _T.MUST_LEAVE: _M.LEAVING,
         _T.CLOSED: _M.CLOSED,
     },

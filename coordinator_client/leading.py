@@ -1,0 +1,187 @@
+"""What the leader of a generation does: read what the members said, let the assignor plan, check it, write it down.
+
+Pure functions of a JoinGroup answer and metadata. A plan is checked here, before anybody acts on it, because everything
+later trusts it: a partition given twice would be read twice by two members of good faith, and one given to a member
+that did not ask for it would make that member rejoin for ever.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kohort.assignors import Assignor, GroupView, Plan, PlanError
+from kohort.coordinator_client.events import TopicInfo
+from kohort.fastpath.errors import KohortError, WireError
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.join_group import JoinGroupResponseMember
+from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
+from kohort.protocol.membership import (
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    build_assignment,
+    build_subscription,
+    parse_assignment,
+    parse_subscription,
+)
+from kohort.protocol.message import Message
+
+Shape = tuple[int, Mapping[int, frozenset[str]]]
+"""What of a topic an assignment depends on: the number of partitions and, where racks matter, where replicas are."""
+
+
+class AssignorFailed(KohortError):
+    """The assignor raised, or its plan would break the group: `assignor`, `group`, `generation`."""
+
+
+class MemberUnreadable(KohortError):
+    """We lead, and what a member says of itself is in no form we know: `member`, `assignor`."""
+
+
+class Said(NamedTuple):
+    """What one member told the group."""
+
+    subscription: Subscription
+    instance_id: str | None
+
+
+def read_members(members: Iterable[JoinGroupResponseMember], assignor: str) -> dict[str, Said]:
+    """Member id -> what it said. Raises `MemberUnreadable`, naming the member.
+
+    Subscriptions that do not parse as the version they claim are read as version 0, the part that every client ever
+    wrote alike: some put their own bytes behind it.
+    """
+    said = {}
+    for member in members:
+        try:
+            subscription = _read_subscription(bytes(member.metadata))
+        except WireError as error:
+            raise MemberUnreadable(
+                f"what a member of the group says of itself is unreadable: {error}",
+                hint="find the client behind this member id: it does not speak the consumer protocol",
+                member=member.member_id,
+                assignor=assignor,
+            ) from error
+        said[member.member_id] = Said(subscription, member.group_instance_id)
+    return said
+
+
+def _read_subscription(data: bytes) -> Subscription:
+    try:
+        return parse_subscription(data)
+    except WireError:
+        if len(data) < 2:
+            raise
+        subscription, _ = Message.of(Subscription).parse_from(data, 2, 0)
+        return subscription
+
+
+def topics_of(said: Mapping[str, Said]) -> frozenset[str]:
+    """All topics that anybody in the group subscribes to."""
+    return frozenset(topic for each in said.values() for topic in each.subscription.topics)
+
+
+def shape_of(info: TopicInfo | None, racks_matter: bool) -> Shape:
+    """What an assignment depends on; a topic that does not exist has no partitions."""
+    if info is None:
+        return 0, {}
+    return info.partitions, dict(info.racks) if racks_matter else {}
+
+
+def make_plan(assignor: Assignor, said: Mapping[str, Said], topics: Mapping[str, TopicInfo]) -> Plan:
+    """The assignor's plan for this group, checked. Raises `AssignorFailed`, whatever the assignor did."""
+    wanted = topics_of(said)
+    try:
+        group = GroupView.of(
+            partitions={topic: topics[topic].partitions for topic in wanted if topic in topics},
+            members={member_id: _described(each) for member_id, each in said.items()},
+            racks=_racks(wanted, topics),
+        )
+        made = assignor.assign(group)
+        plan = made if isinstance(made, Plan) and made.group is group else Plan.of(group, made)
+        for member in group.members:
+            _check_wanted(plan, member.id, frozenset(member.topics))
+    except Exception as error:  # an assignor is other people's code: whatever it raises must not kill the driver
+        raise AssignorFailed(
+            f"the assignor failed: {error}",
+            hint="the group cannot be assigned before this is cured",
+            assignor=assignor.name,
+        ) from error
+    return plan
+
+
+def _described(said: Said) -> dict[str, object]:
+    subscription = said.subscription
+    return {
+        "topics": subscription.topics,
+        "owned": {each.topic: each.partitions for each in subscription.owned_partitions},
+        "generation": subscription.generation_id,
+        "rack": subscription.rack_id,
+        "user_data": subscription.user_data,
+        "instance_id": said.instance_id,
+    }
+
+
+def _racks(wanted: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str, list[frozenset[str]]] | None:
+    racks = {
+        topic: [info.racks.get(number, frozenset()) for number in range(info.partitions)]
+        for topic in wanted
+        if (info := topics.get(topic)) is not None and info.racks
+    }
+    return racks or None
+
+
+def _check_wanted(plan: Plan, member_id: str, topics: frozenset[str]) -> None:
+    for topic, _ in plan[member_id].by_topic():
+        if topic not in topics:
+            raise PlanError("a partition for a member that does not subscribe to it", member=member_id, topic=topic)
+
+
+def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
+    """The plan as SyncGroup carries it: one entry a member, also for those that get nothing."""
+    return tuple(
+        SyncGroupRequestAssignment(
+            member_id=member_id,
+            assignment=build_assignment(
+                Assignment(
+                    assigned_partitions=tuple(
+                        TopicPartitions(topic=topic, partitions=tuple(numbers))
+                        for topic, numbers in plan[member_id].by_topic()
+                    )
+                )
+            ),
+        )
+        for member_id in plan
+    )
+
+
+def read_assignment(data: bytes) -> frozenset[TopicPartition]:
+    """What SyncGroup assigned to us. Raises WireError, for no bytes at all too: a leader that means "nothing" says so,
+    and an answer without even a version is a leader's bug (or a coordinator's) that must not look like an idle day."""
+    if len(data) < 2:
+        raise WireError(f"an assignment of {len(data)} bytes", api="SyncGroup", path="assignment")
+    return frozenset(
+        TopicPartition(each.topic, number)
+        for each in parse_assignment(data).assigned_partitions
+        for number in each.partitions
+    )
+
+
+def write_subscription(
+    assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, rack_id: str | None
+) -> bytes:
+    """What this member tells the leader under one assignor's name."""
+    told = assignor.subscription(sorted(topics), sorted(owned), generation)
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in sorted(told.owned_partitions):
+        by_topic.setdefault(topic, []).append(number)
+    return build_subscription(
+        Subscription(
+            topics=tuple(told.topics),
+            user_data=told.user_data,
+            owned_partitions=tuple(
+                TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items()
+            ),
+            generation_id=told.generation_id,
+            rack_id=told.rack_id if told.rack_id is not None else rack_id,
+        )
+    )

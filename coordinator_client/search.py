@@ -1,0 +1,51 @@
+"""The coordinator's own small machine: who is it, and when to ask again. See `CoordinatorState`."""
+
+from kohort.coordinator_client.ready import Coordinator
+from kohort.coordinator_client.settings import MemberSettings
+from kohort.coordinator_client.states import CoordinatorState, CoordinatorTrigger, coordinator_after
+
+
+class CoordinatorSearch:
+    """Finds the coordinator again and again, with a growing pause while that fails.
+
+    An answer that names a coordinator does not end the failure by itself: a cluster names a dead broker until it has
+    noticed. Only an answer *from* the coordinator does (`proved`), else a member would hammer both in turn.
+    """
+
+    __slots__ = ("_settings", "coordinator", "failures", "retry_at", "state")
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._settings = settings
+        self.state = CoordinatorState.UNKNOWN
+        self.coordinator: Coordinator | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether to send a FindCoordinator now."""
+        return self.state is CoordinatorState.UNKNOWN and now >= self.retry_at
+
+    def asked(self) -> None:
+        self.state = coordinator_after(self.state, CoordinatorTrigger.ASKED)
+
+    def found(self, coordinator: Coordinator) -> None:
+        self.state = coordinator_after(self.state, CoordinatorTrigger.FOUND)
+        self.coordinator = coordinator
+
+    def not_found(self, now: float) -> None:
+        self.state = coordinator_after(self.state, CoordinatorTrigger.NOT_FOUND)
+        self._failed(now)
+
+    def gone(self, now: float) -> None:
+        """It is dead or not the coordinator. The first search after good times starts at once."""
+        self.state = coordinator_after(self.state, CoordinatorTrigger.GONE)
+        self.coordinator = None
+        self._failed(now)
+
+    def proved(self) -> None:
+        """The coordinator answered as one."""
+        self.failures = 0
+
+    def _failed(self, now: float) -> None:
+        self.retry_at = now + (self._settings.backoff_s(self.failures) if self.failures else 0.0)
+        self.failures += 1
