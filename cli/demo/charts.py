@@ -44,7 +44,9 @@ def timeline(lanes: Sequence[str], spans: Sequence[Span], happenings: Sequence[H
     for member in lanes:
         y = at[member]
         parts.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{WIDTH - LEFT - RIGHT}" height="{LANE}" rx="6"/>')
-        parts.append(f'<text class="name" x="{LEFT - 12}" y="{y + LANE / 2 + 5}" text-anchor="end">{escape(member)}</text>')
+        parts.append(
+            f'<text class="name" x="{LEFT - 12}" y="{y + LANE / 2 + 5}" text-anchor="end">{escape(member)}</text>'
+        )
     for span in spans:
         parts.append(_span(span, at[span.member], axis))
     for previous, following in _waits(spans, lanes):
@@ -52,7 +54,9 @@ def timeline(lanes: Sequence[str], spans: Sequence[Span], happenings: Sequence[H
         label = "waiting for the group" if width > 150 else ""
         y = at[previous.member]
         parts.append(f'<rect class="wait" x="{x:.1f}" y="{y + 6}" width="{width:.1f}" height="{LANE - 12}"/>')
-        parts.append(f'<text class="soft" x="{x + width / 2:.1f}" y="{y + LANE / 2 + 4}" text-anchor="middle">{label}</text>')
+        parts.append(
+            f'<text class="soft" x="{x + width / 2:.1f}" y="{y + LANE / 2 + 4}" text-anchor="middle">{label}</text>'
+        )
     for one in happenings:
         if one.member in at and one.kind in ("started", "killed"):
             parts.append(_flag(one, at[one.member], axis))
@@ -64,12 +68,17 @@ def _span(span: Span, y: float, axis: Axis) -> str:
     width = max(stop - x, 1.5)
     seconds = (span.stop_ms - span.start_ms) / 1000
     owned = ", ".join(str(partition) for partition in span.partitions)
-    bars = [f"<g><title>{escape(span.member)}: partitions {owned}, generation {span.generation}, {seconds:.1f} s</title>"]
+    bars = [
+        f"<g><title>{escape(span.member)}: partitions {owned}, generation {span.generation}, {seconds:.1f} s</title>"
+    ]
     pitch = (LANE - 20) / max(len(span.partitions), 1)
     height = max(min(pitch - 2, 13), 3)
     for index, partition in enumerate(span.partitions):
         top = y + 17 + index * pitch + (pitch - height) / 2
-        bars.append(f'<rect x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="2" fill="{colour(partition)}"/>')
+        bars.append(
+            f'<rect x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="2" '
+            f'fill="{colour(partition)}"/>'
+        )
         if width > 16 and height >= 10:
             bars.append(f'<text class="chip" x="{x + 5:.1f}" y="{top + height - 2.8:.1f}">{partition}</text>')
     if width > 70:
@@ -98,7 +107,7 @@ def _flag(one: Happening, y: float, axis: Axis) -> str:
 
 def lag(samples: Sequence[Sample], happenings: Sequence[Happening], axis: Axis) -> str:
     """Records not yet on the ledger, partition upon partition."""
-    top, height = 14, 210
+    top, height = 40, 210
     bottom = top + height
     partitions = sorted({partition for sample in samples for partition in sample.lag})
     highest = max((sum(sample.lag.values()) for sample in samples), default=0) or 1
@@ -110,7 +119,9 @@ def lag(samples: Sequence[Sample], happenings: Sequence[Happening], axis: Axis) 
     parts = [_grid(axis, top, bottom)]
     for value in range(0, highest + 1, step):
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        parts.append(f'<text class="soft" x="{LEFT - 10}" y="{y(value) + 4:.1f}" text-anchor="end">{_short(value)}</text>')
+        parts.append(
+            f'<text class="soft" x="{LEFT - 10}" y="{y(value) + 4:.1f}" text-anchor="end">{_short(value)}</text>'
+        )
     base = [0.0] * len(samples)
     for partition in partitions:
         upper = [below + sample.lag.get(partition, 0) for below, sample in zip(base, samples, strict=True)]
@@ -124,12 +135,15 @@ def lag(samples: Sequence[Sample], happenings: Sequence[Happening], axis: Axis) 
     for one in happenings:
         if one.kind == "killed":
             x = axis.x(one.at_ms)
-            parts.append(f'<line class="kill" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>')
-            parts.append(f'<text class="killed" x="{x + 6:.1f}" y="{top + 12}">{escape(one.member)} killed</text>')
+            parts.append(f'<line class="kill" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 30}" y2="{bottom}"/>')
+            parts.append(
+                f'<text class="killed" x="{x - 6:.1f}" y="{top - 20}" text-anchor="end">'
+                f"{escape(one.member)} killed</text>"
+            )
         elif one.kind == "started" and one.at_ms > axis.start_ms + 1000:
             x = axis.x(one.at_ms)
-            parts.append(f'<line class="come" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>')
-            parts.append(f'<text class="soft" x="{x + 6:.1f}" y="{top + 28}">{escape(one.member)} joins</text>')
+            parts.append(f'<line class="come" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 30}" y2="{bottom}"/>')
+            parts.append(f'<text class="soft" x="{x + 6:.1f}" y="{top - 20}">{escape(one.member)} joins</text>')
     return _svg(bottom + 24, parts, "Records not yet read, over time")
 
 

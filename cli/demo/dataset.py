@@ -82,9 +82,9 @@ def events_of(row: Mapping[str, str]) -> Iterator[FlightEvent]:
     # A diverted flight has an arrival, but neither delay nor time in the air: its last known moment is the departure.
     known = row["air_time"] != ABSENT
     arrived_ms = departed_ms + (int(row["air_time"]) * MINUTE_MS if known else 0)
-    delay = int(row["arr_delay"]) if known else None
+    late = int(row["arr_delay"]) if known else None
     miles = int(row["distance"])
-    value = _json(event="arrived", flight=flight, dest=dest, delay=delay, miles=miles)
+    value = _json(event="arrived", flight=flight, dest=dest, delay=late, miles=miles)
     yield FlightEvent(arrived_ms, key, value, headers)
 
 

@@ -118,7 +118,9 @@ class Ledger:
         start, stop = records[0].offset, records[-1].offset + 1
         mark = self._mark(place)
         if mark is not None and start > mark:
-            raise LedgerBroken("records were skipped", topic=place.topic, partition=place.partition, mark=mark, got=start)
+            raise LedgerBroken(
+                "records were skipped", topic=place.topic, partition=place.partition, mark=mark, got=start
+            )
         rows = [self._row(member, generation, place, *part) for part in _parts(records, start, stop, mark)]
         with self._writing():
             if self._mark(place) != mark:
@@ -191,13 +193,16 @@ class Ledger:
             "SELECT id, at_ms, member, generation, topic, partition, start, stop, records, reread"
             " FROM slices ORDER BY id"
         )
-        return [Slice(*row[:-1], reread=bool(row[-1])) for row in rows]
+        return [Slice(*row[:9], bool(row[9])) for row in rows]
 
     def happenings(self) -> list[Happening]:
         rows = self._db.execute(
             "SELECT id, at_ms, member, kind, generation, partitions, cause FROM happenings ORDER BY at_ms, id"
         )
-        return [Happening(*row[:5], tuple(int(p) for p in row[5].split(",") if p), row[6]) for row in rows]
+        return [
+            Happening(serial, at_ms, member, kind, generation, tuple(int(one) for one in text.split(",") if one), cause)
+            for serial, at_ms, member, kind, generation, text, cause in rows
+        ]
 
     def read_by_member(self) -> dict[str, int]:
         """How many records each member has put on record, re-read ones included."""

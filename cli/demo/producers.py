@@ -7,11 +7,12 @@ aircraft stays on its partition whoever wrote the record.
 import importlib.util
 import os
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from kohort.cli.demo.dataset import FlightEvent
 from kohort.fastpath.errors import KohortError
@@ -27,14 +28,23 @@ class ProducerFailed(KohortError):
     """Somebody else's producer could not write: `producer` names it, the message has its own words."""
 
 
-class FlightWriter(Protocol):
-    """One kind of producer with one open topic. `close` waits until all is acknowledged."""
+class FlightWriter(AbstractContextManager["FlightWriter"], ABC):
+    """One kind of producer with one open topic; leaving the `with` block gives up what was not closed."""
 
-    name: str
+    @abstractmethod
+    def __init__(self, bootstrap: str, topic: str) -> None: ...
 
-    def use(self, codec: str) -> None: ...
-    def write(self, event: FlightEvent) -> None: ...
-    def close(self) -> Mapping[str, int]: ...
+    @abstractmethod
+    def use(self, codec: str) -> None:
+        """What follows is compressed so; one of CODECS."""
+
+    @abstractmethod
+    def write(self, event: FlightEvent) -> None:
+        """Hand over one record. Raises ProducerFailed."""
+
+    @abstractmethod
+    def close(self) -> Mapping[str, int]:
+        """Wait for every acknowledgement; returns their number by codec. Raises ProducerFailed if one is missing."""
 
 
 def installed() -> tuple[str, ...]:
@@ -76,10 +86,8 @@ def _java_failed(said: str, doing: str) -> ProducerFailed:
     )
 
 
-class JavaWriter(AbstractContextManager["JavaWriter"]):
+class JavaWriter(FlightWriter):
     """Kafka's own producer, in a JVM that is fed through a pipe."""
-
-    name = "java"
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._process = subprocess.Popen(
@@ -107,7 +115,6 @@ class JavaWriter(AbstractContextManager["JavaWriter"]):
             raise _java_failed(said, "produce") from None
 
     def close(self) -> Mapping[str, int]:
-        """Acknowledged records by codec. Raises ProducerFailed if any was not."""
         out, said = self._process.communicate()
         if self._process.returncode != 0:
             raise _java_failed(said, "produce")
@@ -121,16 +128,12 @@ class JavaWriter(AbstractContextManager["JavaWriter"]):
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None and not stream.closed:
                 # The pipe may hold lines for a process that is gone.
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
 
 
-class LibrdkafkaWriter(AbstractContextManager["LibrdkafkaWriter"]):
+class LibrdkafkaWriter(FlightWriter):
     """librdkafka, through confluent-kafka."""
-
-    name = "librdkafka"
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -179,7 +182,6 @@ class LibrdkafkaWriter(AbstractContextManager["LibrdkafkaWriter"]):
         self._producer.poll(0)
 
     def close(self) -> Mapping[str, int]:
-        """Acknowledged records by codec. Raises ProducerFailed if any was not."""
         for producer in self._producers.values():
             if left := producer.flush(60.0):
                 raise ProducerFailed(f"{left} records were not acknowledged within 60 s", producer="librdkafka")
@@ -191,4 +193,4 @@ class LibrdkafkaWriter(AbstractContextManager["LibrdkafkaWriter"]):
         self._producers.clear()
 
 
-WRITERS = {"java": JavaWriter, "librdkafka": LibrdkafkaWriter}
+WRITERS: Mapping[str, type[FlightWriter]] = {"java": JavaWriter, "librdkafka": LibrdkafkaWriter}

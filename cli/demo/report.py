@@ -10,40 +10,7 @@ from kohort.cli.demo.outcome import Outcome
 from kohort.cli.demo.tally import Totals
 from kohort.cli.demo.timeline import spans
 
-_STYLE = """
-:root { --paper:#fbfaf7; --card:#fff; --ink:#1d2430; --soft:#697386; --line:#e4e2dc; --good:#0b7a4b; --bad:#b3261e;
-  --lane:#f4f2ec; --accent:#2b5d8a; color-scheme: light dark }
-@media (prefers-color-scheme: dark) { :root { --paper:#14171c; --card:#1c2027; --ink:#e8eaee; --soft:#98a2b3;
-  --line:#2e343e; --good:#4cc38a; --bad:#ff7b72; --lane:#232831; --accent:#6ea8d8 } }
-* { box-sizing: border-box }
-body { margin:0; background:var(--paper); color:var(--ink); font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,
-  "DejaVu Sans",sans-serif }
-main { max-width:1120px; margin:0 auto; padding:36px 20px 60px }
-h1 { font-size:26px; margin:0 0 4px; letter-spacing:-.01em } h2 { font-size:17px; margin:0 0 4px }
-p { margin:0 0 12px } .soft-text { color:var(--soft) } code { font-family:ui-monospace,"DejaVu Sans Mono",monospace; font-size:.92em }
-.card { background:var(--card); border:1px solid var(--line); border-radius:12px; padding:18px 20px; margin-top:18px }
-.verdict { border-left:6px solid var(--good) } .verdict.bad { border-left-color:var(--bad) }
-.verdict ul { list-style:none; padding:0; margin:8px 0 0 } .verdict li { padding:2px 0 2px 26px; position:relative }
-.verdict li::before { content:"\\2713"; position:absolute; left:2px; color:var(--good); font-weight:700 }
-.verdict li.no::before { content:"\\2717"; color:var(--bad) }
-.facts { display:grid; grid-template-columns:repeat(auto-fit,minmax(190px,1fr)); gap:12px; margin-top:18px }
-.fact { background:var(--card); border:1px solid var(--line); border-radius:12px; padding:12px 16px }
-.fact b { display:block; font-size:22px; font-variant-numeric:tabular-nums; letter-spacing:-.01em } .fact span { color:var(--soft); font-size:13px }
-.scroll { overflow-x:auto } svg { width:100%; min-width:720px; height:auto; display:block; margin-top:8px }
-svg text { font:13px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif; fill:var(--ink) }
-svg .soft { fill:var(--soft); font-size:12px } svg .name { font-weight:600 } svg .value { font-variant-numeric:tabular-nums }
-svg .chip { fill:#fff; font-size:10px; font-weight:700 } svg .killed { fill:var(--bad); font-weight:600; font-size:12px }
-svg .lane { fill:var(--lane) } svg .grid { stroke:var(--line); stroke-width:1 } svg .area { opacity:.88 }
-svg .wait { fill:none; stroke:var(--soft); stroke-width:1; stroke-dasharray:3 4 } svg .bar { fill:var(--accent) }
-svg .start { stroke:var(--good); stroke-width:2; fill:var(--good) } svg .kill { stroke:var(--bad); stroke-width:3; fill:none }
-svg line.kill { stroke-width:1.5; stroke-dasharray:5 4 } svg .come { stroke:var(--soft); stroke-width:1.5; stroke-dasharray:2 4 }
-.legend { display:flex; flex-wrap:wrap; gap:6px 16px; color:var(--soft); font-size:13px } .legend i { display:inline-block;
-  width:11px; height:11px; border-radius:3px; margin-right:6px }
-table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums } th { text-align:right; color:var(--soft);
-  font-weight:500; font-size:13px } td { text-align:right; padding:5px 8px; border-top:1px solid var(--line) } th { padding:5px 8px }
-th:first-child, td:first-child { text-align:left } td.yes { color:var(--good); font-weight:700 } td.no { color:var(--bad); font-weight:700 }
-tfoot td { font-weight:600; border-top:2px solid var(--line) }
-"""
+_STYLE = Path(__file__).with_name("report.css")
 
 
 def write(outcome: Outcome, carriers: dict[str, str], path: Path) -> Path:
@@ -60,7 +27,7 @@ def page(outcome: Outcome, carriers: dict[str, str]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(outcome.title)}</title><style>{_STYLE}</style></head><body><main>"
+        f"<title>{escape(outcome.title)}</title><style>{_STYLE.read_text(encoding='utf-8')}</style></head><body><main>"
         + "".join((*body, *tables))
         + "</main></body></html>\n"
     )
@@ -78,7 +45,10 @@ def _head(outcome: Outcome) -> str:
 
 def _facts(outcome: Outcome) -> str:
     facts = [
-        (f"{outcome.filled.records:,}", f"records written in {outcome.filled.seconds:.1f} s by other people's producers"),
+        (
+            f"{outcome.filled.records:,}",
+            f"records written in {outcome.filled.seconds:.1f} s by other people's producers",
+        ),
         (f"{outcome.group.per_second:,.0f}/s", "the group, from its first record to its last, the outage included"),
         *((f"{reading.per_second:,.0f}/s", f"{reading.who}, while reading") for reading in outcome.spark),
         (f"{outcome.reread:,}", "records read a second time after the kill"),
@@ -112,7 +82,9 @@ def _axis(outcome: Outcome) -> charts.Axis:
 
 def _throughput(outcome: Outcome) -> str:
     values = {reading.who: reading.per_second for reading in (outcome.group, *outcome.spark)}
-    prepared = "; ".join(f"{r.who}: {r.prepared_s:.1f} s before its first record" for r in (outcome.group, *outcome.spark))
+    prepared = "; ".join(
+        f"{r.who}: {r.prepared_s:.1f} s before its first record" for r in (outcome.group, *outcome.spark)
+    )
     return (
         '<section class="card"><h2>Throughput</h2><p class="soft-text">Records a second, each parsed as JSON and added '
         f'up in Python. {escape(prepared)}.</p><div class="scroll">{charts.bars(values, "records/s")}</div></section>'
@@ -152,7 +124,17 @@ def _totals(outcome: Outcome, carriers: dict[str, str]) -> str:
         whole = [before.plus(column) for before, column in zip(whole, columns, strict=True)]
         rows.append(_total_row(carriers.get(code, code), f"{aircraft[code]:,}", columns))
     foot = _total_row("all carriers", f"{sum(aircraft.values()):,}", whole)
-    heads = ("carrier", "aircraft", "flights", "departed", "arrived", "cancelled", "miles flown", "minutes late", "equal")
+    heads = (
+        "carrier",
+        "aircraft",
+        "flights",
+        "departed",
+        "arrived",
+        "cancelled",
+        "miles flown",
+        "minutes late",
+        "equal",
+    )
     equal = ", ".join(who)
     return (
         '<section class="card"><h2>Totals</h2><p class="soft-text">Kept for each carrier and aircraft, '

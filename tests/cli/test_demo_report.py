@@ -23,7 +23,8 @@ def happenings() -> tuple[Happening, ...]:
         (900, "ada", "assigned", 1, (0, 1)), (920, "ben", "assigned", 1, (2, 3)), (940, "cleo", "assigned", 1, (4, 5)),
         (3100, "ben", "killed", -1, ()), (3600, "dora", "started", -1, ()),
         (4200, "ada", "revoked", 1, (0, 1)), (4250, "cleo", "revoked", 1, (4, 5)),
-        (9000, "ada", "assigned", 2, (0, 1)), (9010, "cleo", "assigned", 2, (2, 3)), (9015, "dora", "assigned", 2, (4, 5)),
+        (9000, "ada", "assigned", 2, (0, 1)), (9010, "cleo", "assigned", 2, (2, 3)),
+        (9015, "dora", "assigned", 2, (4, 5)),
         (12800, "ada", "left", 2, ()), (12850, "cleo", "left", 2, ()), (12900, "dora", "left", 2, ()),
     ]  # fmt: skip
     return tuple(Happening(i, T0 + at, who, kind, gen, parts, "") for i, (at, who, kind, gen, parts) in enumerate(told))
@@ -108,12 +109,12 @@ def test_one_wrong_total_turns_the_verdict_and_marks_its_carrier() -> None:
     assert marks == {"United Air Lines Inc.": "yes", "JetBlue &amp; Sons &lt;Airways&gt;": "no", "all carriers": "no"}
 
 
-@pytest.mark.parametrize("field", ["committed", "ends"])
-def test_offsets_that_disagree_turn_the_verdict(field: str) -> None:
+def test_offsets_that_disagree_turn_the_verdict() -> None:
     good = outcome()
     short = {**good.ends, 3: good.ends[3] - 1}
     assert good.equal
-    assert not dataclasses.replace(good, **{field: short}).equal
+    assert not dataclasses.replace(good, committed=short).equal
+    assert not dataclasses.replace(good, ends=short, committed=short).equal
 
 
 def test_spans_follow_ownership_through_a_kill_and_an_eager_rebalance() -> None:

@@ -1,0 +1,114 @@
+"""The group's part: three members read, one is killed in the middle, a fourth joins, and all is read and committed."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from kohort.cli.demo.ledger import Ledger, now_ms
+from kohort.cli.demo.outcome import Reading, Sample
+from kohort.cli.demo.screen import Screen
+from kohort.cli.demo.watch import View, Watch
+from kohort.fastpath import KohortError
+
+FIRST, VICTIM, FOURTH = ("ada", "ben", "cleo"), "ben", "dora"
+LOOK_EVERY_S = 0.1
+FOURTH_AFTER_S = 0.5
+STALL_TIMEOUT_S = 60.0
+
+
+class GroupStalled(KohortError):
+    """The group made no progress for STALL_TIMEOUT_S although it is not done: `lag` records, `unowned` partitions."""
+
+
+class Members(Protocol):
+    """The part of a Crew that the act needs."""
+
+    def start(self, name: str) -> None: ...
+    def kill(self, name: str) -> int: ...
+    def check(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def play(
+    crew: Members,
+    ledger: Ledger,
+    ends: Mapping[int, int],
+    committed: Callable[[], Mapping[int, int]],
+    *,
+    kill_at: float,
+    screen: Screen,
+) -> Sequence[Sample]:
+    """Play it to the end; returns what was seen on the way.
+
+    The end is when every record is on the ledger, living members own every partition, and the group's committed
+    offsets are `ends`: only then has the killed member's successor caught up with what was not committed.
+    Raises MemberFailed or GroupStalled.
+    """
+    watch = Watch(ledger, ends)
+    for name in FIRST:
+        crew.start(name)
+    screen.say(f"{', '.join(FIRST)} form a group")
+    killed_at = None
+    fourth = False
+    patience = _Patience()
+    while True:
+        crew.check()
+        view = watch.look(now_ms())
+        screen.group(view)
+        now = time.monotonic()
+        if killed_at is None:
+            if _is_time_to_kill(view, kill_at):
+                pid = crew.kill(VICTIM)
+                killed_at = now
+                screen.say(f"{VICTIM} (process {pid}) was killed with SIGKILL at {view.read:,} records")
+        elif not fourth and now - killed_at >= FOURTH_AFTER_S:
+            crew.start(FOURTH)
+            fourth = True
+            screen.say(f"{FOURTH} joins")
+        elif fourth and view.behind == 0 and _settled(view) and dict(committed()) == dict(ends):
+            break
+        patience.hold(view, now)
+        time.sleep(LOOK_EVERY_S)
+    crew.stop()
+    screen.group(watch.look(now_ms()))
+    return watch.samples
+
+
+def _is_time_to_kill(view: View, kill_at: float) -> bool:
+    victim = next((member for member in view.members if member.name == VICTIM), None)
+    return view.read >= kill_at * view.total and victim is not None and victim.records > 0
+
+
+def _settled(view: View) -> bool:
+    fourth = next((member for member in view.members if member.name == FOURTH), None)
+    return not view.unowned and fourth is not None and fourth.generation >= 0
+
+
+class _Patience:
+    """Ends when nothing has changed for too long."""
+
+    def __init__(self) -> None:
+        self._seen: object = None
+        self._since = time.monotonic()
+
+    def hold(self, view: View, now: float) -> None:
+        seen = (view.read, view.reread, [(member.state, member.generation) for member in view.members])
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        elif now - self._since > STALL_TIMEOUT_S:
+            raise GroupStalled(
+                f"nothing has moved for {STALL_TIMEOUT_S:g} s",
+                lag=view.behind, unowned=sorted(view.unowned), members=[f"{m.name} {m.state}" for m in view.members],
+            )  # fmt: skip
+
+
+def group_reading(ledger: Ledger) -> tuple[Reading, int]:
+    """What the group came to, from its ledger; and how many records it read twice."""
+    slices, happenings = ledger.slices(), ledger.happenings()
+    first, reread = ledger.records()
+    started = min((one.at_ms for one in happenings if one.kind == "started"), default=0)
+    assigned = min((one.at_ms for one in happenings if one.kind == "assigned"), default=started)
+    last = max((one.at_ms for one in slices), default=assigned)
+    return Reading(
+        "group", first, (last - assigned) / 1000, (assigned - started) / 1000, ledger.unique_totals()
+    ), reread
