@@ -1,6 +1,38 @@
-"""What users test against, and we do: real brokers at hand, and the errors that say why one is not."""
+"""What users test against, and we do: real brokers at hand, faults between a client and a broker.
 
-from kohort.testing.errors import BrokerStartError, BrokerStateError, JarsUnavailable, JdkMissing
-from kohort.testing.real_broker import RealBroker, RealCluster
+Names are resolved at first use, so that a command which only starts a broker loads no codec.
+"""
 
-__all__ = ["BrokerStartError", "BrokerStateError", "JarsUnavailable", "JdkMissing", "RealBroker", "RealCluster"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kohort.testing.errors import BrokerStartError as BrokerStartError
+    from kohort.testing.errors import BrokerStateError as BrokerStateError
+    from kohort.testing.errors import JarsUnavailable as JarsUnavailable
+    from kohort.testing.errors import JdkMissing as JdkMissing
+    from kohort.testing.fault_proxy import FaultProxy as FaultProxy
+    from kohort.testing.fault_proxy import ProxiedCluster as ProxiedCluster
+    from kohort.testing.real_broker import RealBroker as RealBroker
+    from kohort.testing.real_broker import RealCluster as RealCluster
+
+_HOME = {
+    "BrokerStartError": "errors",
+    "BrokerStateError": "errors",
+    "JarsUnavailable": "errors",
+    "JdkMissing": "errors",
+    "FaultProxy": "fault_proxy",
+    "ProxiedCluster": "fault_proxy",
+    "RealBroker": "real_broker",
+    "RealCluster": "real_broker",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
+    value = getattr(import_module(f"kohort.testing.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,76 @@
+"""What a FaultProxy can do to a stream: plain values, each one kind of harm.
+
+A fault is laid on bytes of one direction or both, on every frame or on those of one API, for ever or for the first
+few frames. Bytes that several faults match suffer all of them.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Direction(Enum):
+    """Which way bytes go."""
+
+    TO_BROKER = "to_broker"
+    TO_CLIENT = "to_client"
+
+
+BOTH = frozenset(Direction)
+TO_BROKER = frozenset({Direction.TO_BROKER})
+TO_CLIENT = frozenset({Direction.TO_CLIENT})
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Delivers everything later by `delay_ms` plus up to `jitter_ms`, in order; throughput stays what it was."""
+
+    delay_ms: float
+    jitter_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Lets `bytes_per_s` through."""
+
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Delivers in pieces of `max_bytes`, each its own segment, with `pause_ms` after each."""
+
+    max_bytes: int = 1
+    pause_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Lets `after_bytes` of the frame through, then ends both connections with a TCP reset.
+
+    Towards the broker with 0 bytes, a request is never seen; towards the client, it is carried out and its answer
+    lost.
+    """
+
+    after_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Lets `after_bytes` of the frame through, then closes both connections in order (FIN)."""
+
+    after_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HalfClose:
+    """Lets `after_bytes` of the frame through, then closes this direction only and drops what else comes."""
+
+    after_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BlackHole:
+    """Takes bytes and delivers none; connections stay open. Laid on one direction it is a one-way partition."""
+
+
+Fault = Latency | Bandwidth | Slice | Reset | Limit | HalfClose | BlackHole
