@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, SupportsIndex, overload
+from typing import Any, Literal, NamedTuple, Protocol, SupportsIndex, overload
 
 import pyarrow as pa
 from typing_extensions import Buffer
@@ -82,6 +82,7 @@ class RecordColumns:
     partition: int
     next_offset: int
     corrupt: tuple[CorruptRecord, ...]
+    complete: bool
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
     @overload
@@ -114,6 +115,7 @@ def decode(
     from_offset: int = 0,
     aborted: Iterable[tuple[int, int]] = (),
     max_decompressed_bytes: int = ...,
+    on_corrupt: Literal["raise", "skip_batch"] = "raise",
 ) -> RecordColumns: ...
 def encode(
     records: Iterable[RecordLike | tuple[Any, ...]],

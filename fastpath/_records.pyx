@@ -21,15 +21,16 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyB
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 cimport cython
 
 from array import array
 from collections import namedtuple
 from itertools import accumulate, pairwise
+from zlib import crc32
 
-from kohort.fastpath.compression import CODECS, Broken, Codec, DoesNotFit, codec_of
+from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit, codec_of
 from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
 from kohort.fastpath.topic_partition import TopicPartition
 
@@ -67,6 +68,13 @@ cdef enum:
     LOG_OVERHEAD = 12  # base offset and length: what `length` does not count
     LEAST_RECORD_BYTES = 7
     COLUMNS_RECORD_BYTES = 36
+    CODEC_MASK = 0x07
+    APPEND_TIME_BIT = 0x08
+    TRANSACTIONAL_BIT = 0x10
+    CONTROL_BIT = 0x20
+    ABORT_MARKER = 0
+    NO_TIMESTAMP = -1
+    ROOM_BYTES = 8 << 20  # for columns, however much a batch decompresses to
 
 cdef uint32_t NO_HEADERS = 0xFFFFFFFF
 
@@ -236,6 +244,7 @@ cdef class _Store:
         cdef Py_ssize_t capacity = self.count + more
         if capacity <= self.capacity:
             return 0
+        capacity = max(capacity, self.capacity * 2)
         self.offsets_block.grow(capacity * sizeof(int64_t))
         self.timestamps_block.grow(capacity * sizeof(int64_t))
         self.keys_block.grow(capacity * sizeof(Span))
@@ -422,7 +431,8 @@ cdef class RecordColumns:
     cdef readonly str topic
     cdef readonly int partition
     cdef readonly int64_t next_offset
-    cdef readonly tuple corrupt
+    cdef readonly tuple corrupt  # CorruptRecords of the batches that on_corrupt="skip_batch" skipped
+    cdef readonly bint complete  # False: the buffer holds more, to be decoded from next_offset
 
     def __len__(self):
         return self.stop - self.start
@@ -460,6 +470,7 @@ cdef class RecordColumns:
         columns.topic = self.topic
         columns.partition = self.partition
         columns.corrupt = self.corrupt
+        columns.complete = self.complete and stop == self.stop
         columns.start = start
         columns.stop = stop
         columns.next_offset = self.next_offset if stop == self.stop else self.store.offsets[stop]
@@ -503,7 +514,7 @@ cdef class RecordColumns:
         for i in range(self.start, self.stop):
             while run < last and run[1].first <= i:
                 run += 1
-            types.data[i - self.start] = <char>run.timestamp_type
+            (<int8_t *>types.data)[i - self.start] = <int8_t>run.timestamp_type
         return memoryview(types).toreadonly().cast("b")
 
     @property
@@ -707,6 +718,8 @@ cdef inline const uint8_t *varint(const uint8_t *p, const uint8_t *end, int32_t 
             if p >= end or shift > 28:
                 return NULL
             byte = p[0]
+            if shift == 28 and byte & 0x70:  # more bits than the type has
+                return NULL
             p += 1
             raw |= <uint32_t>(byte & 0x7F) << shift
             if byte < 0x80:
@@ -730,6 +743,8 @@ cdef inline const uint8_t *varlong(const uint8_t *p, const uint8_t *end, int64_t
             if p >= end or shift > 63:
                 return NULL
             byte = p[0]
+            if shift == 63 and byte & 0x7E:  # more bits than the type has
+                return NULL
             p += 1
             raw |= <uint64_t>(byte & 0x7F) << shift
             if byte < 0x80:
@@ -758,10 +773,11 @@ cdef Fault parse_records(
     int64_t append_timestamp,
     bint append,
     int64_t from_offset,
+    Py_ssize_t room,
     Target into,
     Py_ssize_t *taken,
 ) noexcept nogil:
-    """The records of one batch of magic 2 into columns; only those at `from_offset` and after are kept."""
+    """The records of one batch of magic 2 into columns: those at `from_offset` and after, until `room` are taken."""
     cdef const uint8_t *record_end
     cdef const uint8_t *key
     cdef int32_t length = 0, offset_delta = 0, key_size = 0, value_size = 0, header_count = 0, size = 0
@@ -770,6 +786,9 @@ cdef Fault parse_records(
     cdef Py_ssize_t n = 0
     cdef const uint8_t *headers
     for i in range(count):
+        if n == room:
+            taken[0] = n
+            return FINE
         p = varint(p, end, &length)
         if p == NULL:
             return VARINT_LIES
@@ -891,6 +910,338 @@ cdef inline object view_of(const uint8_t *p, Py_ssize_t size):
     return PyMemoryView_FromMemory(<char *>p, size, 0x100)  # PyBUF_READ
 
 
+cdef struct Message:  # one message of magic 0 or 1
+    int64_t offset
+    int64_t timestamp
+    Span key
+    Span value
+    int32_t attributes
+
+
+cdef Fault parse_message(
+    const uint8_t *base, const uint8_t *p, const uint8_t *end, uint8_t magic, Message *message
+) noexcept nogil:
+    """A message of magic 0 or 1 which begins at `p` with its offset and must end at `end`; its CRC is checked before."""
+    cdef int32_t size
+    message.offset = be64(p)
+    message.attributes = p[17]
+    message.timestamp = NO_TIMESTAMP
+    p += 18
+    if magic == 1:
+        message.timestamp = be64(p)
+        p += 8
+    size = be32(p)
+    p += 4
+    if size > end - p - 4:
+        return KEY_LIES
+    message.key = Span(<uint32_t>(p - base), size if size >= 0 else -1)
+    if size > 0:
+        p += size
+    if end - p < 4:
+        return KEY_LIES
+    size = be32(p)
+    p += 4
+    if size > end - p:
+        return VALUE_LIES
+    message.value = Span(<uint32_t>(p - base), size if size >= 0 else -1)
+    if size > 0:
+        p += size
+    return FINE if p == end else RECORD_HAS_MORE
+
+
+cdef Py_ssize_t[3] LEAST_BYTES
+LEAST_BYTES[:] = [26, 34, BATCH_OVERHEAD]  # a batch that holds nothing, by magic
+
+
+@cython.final
+cdef class _Decoder:
+    """One call of `decode`: what it was asked for, and how far it is."""
+
+    cdef _Store store
+    cdef const uint8_t *start
+    cdef Py_ssize_t size
+    cdef str topic
+    cdef int partition
+    cdef int64_t from_offset, next_offset, limit
+    cdef int64_t reached  # where the batch before ended
+    cdef int64_t held  # bytes decompressed for records that are in the columns
+    cdef bint full
+    cdef object crc32c
+    cdef list pending  # (first offset, producer id) of aborted transactions that have not begun
+    cdef set aborting  # producer ids inside one
+    cdef Block block  # of the batch at hand, None where its records are in the buffer
+    cdef const uint8_t *data
+    cdef const uint8_t *data_end
+
+    cdef object corrupt(self, reason, int64_t offset):
+        return CorruptRecord(f"corrupt record batch: {reason}", hint=_CORRUPT_HINT, **self.place(offset))
+
+    cdef dict place(self, int64_t offset):
+        return {
+            "topic": self.topic or None, "partition": None if self.partition < 0 else self.partition, "offset": offset
+        }
+
+    cdef int64_t frame(self, const uint8_t *p, const uint8_t *end) except -1:
+        """The size of the batch at `p`; 0 for a part of one. A size that cannot be is nobody's part."""
+        cdef int64_t size
+        if end - p < LOG_OVERHEAD:
+            return 0
+        size = <int64_t>be32(p + 8) + LOG_OVERHEAD
+        if size < LEAST_BYTES[0]:
+            raise self.corrupt("a batch is shorter than any header", be64(p))
+        return size if size <= end - p else 0
+
+    cdef int64_t end_of_corrupt(self, const uint8_t *p, int64_t size) except -1:
+        """Where to go on behind a corrupt batch. Its header is believed where the checksum holds, or where its count and
+        last offset delta agree; else only one offset is given up, so that no lie can make a reader jump."""
+        cdef uint64_t end = max(be64(p), 0)
+        cdef int32_t last_offset_delta, count
+        if p[16] == 2 and size >= BATCH_OVERHEAD:
+            last_offset_delta, count = be32(p + 23), be32(p + 57)
+            if last_offset_delta >= 0 and (
+                last_offset_delta == count - 1
+                or <uint32_t>be32(p + 17) == <uint32_t>self.crc32c(view_of(p + 21, size - 21))
+            ):
+                end += last_offset_delta
+        return min(end, <uint64_t>0x7FFFFFFFFFFFFFFE) + 1
+
+    cdef int batch(self, const uint8_t *p, int64_t size) except -1:
+        """The batch at `p` into the columns; nothing is changed when it raises."""
+        cdef int64_t base_offset = be64(p)
+        cdef uint8_t magic = p[16]
+        if magic > 127:
+            raise self.corrupt(f"magic {<int>magic - 256} is no record format", base_offset)
+        if magic > 2:
+            raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **self.place(base_offset))
+        if size < LEAST_BYTES[magic]:
+            raise self.corrupt("a batch is shorter than its header", base_offset)
+        if magic == 2:
+            return self.batch_v2(p, size)
+        return self.batch_legacy(p, size, magic)
+
+    cdef int batch_v2(self, const uint8_t *p, int64_t size) except -1:
+        cdef Batch batch
+        cdef Span key
+        read_header(p, &batch)
+        if <uint32_t>be32(p + 17) != <uint32_t>self.crc32c(view_of(p + 21, size - 21)):
+            raise self.corrupt("a batch's CRC-32C does not match its bytes", batch.base_offset)
+        if batch.count < 0 or batch.last_offset_delta < 0 or batch.base_offset < 0 or batch.next_offset < 0:
+            raise self.corrupt("a batch's offset, count or last offset delta is out of range", batch.base_offset)
+        if batch.base_offset < self.reached:
+            raise self.corrupt("offsets go back behind the batch before", batch.base_offset)
+        self.reached = batch.next_offset
+
+        while self.pending and self.pending[0][0] < batch.next_offset:
+            self.aborting.add(self.pending.pop(0)[1])
+        if batch.attributes & CONTROL_BIT:
+            # Also before `from_offset`: a marker that is passed over would leave its producer aborting for good.
+            if self.aborting and batch.producer_id in self.aborting and self.records(p, size, &batch, INT64_MIN):
+                key = self.store.keys[self.store.count]
+                if key.size >= 4 and be16(self.data + key.start + 2) == ABORT_MARKER:
+                    self.aborting.discard(batch.producer_id)
+            return self.passed(batch.next_offset)
+        if batch.next_offset <= self.from_offset or (
+            self.aborting and batch.attributes & TRANSACTIONAL_BIT and batch.producer_id in self.aborting
+        ):
+            return self.passed(batch.next_offset)
+
+        cdef Py_ssize_t taken = self.records(p, size, &batch, self.from_offset)
+        self.keep(taken, self.data, self.data_end, self.block, batch.attributes & APPEND_TIME_BIT != 0)
+        if self.full:
+            if taken:
+                self.next_offset = self.store.offsets[self.store.count - 1] + 1
+            return 0
+        return self.passed(batch.next_offset)
+
+    cdef Py_ssize_t records(self, const uint8_t *p, int64_t size, const Batch *batch, int64_t from_offset) except -1:
+        """The records of the batch at `p`, put behind the columns' last record; how many. Their spans count from `data`.
+
+        Sets `full` when there may be more of them than there is room for.
+        """
+        cdef const uint8_t *records = p + BATCH_OVERHEAD
+        cdef int32_t codec = batch.attributes & CODEC_MASK
+        cdef Py_ssize_t room = max(batch.count, 1), taken = 0, n = self.store.count
+        cdef Fault fault
+        cdef Target into
+        cdef bint append = batch.attributes & APPEND_TIME_BIT != 0
+        cdef const uint8_t *end = p + size
+        self.block = None
+        self.data, self.data_end = self.start, end
+        if codec:
+            self.block = self.decompressed(codec, view_of(records, end - records), batch.base_offset, 2)
+            if self.block is None:
+                self.full = True
+                return 0
+            self.data = records = <const uint8_t *>self.block.data
+            self.data_end = end = records + self.block.size
+            room = min(room, self.room(self.block.size))
+        if batch.count > (end - records) // LEAST_RECORD_BYTES:
+            raise self.corrupt("a batch counts more records than its bytes can hold", batch.base_offset)
+        self.store.reserve(room)
+        into = Target(
+            self.store.offsets + n, self.store.timestamps + n, self.store.keys + n, self.store.values + n,
+            self.store.headers + n,
+        )
+        cdef const uint8_t *data = self.data
+        with nogil:
+            fault = parse_records(
+                data, records, end, batch.count, batch.base_offset, batch.last_offset_delta, batch.base_timestamp,
+                batch.max_timestamp, append, from_offset, room, into, &taken,
+            )
+        if fault != FINE:
+            raise self.corrupt(_FAULTS[fault], batch.base_offset)
+        self.full = taken == room and room < batch.count
+        return taken
+
+    cdef int batch_legacy(self, const uint8_t *p, int64_t size, uint8_t magic) except -1:
+        cdef Message wrapper
+        cdef Block block = None
+        cdef int32_t codec, timestamp_type = -1
+        cdef int64_t first, last, shift = 0
+        cdef Py_ssize_t n = self.store.count, found = 1, early = 0, i
+        cdef const uint8_t *end = self.start + self.size
+        self.message(self.start, p, p + size, magic, &wrapper, wrapper_offset=be64(p))
+        codec = wrapper.attributes & CODEC_MASK
+        if magic == 1:
+            timestamp_type = 1 if wrapper.attributes & APPEND_TIME_BIT else 0
+        if codec:
+            if wrapper.value.size < 0:
+                raise self.corrupt("a compressed message has no value to decompress", wrapper.offset)
+            block = self.decompressed(
+                codec, view_of(self.start + wrapper.value.start, wrapper.value.size), wrapper.offset, magic
+            )
+            if block is None:
+                self.full = True
+                return 0
+            end = <const uint8_t *>block.data + block.size
+            found = self.inner_messages(block, magic, wrapper.offset)
+            last = self.store.offsets[n + found - 1]
+            if magic == 1 and wrapper.offset:  # some versions of librdkafka produced wrappers of offset 0
+                shift = <int64_t>(<uint64_t>wrapper.offset - <uint64_t>last)
+            elif wrapper.offset and last != wrapper.offset:
+                raise self.corrupt("a compressed message's offset is not its last inner message's", wrapper.offset)
+        else:
+            self.store.reserve(1)
+            self.put(n, &wrapper)
+        for i in range(n, n + found):
+            self.store.offsets[i] = <int64_t>(<uint64_t>self.store.offsets[i] + <uint64_t>shift)
+            if timestamp_type == 1:
+                self.store.timestamps[i] = wrapper.timestamp
+            if not 0 <= self.store.offsets[i] < INT64_MAX or (i > n and self.store.offsets[i] <= self.store.offsets[i - 1]):
+                raise self.corrupt("offsets of messages must grow", wrapper.offset)
+            early += self.store.offsets[i] < self.from_offset
+        first, last = self.store.offsets[n], self.store.offsets[n + found - 1]
+        if first < self.reached:
+            raise self.corrupt("offsets go back behind the batch before", wrapper.offset)
+        for i in range(n, n + found - early):
+            self.store.offsets[i] = self.store.offsets[i + early]
+            self.store.timestamps[i] = self.store.timestamps[i + early]
+            self.store.keys[i] = self.store.keys[i + early]
+            self.store.values[i] = self.store.values[i + early]
+        self.keep(found - early, <const uint8_t *>block.data if codec else self.start, end, block, timestamp_type)
+        return self.passed(last + 1)
+
+    cdef Py_ssize_t inner_messages(self, Block block, uint8_t magic, int64_t wrapper_offset) except -1:
+        """The messages inside a compressed one, put behind the columns' last record; how many."""
+        cdef const uint8_t *data = <const uint8_t *>block.data
+        cdef const uint8_t *p = data
+        cdef const uint8_t *end = data + block.size
+        cdef Py_ssize_t found = 0
+        cdef int64_t size
+        cdef Message message
+        while p < end:
+            size = <int64_t>be32(p + 8) + LOG_OVERHEAD if end - p >= LEAST_BYTES[magic] else 0
+            if size < LEAST_BYTES[magic] or size > end - p:
+                raise self.corrupt("a compressed message ends inside a message", wrapper_offset)
+            if p[16] != magic:
+                raise self.corrupt("a compressed message mixes formats", wrapper_offset)
+            self.message(data, p, p + size, magic, &message, wrapper_offset)
+            if message.attributes & CODEC_MASK:
+                raise self.corrupt("a compressed message holds another one", wrapper_offset)
+            self.store.reserve(found + 1)
+            self.put(self.store.count + found, &message)
+            found += 1
+            p += size
+        if found == 0:
+            raise self.corrupt("a compressed message holds no messages", wrapper_offset)
+        return found
+
+    cdef int message(
+        self, const uint8_t *base, const uint8_t *p, const uint8_t *end, uint8_t magic, Message *message,
+        int64_t wrapper_offset,
+    ) except -1:
+        if <uint32_t>be32(p + 12) != <uint32_t>crc32(view_of(p + 16, end - p - 16)):
+            raise self.corrupt("a message's CRC-32 does not match its bytes", wrapper_offset)
+        cdef Fault fault = parse_message(base, p, end, magic, message)
+        if fault != FINE:
+            raise self.corrupt(_FAULTS[fault], wrapper_offset)
+        return 0
+
+    cdef inline void put(self, Py_ssize_t at, const Message *message) noexcept:
+        self.store.offsets[at] = message.offset
+        self.store.timestamps[at] = message.timestamp
+        self.store.keys[at] = message.key
+        self.store.values[at] = message.value
+        self.store.headers[at] = NO_HEADERS
+
+    cdef int keep(
+        self, Py_ssize_t taken, const uint8_t *data, const uint8_t *end, Block block, int32_t timestamp_type
+    ) except -1:
+        """Count `taken` records, already in their places, as the columns'."""
+        if taken == 0:
+            return 0
+        cdef int32_t number = 0
+        if block is not None:
+            self.store.buffers.append(block)
+            number = <int32_t>len(self.store.buffers) - 1
+            self.held += block.size
+        self.store.add_run(data, end - data if block is not None else self.size, number, timestamp_type)
+        self.store.count += taken
+        return 0
+
+    cdef inline int passed(self, int64_t next_offset) noexcept:
+        self.reached = next_offset
+        if next_offset > self.next_offset:
+            self.next_offset = next_offset
+        return 0
+
+    cdef Py_ssize_t room(self, Py_ssize_t size) noexcept:
+        """How many records of a batch of `size` bytes may be taken: columns are memory that a bomb can ask for, too."""
+        cdef int64_t left = self.limit - self.held - size - self.store.count * COLUMNS_RECORD_BYTES
+        return max(left, ROOM_BYTES) // COLUMNS_RECORD_BYTES
+
+    cdef Block decompressed(self, int codec, source, int64_t offset, int magic):
+        """The payload in a block of its own; None when columns already hold so much that it must wait for the next call."""
+        cdef int64_t size
+        cdef Block block
+        compression = LEGACY_LZ4 if codec == 3 and magic == 0 else CODECS.get(codec)
+        if compression is None:
+            raise UnsupportedCodec(f"compression codec {codec} is not one that Kafka has", **self.place(offset))
+        try:
+            size = min(max(compression.size_bound(source, self.limit), 64), self.limit)
+            if self.held and self.held + size + self.store.count * COLUMNS_RECORD_BYTES > self.limit:
+                return None
+            while True:
+                block = Block(size)
+                try:
+                    block.size = compression.decompress_into(source, block)
+                except DoesNotFit:
+                    if size >= self.limit:
+                        name = Codec(codec).name.lower()
+                        raise DecompressionLimit(
+                            f"a {name} batch decompresses to more than {self.limit} bytes",
+                            hint="raise max_decompressed_bytes if the producer is trusted", **self.place(offset),
+                        ) from None
+                    size = min(size * 2, self.limit)
+                else:
+                    return block
+        except Broken as error:
+            raise self.corrupt(f"{Codec(codec).name.lower()}: {error}", offset) from None
+
+
+_CORRUPT_HINT = "the batch can be skipped by seeking past it, or read again from another replica"
+
+
 def decode(
     buffer,
     *,
@@ -899,168 +1250,64 @@ def decode(
     int64_t from_offset=0,
     aborted=(),
     int64_t max_decompressed_bytes=64 << 20,
+    str on_corrupt="raise",
 ):
     """The `records` of one partition of a Fetch response, or a log segment's bytes, as columns.
 
     `buffer`: any contiguous bytes; the columns point into it, so it must not change while they live. A partial batch at
     the end, as brokers send it, is left for the next fetch. `from_offset`: the position; records before it are not
     returned. `aborted`: the response's (producer_id, first_offset) pairs under read_committed; records of those
-    transactions are not returned, nor are control records ever. `max_decompressed_bytes`: the most that one batch may
-    take when decompressed.
+    transactions are not returned, nor are control records ever.
+
+    `max_decompressed_bytes` bounds what one batch may become, and with 8 MiB more all that a call takes beside `buffer`:
+    when the next batch would pass it, the columns end there, with `complete` False; call again with
+    `from_offset=columns.next_offset`.
+
+    `on_corrupt`: "raise", or "skip_batch", which goes on behind a corrupt batch and lists it in `columns.corrupt`. (A
+    batch whose length cannot be true is always raised: nobody knows where the next one begins.)
 
     Raises CorruptRecord, and its kinds UnsupportedMagic, UnsupportedCodec and DecompressionLimit, carrying topic,
-    partition and the offset of the batch.
+    partition and the offset of the batch; `error.decoded` holds the columns that precede it.
     """
+    if on_corrupt not in ("raise", "skip_batch"):
+        raise ValueError(f'on_corrupt is "raise" or "skip_batch", not {on_corrupt!r}')
     cdef _Source source = _Source(buffer)
-    cdef const uint8_t *start = <const uint8_t *>source.view.buf
-    cdef const uint8_t *p = start
-    cdef const uint8_t *end = start + source.view.len
-    cdef const uint8_t *data
-    cdef const uint8_t *records
-    cdef const uint8_t *records_end
-    cdef Batch batch
-    cdef int32_t codec, buffer_index
-    cdef Py_ssize_t taken = 0, room
-    cdef int64_t next_offset = from_offset
-    cdef Target into
-    cdef Fault fault
-    cdef Block block
-    cdef bint append
-    cdef object crc_of = crc32c()
     if source.view.len > 0x7FFFFFFF:
         raise ValueError("decode takes less than 2 GiB at once")
-    cdef _Store store = _Store(count_records(p, end))
-    store.buffers.append(memoryview(buffer).toreadonly().cast("B"))
-    store.source = source
-    pending = sorted((first, producer) for producer, first in aborted) if aborted else []
-    cdef set aborting = set()
-
-    while end - p >= LOG_OVERHEAD:
-        batch.base_offset = be64(p)
-        batch.size = <int64_t>be32(p + 8) + LOG_OVERHEAD
-        if batch.size < LOG_OVERHEAD + 14:
-            raise _corrupt("a batch is shorter than any header", topic, partition, batch.base_offset)
-        if end - p < 17:
-            break
-        if <int8_t>p[16] < 0:
-            raise _corrupt(f"magic {<int8_t>p[16]} is no record format", topic, partition, batch.base_offset)
-        if p[16] > 2:
-            raise UnsupportedMagic(
-                f"a record batch of magic {p[16]}, newer than any known", topic=topic or None, partition=partition,
-                offset=batch.base_offset,
-            )
-        if end - p < batch.size:
-            break
-        if p[16] < 2:
-            raise UnsupportedMagic(f"magic {p[16]} is not read yet", topic=topic, partition=partition)
-        if batch.size < BATCH_OVERHEAD:
-            raise _corrupt("a batch is shorter than its header", topic, partition, batch.base_offset)
-        read_header(p, &batch)
-        if <uint32_t>be32(p + 17) != <uint32_t>crc_of(view_of(p + 21, batch.size - 21)):
-            raise _corrupt("a batch's CRC-32C does not match its bytes", topic, partition, batch.base_offset)
-        if batch.count < 0 or batch.last_offset_delta < 0 or batch.base_offset < 0 or batch.next_offset < 0:
-            raise _corrupt("a batch's offset, count or last offset delta is out of range", topic, partition, batch.base_offset)
-
-        if batch.next_offset <= from_offset:
-            p += batch.size
-            continue
-        while pending and pending[0][0] < batch.next_offset:
-            aborting.add(pending.pop(0)[1])
-        if batch.attributes & 0x20:
-            if aborting and batch.producer_id in aborting and _is_abort_marker(p + BATCH_OVERHEAD, p + batch.size):
-                aborting.discard(batch.producer_id)
-            p += batch.size
-            next_offset = batch.next_offset
-            continue
-        if aborting and batch.attributes & 0x10 and batch.producer_id in aborting:
-            p += batch.size
-            next_offset = batch.next_offset
-            continue
-
-        codec = batch.attributes & 7
-        data = start
-        records = p + BATCH_OVERHEAD
-        records_end = p + batch.size
-        buffer_index = 0
-        if codec:
-            block = _decompressed(
-                codec, view_of(records, records_end - records), max_decompressed_bytes, topic, partition, batch.base_offset
-            )
-            data = records = <const uint8_t *>block.data
-            records_end = records + block.size
-        if batch.count > (records_end - records) // LEAST_RECORD_BYTES:
-            raise _corrupt("a batch counts more records than its bytes can hold", topic, partition, batch.base_offset)
-        if codec:
-            store.buffers.append(block)
-            buffer_index = <int32_t>len(store.buffers) - 1
-        store.reserve(batch.count)
-        append = batch.attributes & 8 != 0
-        into = Target(
-            store.offsets + store.count, store.timestamps + store.count, store.keys + store.count,
-            store.values + store.count, store.headers + store.count,
-        )
-        with nogil:
-            fault = parse_records(
-                data, records, records_end, batch.count, batch.base_offset, batch.last_offset_delta, batch.base_timestamp,
-                batch.max_timestamp, append, from_offset, into, &taken,
-            )
-        if fault != FINE:
-            raise _corrupt(_FAULTS[fault], topic, partition, batch.base_offset)
-        if taken:
-            store.add_run(data, records_end - data if codec else source.view.len, buffer_index, append)
-            store.count += taken
-        next_offset = batch.next_offset
-        p += batch.size
-
-    return _columns(store, topic, partition, next_offset, ())
-
-
-cdef bint _is_abort_marker(const uint8_t *p, const uint8_t *end):
-    """Whether a control batch's one record says that its transaction was aborted (key: int16 version, int16 type 0)."""
-    cdef int32_t length = 0, offset_delta = 0, key_size = 0
-    cdef int64_t timestamp_delta = 0
-    p = varint(p, end, &length)
-    if p == NULL or end - p < 1:
-        return False
-    p = varlong(p + 1, end, &timestamp_delta)
-    p = varint(p, end, &offset_delta)
-    p = varint(p, end, &key_size)
-    return p != NULL and key_size >= 4 and end - p >= 4 and be16(p + 2) == 0
-
-
-def _corrupt(reason, topic, partition, offset):
-    return CorruptRecord(
-        f"corrupt record batch: {reason}",
-        hint="the batch can be skipped by seeking past it, or read again from another replica",
-        topic=topic or None, partition=None if partition < 0 else partition, offset=offset,
-    )
-
-
-cdef Block _decompressed(int codec, source, int64_t limit, topic, partition, offset):
-    compression = CODECS.get(codec)
-    place = {"topic": topic or None, "partition": None if partition < 0 else partition, "offset": offset}
-    if compression is None:
-        raise UnsupportedCodec(f"compression codec {codec} is not one that Kafka has", **place)
-    cdef Block block
+    cdef const uint8_t *p = <const uint8_t *>source.view.buf
+    cdef const uint8_t *end = p + source.view.len
     cdef int64_t size
-    name = Codec(codec).name.lower()
+    cdef list corrupt = []
+    cdef _Decoder decoder = _Decoder.__new__(_Decoder)
+    decoder.store = _Store(count_records(p, end))
+    decoder.store.buffers.append(memoryview(buffer).toreadonly().cast("B"))
+    decoder.store.source = source
+    decoder.start = p
+    decoder.size = source.view.len
+    decoder.topic = topic
+    decoder.partition = partition
+    decoder.from_offset = decoder.next_offset = from_offset
+    decoder.limit = max_decompressed_bytes
+    decoder.crc32c = crc32c()
+    decoder.pending = sorted([(first, producer) for producer, first in aborted])
+    decoder.aborting = set()
     try:
-        size = min(max(compression.size_bound(source, limit), 64), limit)
-        while True:
-            block = Block(size)
+        while not decoder.full:
+            size = decoder.frame(p, end)
+            if size == 0:
+                break
             try:
-                block.size = compression.decompress_into(source, block)
-            except DoesNotFit:
-                if size >= limit:
-                    raise DecompressionLimit(
-                        f"a {name} batch decompresses to more than {limit} bytes",
-                        hint="raise max_decompressed_bytes if the producer is trusted", **place,
-                    ) from None
-                size = min(size * 2, limit)
-            else:
-                return block
-    except Broken as error:
-        raise CorruptRecord(f"corrupt record batch: {name}: {error}", **place) from None
+                decoder.batch(p, size)
+            except CorruptRecord as error:
+                if on_corrupt == "raise":
+                    raise
+                corrupt.append(error)
+                decoder.next_offset = max(decoder.next_offset, decoder.end_of_corrupt(p, size))
+            p += size
+    except CorruptRecord as error:
+        error.decoded = _columns(decoder.store, topic, partition, decoder.next_offset, tuple(corrupt), False)
+        raise
+    return _columns(decoder.store, topic, partition, decoder.next_offset, tuple(corrupt), not decoder.full)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1297,7 +1544,7 @@ def _unpickle(
     store.buffers.append(memoryview(data))
     store.source = _Source(data)
     cdef const uint8_t *start = <const uint8_t *>store.source.view.buf
-    cdef const char *kinds = PyBytes_AS_STRING(types)
+    cdef const int8_t *kinds = <const int8_t *>PyBytes_AS_STRING(types)
     for i in range(count):
         if not (_within(store.keys[i], size) and _within(store.values[i], size)) or (
             store.headers[i] != NO_HEADERS and store.headers[i] >= size
@@ -1314,7 +1561,9 @@ cdef inline bint _within(Span span, Py_ssize_t size) noexcept:
     return span.size < 0 or <Py_ssize_t>span.start + span.size <= size
 
 
-cdef RecordColumns _columns(_Store store, str topic, int partition, int64_t next_offset, tuple corrupt):
+cdef RecordColumns _columns(
+    _Store store, str topic, int partition, int64_t next_offset, tuple corrupt, bint complete=True
+):
     cdef RecordColumns columns = RecordColumns.__new__(RecordColumns)
     if store.run_count == 0:  # so that nobody has to ask whether there is one
         store.add_run(<const uint8_t *>store.source.view.buf, store.source.view.len, 0, 0)
@@ -1325,6 +1574,7 @@ cdef RecordColumns _columns(_Store store, str topic, int partition, int64_t next
     columns.stop = store.count
     columns.next_offset = next_offset
     columns.corrupt = corrupt
+    columns.complete = complete
     return columns
 
 

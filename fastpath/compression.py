@@ -186,6 +186,43 @@ def _lz4_bound(source: memoryview, limit: int) -> int:
     return total
 
 
+def _legacy_lz4_into(source: memoryview, target: Any) -> int:
+    """A frame block by block, whatever its header's checksum: magic 0 computed it wrongly (KAFKA-3160)."""
+    if len(source) < 7 or int.from_bytes(source[:4], "little") != _LZ4_MAGIC:
+        raise Broken("no lz4 frame")
+    flags, block_bytes = source[4], _LZ4_BLOCK_BYTES.get(source[5] >> 4 & 7)
+    if block_bytes is None or flags >> 6 != 1:
+        raise Broken("unknown lz4 frame version or block size")
+    if not flags & 0x20:
+        raise Broken("an lz4 frame of linked blocks, which Kafka does not write")
+    room = memoryview(target).cast("B")
+    scratch = memoryview(bytearray(block_bytes))
+    written, at = 0, 7 + (8 if flags & 0x08 else 0)
+    while True:
+        if at + 4 > len(source):
+            raise Broken("truncated lz4 frame")
+        size = int.from_bytes(source[at : at + 4], "little")
+        at += 4
+        if size == 0:
+            return written
+        stored = size & ~_UNCOMPRESSED_BIT
+        block = source[at : at + stored]
+        at += stored + (4 if flags & 0x10 else 0)
+        if len(block) < stored or stored > block_bytes:
+            raise Broken("lz4 block longer than the frame allows")
+        if size & _UNCOMPRESSED_BIT:
+            plain: Any = block
+        else:
+            try:
+                plain = scratch[: cramjam.lz4.decompress_block_into(block, scratch, output_len=block_bytes)]
+            except cramjam.DecompressionError as error:
+                raise Broken(str(error)) from None
+        if written + len(plain) > len(room):
+            raise DoesNotFit
+        room[written : written + len(plain)] = plain
+        written += len(plain)
+
+
 # Kafka reads frames of independent blocks only and the library writes linked ones, so the frame is put together here
 # around the library's blocks: 64 KiB each, no checksums (the batch has its own). The header never differs, and so
 # neither does its checksum byte (0x82).
@@ -248,6 +285,8 @@ CODECS: dict[int, Compression] = {
         _zstd_bound, _cramjam_into(cramjam.zstd.decompress_into), _cramjam_compress(cramjam.zstd.compress)
     ),
 }
+
+LEGACY_LZ4 = CODECS[Codec.LZ4]._replace(decompress_into=_legacy_lz4_into)
 
 
 def codec_of(codec: "str | int | Codec") -> Codec:

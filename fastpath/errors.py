@@ -5,6 +5,10 @@ An error says what happened, where, and what to do. *Where* is given as keywords
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kohort.fastpath._records import RecordColumns
 
 
 class KohortError(Exception):
@@ -43,7 +47,12 @@ class WireError(KohortError):
 
 
 class CorruptRecord(KohortError):
-    """A record batch that contradicts itself or its checksum: `topic`, `partition`, `offset` and the reason."""
+    """A record batch that contradicts itself or its checksum: `topic`, `partition`, `offset` and the reason.
+
+    `decoded`: the RecordColumns of the sound batches before it, where `kohort.fastpath.decode` raised it.
+    """
+
+    decoded: "RecordColumns | None" = None
 
 
 class UnsupportedCodec(CorruptRecord):

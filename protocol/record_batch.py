@@ -1,0 +1,594 @@
+"""Record batches of magic 0, 1 and 2, declared: the readable truth that `kohort.fastpath` is held against.
+
+A partition's records are a row of *batches*. Each begins with its base offset (int64) and its length (int32), and has
+its format, the *magic*, in byte 16, so that a reader knows where it ends before it knows what it is.
+
+- Magic 2 (Kafka 0.11 on): one header for all records, CRC-32C over everything behind it; records as varints and deltas.
+  Records are compressed together, the header is not. Control batches (transaction markers) hold no data.
+- Magic 0 and 1: each message stands alone with its own CRC-32. Compressed messages are one wrapper message whose value
+  is a compressed row of messages. Magic 1 adds a timestamp and numbers the inner messages from 0; the wrapper carries
+  the offset of the last one.
+
+`decode` and `encode` say what reading and writing mean, in plain Python and at its speed; tests run the same cases on
+this and on the Cython of `kohort.fastpath`, and `wire explain` shows batches through these declarations.
+Format: https://kafka.apache.org/documentation/#messageformat
+"""
+
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import crc32c
+from construct import Struct
+
+from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit, codec_of
+from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
+from kohort.protocol.primitives import INT8, INT16, INT32, Fixed, Malformed, Subcon, Varint, take
+
+INT64, UINT32 = Fixed("int64"), Fixed("uint32")
+VARINT, VARLONG = Varint(32, signed=True), Varint(64, signed=True)
+
+CODEC_MASK, APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
+LOG_OVERHEAD_BYTES = 12
+MAGIC_AT = 16
+BATCH_HEADER_BYTES = 61  # of magic 2
+LEAST_BYTES = {0: 26, 1: 34, 2: BATCH_HEADER_BYTES}  # a batch that holds nothing, by magic
+ABORT_MARKER = 0
+NO_TIMESTAMP = -1
+
+
+class SizedBytes(Subcon):
+    """A size and that many bytes; any negative size is null, as for Kafka's own reader, unless `nullable` is False."""
+
+    def __init__(self, size: Subcon, *, nullable: bool = True) -> None:
+        super().__init__()
+        self.size = size
+        self.nullable = nullable
+
+    def _parse(self, stream: io.BytesIO, context: object, path: str) -> bytes | None:
+        size = self.size._parse(stream, context, path)
+        if size < 0:
+            if not self.nullable:
+                raise Malformed(f"a size of {size}", path, stream.tell())
+            return None
+        return take(stream, size, path)
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
+        self.size._build(-1 if obj is None else len(obj), stream, context, path)
+        stream.write(obj or b"")
+        return obj
+
+
+class Counted(Subcon):
+    """A varint count and that many of `one`. Each takes at least `least_bytes`, which bounds a lying count."""
+
+    def __init__(self, one: Struct, *, least_bytes: int) -> None:
+        super().__init__()
+        self.one = one
+        self.least_bytes = least_bytes
+
+    def _parse(self, stream: io.BytesIO, context: object, path: str) -> list[Any]:
+        count = VARINT._parse(stream, context, path)
+        left = len(stream.getbuffer()) - stream.tell()
+        if not 0 <= count <= left // self.least_bytes:
+            raise Malformed(f"a count of {count} with {left} bytes left", path, stream.tell())
+        return [self.one._parsereport(stream, context, path) for _ in range(count)]
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
+        VARINT._build(len(obj), stream, context, path)
+        for one in obj:
+            self.one._build(one, stream, context, path)
+        return obj
+
+
+HEADER = Struct("key" / SizedBytes(VARINT, nullable=False), "value" / SizedBytes(VARINT))
+
+# A record of magic 2, behind its varint length.
+RECORD = Struct(
+    "attributes" / INT8,
+    "timestamp_delta" / VARLONG,
+    "offset_delta" / VARINT,
+    "key" / SizedBytes(VARINT),
+    "value" / SizedBytes(VARINT),
+    "headers" / Counted(HEADER, least_bytes=2),
+)
+
+# A batch of magic 2, up to its records. The CRC-32C covers `attributes` and everything behind it.
+BATCH_HEADER = Struct(
+    "base_offset" / INT64,
+    "length" / INT32,  # of everything behind this field
+    "partition_leader_epoch" / INT32,
+    "magic" / INT8,
+    "crc" / UINT32,
+    "attributes" / INT16,
+    "last_offset_delta" / INT32,
+    "base_timestamp" / INT64,
+    "max_timestamp" / INT64,
+    "producer_id" / INT64,
+    "producer_epoch" / INT16,
+    "base_sequence" / INT32,
+    "count" / INT32,
+)
+CRC_COVERS_FROM = 21
+
+# A message of magic 0 or 1, behind its offset and size. The CRC-32 covers `magic` and everything behind it.
+MESSAGES = {
+    0: Struct(
+        "crc" / UINT32, "magic" / INT8, "attributes" / INT8, "key" / SizedBytes(INT32), "value" / SizedBytes(INT32)
+    ),
+    1: Struct(
+        "crc" / UINT32,
+        "magic" / INT8,
+        "attributes" / INT8,
+        "timestamp" / INT64,
+        "key" / SizedBytes(INT32),
+        "value" / SizedBytes(INT32),
+    ),
+}
+
+# The key of a control record (KIP-98).
+CONTROL_KEY = Struct("version" / INT16, "type" / INT16)
+
+
+class PlainRecord(NamedTuple):
+    """One record, as values. `timestamp_type` is "create", "append" or, without a timestamp (magic 0), "none"."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What `decode` read: records, where to read next, and what was skipped as corrupt."""
+
+    records: tuple[PlainRecord, ...]
+    next_offset: int
+    corrupt: tuple[CorruptRecord, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[PlainRecord]:
+        return iter(self.records)
+
+
+class _Lie(Exception):
+    """A batch that contradicts itself; becomes a CorruptRecord where topic and partition are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """One batch as read: its range of offsets, and what decides whether its records are given to anybody."""
+
+    read: Callable[[], Sequence[PlainRecord]]  # a batch that is not wanted is not read beyond its checksum
+    base_offset: int
+    next_offset: int
+    producer_id: int = -1
+    transactional: bool = False
+    control: bool = False
+
+
+def decode(
+    buffer: Any,
+    *,
+    topic: str = "",
+    partition: int = -1,
+    from_offset: int = 0,
+    aborted: Iterable[tuple[int, int]] = (),
+    max_decompressed_bytes: int = 64 << 20,
+    on_corrupt: str = "raise",
+) -> Decoded:
+    """What `kohort.fastpath.decode` reads, read plainly: same arguments, same records, same errors."""
+    view = memoryview(buffer).cast("B")
+    pending = sorted((first, producer) for producer, first in aborted)
+    aborting: set[int] = set()
+    records: list[PlainRecord] = []
+    corrupt: list[CorruptRecord] = []
+    next_offset, reached, at = from_offset, 0, 0
+    while (frame := _frame(view[at:], _Place(topic, partition))) is not None:
+        at += len(frame)
+        place = _Place(topic, partition, INT64.parse(frame[:8]))
+        try:
+            with place.of_faults():
+                batch = _read_batch(frame, place, max_decompressed_bytes)
+                if batch.base_offset < reached:
+                    raise _Lie("offsets go back behind the batch before")
+                reached = batch.next_offset
+                while pending and pending[0][0] < batch.next_offset:
+                    aborting.add(pending.pop(0)[1])
+                if batch.control:
+                    # Also before `from_offset`: a marker passed over would leave its producer aborting for good.
+                    if batch.producer_id in aborting and _is_abort_marker(batch.read()):
+                        aborting.discard(batch.producer_id)
+                elif batch.next_offset > from_offset and not (batch.transactional and batch.producer_id in aborting):
+                    records += (record for record in batch.read() if record.offset >= from_offset)
+        except CorruptRecord as error:
+            if on_corrupt == "raise":
+                raise
+            corrupt.append(error)
+            next_offset = max(next_offset, _end_of_corrupt(frame))
+        else:
+            next_offset = max(next_offset, batch.next_offset)
+    return Decoded(tuple(records), next_offset, tuple(corrupt))
+
+
+class _Place(NamedTuple):
+    """Where a batch is, for its records and its errors."""
+
+    topic: str
+    partition: int
+    offset: int = -1
+
+    def names(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic or None,
+            "partition": None if self.partition < 0 else self.partition,
+            "offset": self.offset,
+        }
+
+    def corrupt(self, reason: str) -> CorruptRecord:
+        hint = "the batch can be skipped by seeking past it, or read again from another replica"
+        return CorruptRecord(f"corrupt record batch: {reason}", hint=hint, **self.names())
+
+    @contextmanager
+    def of_faults(self) -> Iterator[None]:
+        """Whatever the bytes get wrong inside is a CorruptRecord here."""
+        try:
+            yield
+        except Malformed as error:
+            raise self.corrupt(f"{error.reason} in {error.path}") from None
+        except (_Lie, Broken) as error:
+            raise self.corrupt(str(error)) from None
+
+
+def _frame(view: memoryview, place: _Place) -> memoryview | None:
+    """The bytes of the first batch; None for none or for a part of one. A length that cannot be is nobody's part."""
+    if len(view) < LOG_OVERHEAD_BYTES:
+        return None
+    length = INT32.parse(view[8:12])
+    if length < LEAST_BYTES[0] - LOG_OVERHEAD_BYTES:
+        raise place._replace(offset=INT64.parse(view[:8])).corrupt("a batch is shorter than any header")
+    frame = view[: LOG_OVERHEAD_BYTES + length]
+    return frame if len(frame) == LOG_OVERHEAD_BYTES + length else None
+
+
+def _read_batch(frame: memoryview, place: _Place, limit: int) -> _Batch:
+    magic = INT8.parse(frame[MAGIC_AT : MAGIC_AT + 1])
+    if magic < 0:
+        raise _Lie(f"magic {magic} is no record format")
+    if magic > 2:
+        raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **place.names())
+    if len(frame) < LEAST_BYTES[magic]:
+        raise _Lie("a batch is shorter than its header")
+    return _read_v2(frame, place, limit) if magic == 2 else _read_legacy(frame, magic, place, limit)
+
+
+def _read_v2(frame: memoryview, place: _Place, limit: int) -> _Batch:
+    header = BATCH_HEADER.parse(bytes(frame[:BATCH_HEADER_BYTES]))
+    if header.crc != crc32c.crc32c(frame[CRC_COVERS_FROM:]):
+        raise _Lie("a batch's CRC-32C does not match its bytes")
+    next_offset = header.base_offset + header.last_offset_delta + 1
+    if header.count < 0 or header.last_offset_delta < 0 or header.base_offset < 0 or next_offset >= 1 << 63:
+        raise _Lie("a batch's offset, count or last offset delta is out of range")
+
+    def read() -> list[PlainRecord]:
+        payload = _decompressed(header.attributes & CODEC_MASK, frame[BATCH_HEADER_BYTES:], limit, place)
+        return _records_v2(header, payload, place)
+
+    return _Batch(
+        read,
+        header.base_offset,
+        next_offset,
+        header.producer_id,
+        bool(header.attributes & TRANSACTIONAL_BIT),
+        bool(header.attributes & CONTROL_BIT),
+    )
+
+
+def _records_v2(header: Any, payload: bytes, place: _Place) -> list[PlainRecord]:
+    append = header.attributes & APPEND_TIME_BIT
+    records: list[PlainRecord] = []
+    stream = io.BytesIO(payload)
+    delta_before = -1
+    for _ in range(header.count):
+        record = _whole(RECORD, _record_bytes(stream))
+        if not delta_before < record.offset_delta <= header.last_offset_delta:
+            raise _Lie("offset deltas must grow and stay within the batch's last offset delta")
+        delta_before = record.offset_delta
+        records.append(
+            PlainRecord(
+                place.topic,
+                place.partition,
+                header.base_offset + record.offset_delta,
+                header.max_timestamp if append else _wrapped(header.base_timestamp + record.timestamp_delta),
+                "append" if append else "create",
+                record.key,
+                record.value,
+                tuple((pair.key.decode("utf-8", "replace"), pair.value) for pair in record.headers),
+            )
+        )
+    if stream.read(1):
+        raise _Lie("bytes follow the last record that the batch counts")
+    return records
+
+
+def _record_bytes(stream: io.BytesIO) -> bytes:
+    length = VARINT._parse(stream, None, "length")
+    if length < 0:
+        raise _Lie("a record's length is negative")
+    return take(stream, length, "record")
+
+
+def _whole(struct: Struct, data: bytes) -> Any:
+    """`struct` out of all of `data`."""
+    stream = io.BytesIO(data)
+    value = struct.parse_stream(stream)
+    if stream.read(1):
+        raise _Lie("a record is longer than its fields")
+    return value
+
+
+def _wrapped(timestamp: int) -> int:
+    # Java's longs wrap, and a delta that makes one wrap is legal on the wire.
+    return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _is_abort_marker(records: Sequence[PlainRecord]) -> bool:
+    key = records[0].key if records else None
+    return key is not None and len(key) >= 4 and CONTROL_KEY.parse(key).type == ABORT_MARKER
+
+
+def _read_legacy(frame: memoryview, magic: int, place: _Place, limit: int) -> _Batch:
+    wrapper = _read_message(frame, magic)
+    messages = [(place.offset, wrapper)]
+    codec = wrapper.attributes & CODEC_MASK
+    if codec:
+        if wrapper.value is None:
+            raise _Lie("a compressed message has no value to decompress")
+        payload = _decompressed(codec, memoryview(wrapper.value), limit, place, magic)
+        messages = list(_inner_messages(memoryview(payload), magic))
+        last = messages[-1][0]
+        if magic == 1 and place.offset:  # some versions of librdkafka produced wrappers of offset 0
+            messages = [(place.offset - last + offset, message) for offset, message in messages]
+        elif place.offset and last != place.offset:
+            raise _Lie("a compressed message's offset is not its last inner message's")
+    offsets = [offset for offset, _ in messages]
+    if not 0 <= offsets[0] <= offsets[-1] < (1 << 63) - 1 or any(
+        after <= before for before, after in pairwise(offsets)
+    ):
+        raise _Lie("offsets of messages must grow")
+    append = magic == 1 and wrapper.attributes & APPEND_TIME_BIT
+    records = [
+        PlainRecord(
+            place.topic,
+            place.partition,
+            offset,
+            NO_TIMESTAMP if magic == 0 else wrapper.timestamp if append else message.timestamp,
+            "none" if magic == 0 else "append" if append else "create",
+            message.key,
+            message.value,
+            (),
+        )
+        for offset, message in messages
+    ]
+    return _Batch(lambda: records, offsets[0], offsets[-1] + 1)
+
+
+def _read_message(frame: memoryview, magic: int) -> Any:
+    if UINT32.parse(frame[LOG_OVERHEAD_BYTES:MAGIC_AT]) != zlib.crc32(frame[MAGIC_AT:]):
+        raise _Lie("a message's CRC-32 does not match its bytes")
+    return _whole(MESSAGES[magic], bytes(frame[LOG_OVERHEAD_BYTES:]))
+
+
+def _inner_messages(view: memoryview, magic: int) -> Iterator[tuple[int, Any]]:
+    if not view:
+        raise _Lie("a compressed message holds no messages")
+    while view:
+        if len(view) < LEAST_BYTES[magic]:
+            raise _Lie("a compressed message ends inside a message")
+        size = INT32.parse(view[8:12])
+        frame = view[: LOG_OVERHEAD_BYTES + size]
+        if size < LEAST_BYTES[magic] - LOG_OVERHEAD_BYTES or len(frame) < LOG_OVERHEAD_BYTES + size:
+            raise _Lie("a compressed message ends inside a message")
+        if frame[MAGIC_AT] != magic:
+            raise _Lie("a compressed message mixes formats")
+        message = _read_message(frame, magic)
+        if message.attributes & CODEC_MASK:
+            raise _Lie("a compressed message holds another one")
+        yield INT64.parse(frame[:8]), message
+        view = view[len(frame) :]
+
+
+def _decompressed(codec: int, source: memoryview, limit: int, place: _Place, magic: int = 2) -> bytes:
+    if codec == Codec.NONE:
+        return bytes(source)
+    compression = CODECS.get(codec)
+    if compression is None:
+        raise UnsupportedCodec(f"compression codec {codec} is not one that Kafka has", **place.names())
+    if codec == Codec.LZ4 and magic == 0:
+        compression = LEGACY_LZ4
+    size = min(max(compression.size_bound(source, limit), 64), limit)
+    while True:
+        target = bytearray(size)
+        try:
+            return bytes(target[: compression.decompress_into(source, target)])
+        except DoesNotFit:
+            if size >= limit:
+                name = Codec(codec).name.lower()
+                text = f"a {name} batch decompresses to more than {limit} bytes"
+                hint = "raise max_decompressed_bytes if the producer is trusted"
+                raise DecompressionLimit(text, hint=hint, **place.names()) from None
+            size = min(size * 2, limit)
+
+
+def _end_of_corrupt(frame: memoryview) -> int:
+    """Where to go on behind a corrupt batch.
+
+    Its header is believed where the checksum holds, or where its count and last offset delta agree; else only one
+    offset is given up, so that no lie can make a reader jump.
+    """
+    end = max(INT64.parse(frame[:8]), 0)
+    if frame[MAGIC_AT] == 2 and len(frame) >= BATCH_HEADER_BYTES:
+        header = BATCH_HEADER.parse(bytes(frame[:BATCH_HEADER_BYTES]))
+        sound = header.crc == crc32c.crc32c(frame[CRC_COVERS_FROM:])
+        if header.last_offset_delta >= 0 and (sound or header.last_offset_delta == header.count - 1):
+            end += header.last_offset_delta
+    return int(min(end, (1 << 63) - 2) + 1)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# writing
+# ------------------------------------------------------------------------------------------------------------------
+Headers = Iterable[tuple[str, bytes | None]]
+
+
+class NewRecord(NamedTuple):
+    """A record before a batch numbers it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = NO_TIMESTAMP
+    headers: Headers = ()
+
+
+def encode(
+    records: Iterable[tuple[Any, ...]],
+    *,
+    codec: str | int = "none",
+    level: int | None = None,
+    base_offset: int = 0,
+    log_append_time_ms: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    partition_leader_epoch: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """What `kohort.fastpath.encode` writes of tuples: one batch of magic 2."""
+    new = [NewRecord(*record) for record in records]
+    if not new:
+        raise ValueError("a batch holds at least one record")
+    base_timestamp = new[0].timestamp_ms
+    number = codec_of(codec)
+    plain = b"".join(
+        build_record(record, record.timestamp_ms - base_timestamp, delta) for delta, record in enumerate(new)
+    )
+    append = log_append_time_ms is not None
+    return build_batch(
+        plain if number == Codec.NONE else CODECS[number].compress(plain, level),
+        attributes=number
+        | (APPEND_TIME_BIT if append else 0)
+        | (TRANSACTIONAL_BIT if transactional else 0)
+        | (CONTROL_BIT if control else 0),
+        base_offset=base_offset,
+        last_offset_delta=len(new) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=log_append_time_ms if append else max(record.timestamp_ms for record in new),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        partition_leader_epoch=partition_leader_epoch,
+        count=len(new),
+    )
+
+
+def build_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -> bytes:
+    """A record of magic 2 with its length."""
+    pairs = [{"key": name.encode(), "value": value} for name, value in record.headers]
+    body = RECORD.build(
+        {
+            "attributes": 0,
+            "timestamp_delta": timestamp_delta,
+            "offset_delta": offset_delta,
+            "key": record.key,
+            "value": record.value,
+            "headers": pairs,
+        }
+    )
+    return bytes(VARINT.build(len(body)) + body)
+
+
+def build_batch(payload: bytes, **fields: Any) -> bytes:
+    """A batch of magic 2 around `payload`, its fields as told (BATCH_HEADER's names), its length and checksum true."""
+    header = {
+        "base_offset": 0,
+        "length": BATCH_HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
+        "partition_leader_epoch": -1,
+        "magic": 2,
+        "crc": 0,
+        "attributes": 0,
+        "last_offset_delta": 0,
+        "base_timestamp": 0,
+        "max_timestamp": 0,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "base_sequence": -1,
+        "count": 0,
+    } | fields
+    if unknown := set(header) - {subcon.name for subcon in BATCH_HEADER.subcons}:
+        raise ValueError(f"a batch has no fields {sorted(unknown)}")
+    covered = (BATCH_HEADER.build(header) + payload)[CRC_COVERS_FROM:]
+    return bytes(BATCH_HEADER.build(header | {"crc": crc32c.crc32c(covered)}) + payload)
+
+
+def encode_messages(
+    records: Iterable[tuple[Any, ...]],
+    *,
+    magic: int,
+    codec: str | int = "none",
+    base_offset: int = 0,
+    log_append_time_ms: int | None = None,
+) -> bytes:
+    """Messages of magic 0 or 1, as brokers before 0.11 stored them; compressed ones inside one wrapper."""
+    new = [NewRecord(*record) for record in records]
+    number = codec_of(codec)
+    relative = magic == 1 and number != Codec.NONE
+    append_bit = APPEND_TIME_BIT if log_append_time_ms is not None and magic == 1 else 0
+    plain = b"".join(
+        build_message(
+            magic,
+            delta if relative else base_offset + delta,
+            record.key,
+            record.value,
+            timestamp=log_append_time_ms if append_bit and not relative else record.timestamp_ms,
+            attributes=0 if relative else append_bit,
+        )
+        for delta, record in enumerate(new)
+    )
+    if number == Codec.NONE:
+        return plain
+    return build_message(
+        magic,
+        base_offset + len(new) - 1,
+        None,
+        CODECS[number].compress(plain, None),
+        timestamp=log_append_time_ms if append_bit else max(record.timestamp_ms for record in new),
+        attributes=number | append_bit,
+    )
+
+
+def build_message(
+    magic: int,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    timestamp: int | None = None,
+    attributes: int = 0,
+) -> bytes:
+    """One message of magic 0 or 1 with its offset, size and CRC-32."""
+    fields = {"crc": 0, "magic": magic, "attributes": attributes, "timestamp": timestamp, "key": key, "value": value}
+    covered = MESSAGES[magic].build(fields)[UINT32.size :]
+    body = UINT32.build(zlib.crc32(covered)) + covered
+    return bytes(INT64.build(offset) + INT32.build(len(body)) + body)
