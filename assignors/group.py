@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from kohort.assignors.base import NO_GENERATION
@@ -87,19 +88,23 @@ class GroupView:
         if starts[-1] > _MAX_PARTITIONS:
             raise BadGroup(f"{starts[-1]} partitions are more than an index of 31 bits can count")
         number = {topic: index for index, topic in enumerate(topics)}
-        rows = [
-            Member(
-                id=member_id,
-                topics=tuple(sorted(set(said["topics"]), key=java_order)),
-                wants=tuple(sorted({number[topic] for topic in said["topics"] if topic in number})),
-                claims=indexes(said.get("owned", ()), number, starts),
-                generation=said.get("generation", NO_GENERATION),
-                rack=said.get("rack") or None,
-                user_data=said.get("user_data"),
-                instance_id=said.get("instance_id"),
+        # Most groups subscribe alike, and then one row of topics serves all members.
+        seen: dict[tuple[str, ...], tuple[tuple[str, ...], tuple[int, ...]]] = {}
+        rows = []
+        for member_id, said in members.items():
+            names, wants = _subscribed(tuple(said["topics"]), number, seen)
+            rows.append(
+                Member(
+                    id=member_id,
+                    topics=names,
+                    wants=wants,
+                    claims=indexes(said.get("owned", ()), number, starts),
+                    generation=said.get("generation", NO_GENERATION),
+                    rack=said.get("rack") or None,
+                    user_data=said.get("user_data"),
+                    instance_id=said.get("instance_id"),
+                )
             )
-            for member_id, said in members.items()
-        ]
         return cls(
             topics=topics,
             starts=tuple(starts),
@@ -113,6 +118,16 @@ class GroupView:
     def size(self) -> int:
         """How many partitions the plan has to give out, those of topics without a subscriber not among them."""
         return self.starts[-1]
+
+    @cached_property
+    def topics_on_wire(self) -> list[bytes]:
+        """`topics` in UTF-8."""
+        return [topic.encode() for topic in self.topics]
+
+    @cached_property
+    def starts_row(self) -> array[int]:
+        """`starts` as an array of int32."""
+        return array("i", self.starts)
 
     @cached_property
     def number_of_topic(self) -> Mapping[str, int]:
@@ -145,7 +160,7 @@ class GroupView:
 
 
 def indexes(owned: Owned, number: Mapping[str, int], starts: Sequence[int]) -> array[int]:
-    """Partition indexes of named partitions, in the order given, unknown ones and repetitions left out."""
+    """Partition indexes of named partitions, in the order given, unknown ones left out."""
     found = array("i")
     if isinstance(owned, Mapping):
         for topic, numbers in owned.items():
@@ -157,7 +172,7 @@ def indexes(owned: Owned, number: Mapping[str, int], starts: Sequence[int]) -> a
             row = number.get(topic)
             if row is not None and 0 <= partition < starts[row + 1] - starts[row]:
                 found.append(starts[row] + partition)
-    return found if len(set(found)) == len(found) else array("i", dict.fromkeys(found))
+    return found
 
 
 def java_order(name: str) -> bytes:
@@ -166,6 +181,21 @@ def java_order(name: str) -> bytes:
     Members written in several languages lead the same group in turn; all of them must sort alike.
     """
     return name.encode("utf-16-be", "surrogatepass")
+
+
+def _subscribed(
+    topics: tuple[str, ...],
+    number: Mapping[str, int],
+    seen: dict[tuple[str, ...], tuple[tuple[str, ...], tuple[int, ...]]],
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """(the names sorted and each once, the indexes of those that have partitions)."""
+    if topics not in seen:
+        distinct = set(topics)
+        seen[topics] = (
+            tuple(sorted(distinct, key=java_order)),
+            tuple(sorted(number[topic] for topic in distinct if topic in number)),
+        )
+    return seen[topics]
 
 
 def _member_order(member: Member) -> tuple[bool, bytes]:
@@ -201,7 +231,7 @@ def _rack_row(
 ) -> Sequence[frozenset[str]]:
     shared: dict[frozenset[str], frozenset[str]] = {}
     row: list[frozenset[str]] = []
-    for topic, start, stop in zip(topics, starts, starts[1:], strict=True):
+    for topic, (start, stop) in zip(topics, pairwise(starts), strict=True):
         told = racks.get(topic)
         if told is None:
             row.extend([frozenset()] * (stop - start))

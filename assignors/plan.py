@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, overload
 
+from kohort.assignors.core import core
 from kohort.assignors.errors import PlanError
 from kohort.assignors.group import GroupView
 from kohort.fastpath import TopicPartition
 
 #: In an owner array: nobody reads this partition (yet).
 NOBODY = -1
+_NO_BYTES = struct.pack(">i", -1)
 
 
 class Partitions(Sequence[TopicPartition]):
@@ -68,12 +70,18 @@ class Partitions(Sequence[TopicPartition]):
 class Plan(Mapping[str, Partitions]):
     """{member id: its partitions, sorted by topic and number}; every member of the group has an entry."""
 
-    __slots__ = ("_rows", "_stops", "group")
+    __slots__ = ("_stops_and_rows", "group", "owners")
 
-    def __init__(self, group: GroupView, owners: Sequence[int]) -> None:
-        """A plan from `owners`: for each partition index the member's index in the group, or -1 for nobody."""
+    def __init__(self, group: GroupView, owners: array[int]) -> None:
+        """A plan from `owners`: for each partition index the member's index in the group, or -1 for nobody.
+
+        The array becomes the plan's own and is not to be changed afterwards.
+        """
+        if len(owners) != group.size:
+            raise PlanError(f"owners of {len(owners)} partitions for a group of {group.size}")
         self.group = group
-        self._stops, self._rows = _by_owner(owners, len(group.members))
+        self.owners = owners
+        self._stops_and_rows: tuple[array[int], array[int]] | None = None
 
     @classmethod
     def of(cls, group: GroupView, named: Mapping[str, Iterable[tuple[str, int]]]) -> Plan:
@@ -112,20 +120,24 @@ class Plan(Mapping[str, Partitions]):
 
     def row(self, member: int) -> Partitions:
         """The partitions of the member at this index of `group.members`."""
-        return Partitions(self.group, self._rows[self._start(member) : self._stops[member]])
+        stops, rows = self._grouped()
+        return Partitions(self.group, rows[stops[member - 1] if member else 0 : stops[member]])
 
     def count(self, member: int) -> int:
         """How many partitions the member at this index has."""
-        return self._stops[member] - self._start(member)
+        stops, _ = self._grouped()
+        return stops[member] - (stops[member - 1] if member else 0)
 
     @property
-    def owners(self) -> array[int]:
-        """For each partition index the index of its member, or -1: a new array."""
-        row = array("i", [NOBODY]) * self.group.size
-        for member, stop in enumerate(self._stops):
-            for index in self._rows[self._start(member) : stop]:
-                row[index] = member
-        return row
+    def counts(self) -> list[int]:
+        """How many partitions each member has, in the group's order."""
+        return [self.count(member) for member in range(len(self.group.members))]
+
+    def encode(self, member_id: str, version: int = 3, user_data: bytes | None = None) -> bytes:
+        """The member's `Assignment` of the embedded consumer protocol, straight from the arrays."""
+        rows = core.encode_rows(self.group.topics_on_wire, self.group.starts_row, self[member_id].indexes)
+        tail = _NO_BYTES if user_data is None else struct.pack(">i", len(user_data)) + user_data
+        return b"".join((struct.pack(">h", version), rows, tail))
 
     def to_names(self) -> dict[str, list[tuple[str, int]]]:
         """The whole plan as plain dictionaries and tuples, for people and JSON."""
@@ -137,17 +149,7 @@ class Plan(Mapping[str, Partitions]):
     def __reduce__(self) -> tuple[Any, ...]:
         return Plan, (self.group, self.owners)
 
-    def _start(self, member: int) -> int:
-        return self._stops[member - 1] if member else 0
-
-
-def _by_owner(owners: Sequence[int], members: int) -> tuple[array[int], array[int]]:
-    rows: list[array[int]] = [array("i") for _ in range(members)]
-    for index, owner in enumerate(owners):
-        if owner != NOBODY:
-            rows[owner].append(index)
-    stops = array("i", accumulate(len(row) for row in rows))
-    flat = array("i")
-    for row in rows:
-        flat.extend(row)
-    return stops, flat
+    def _grouped(self) -> tuple[array[int], array[int]]:
+        if self._stops_and_rows is None:
+            self._stops_and_rows = core.group_by_owner(self.owners, len(self.group.members))
+        return self._stops_and_rows

@@ -32,6 +32,8 @@ class RangeAssignor:
         return MemberSubscription(tuple(topics), generation_id=generation)
 
     def assign(self, group: GroupView) -> Plan:
+        if not any(member.rack for member in group.members) or group.racks is None:
+            return Plan(group, _runs(group))
         owners = array("i", [NOBODY]) * group.size
         cuts = [_Cut.of(group, topic) for topic in range(len(group.topics))]
         if any(cut.racks_matter for cut in cuts):
@@ -39,6 +41,19 @@ class RangeAssignor:
         for cut in cuts:
             cut.give_runs(owners)
         return Plan(group, owners)
+
+
+def _runs(group: GroupView) -> array[int]:
+    owners = array("i")
+    for topic, members in enumerate(group.subscribers):
+        share, longer = divmod(group.starts[topic + 1] - group.starts[topic], len(members))
+        for place, member in enumerate(members if share else members[:longer]):
+            owners.extend(_repeated(member, share + (place < longer)))
+    return owners
+
+
+def _repeated(member: int, times: int) -> Iterable[int]:
+    return (member,) * times
 
 
 @dataclass(slots=True)

@@ -16,6 +16,8 @@ ENTRY_POINT_GROUP = "kohort.assignors"
 BUILT_IN: Mapping[str, tuple[str, str]] = {
     "range": ("kohort.assignors.range", "RangeAssignor"),
     "roundrobin": ("kohort.assignors.roundrobin", "RoundRobinAssignor"),
+    "sticky": ("kohort.assignors.sticky", "StickyAssignor"),
+    "cooperative-sticky": ("kohort.assignors.cooperative_sticky", "CooperativeStickyAssignor"),
 }
 
 

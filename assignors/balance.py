@@ -1,0 +1,100 @@
+"""From a group to the core's integers and back: partitions fall into classes, the core balances classes."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kohort.assignors.core import core
+from kohort.assignors.group import GroupView
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Interchangeable partitions: those that the same members may read and that are near to the same members.
+
+    `of[index]`: the class of a partition. `supplies[c]`: how many it has. Its edges are `stops[c - 1]:stops[c]`, each
+    with a member in `members` and 1 in `far` where that member would read it from another rack.
+    """
+
+    of: array[int]
+    supplies: array[int]
+    stops: array[int]
+    members: array[int]
+    far: array[int]
+
+    @classmethod
+    def in_group(cls, group: GroupView) -> Classes:
+        racks = group.racks if any(member.rack for member in group.members) else None
+        member_racks = frozenset(member.rack for member in group.members if member.rack)
+        numbers: dict[tuple[tuple[int, ...], frozenset[str]], int] = {}
+        of = array("i")
+        near_of: dict[frozenset[str], frozenset[str]] = {}
+        for topic, takers in enumerate(map(tuple, group.subscribers)):
+            start, stop = group.starts[topic], group.starts[topic + 1]
+            if racks is None:
+                number = numbers.setdefault((takers, frozenset()), len(numbers))
+                of.extend(array("i", [number]) * (stop - start))
+                continue
+            here: dict[frozenset[str], int] = {}
+            for replicas in racks[start:stop]:
+                found = here.get(replicas)
+                if found is None:
+                    near = near_of.setdefault(replicas, replicas & member_racks)
+                    found = here[replicas] = numbers.setdefault((takers, near), len(numbers))
+                of.append(found)
+        stops, members, far = array("i"), array("i"), array("i")
+        for takers, near in numbers:
+            members.extend(takers)
+            stops.append(len(members))
+            if racks is None:
+                far.extend(array("i", bytes(4 * len(takers))))
+            else:
+                there = [group.members[member].rack for member in takers]
+                far.extend(array("i", [rack is not None and rack not in near for rack in there]))
+        return cls(of, core.count_classes(of, len(numbers)), stops, members, far)
+
+
+def balanced(
+    group: GroupView, previous: array[int], weights: array[int] | None = None, classes: Classes | None = None
+) -> array[int]:
+    """New owners: balanced first, then with the fewest moves away from `previous`, then with the fewest far reads.
+
+    `previous[index]`: who owns each partition so far, or -1. `weights[member]` > 0: whose load may be larger; by
+    default all are alike.
+    """
+    if not group.size:
+        return array("i")
+    rows = classes or Classes.in_group(group)
+    owned = core.count_owned(previous, rows.of, rows.stops, rows.members)
+    even = array("i", [1]) * len(group.members)
+    flow = core.balance(rows.supplies, rows.stops, rows.members, owned, rows.far, weights or even)
+    return core.deal(previous, rows.of, rows.stops, rows.members, owned, flow)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What members say they own: `indexes[stops[m - 1]:stops[m]]` by member m, as of its generation."""
+
+    stops: array[int]
+    indexes: array[int]
+    generations: array[int]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[array[int], int]]) -> Claims:
+        """From (what it claims, as of which generation) of each member, in the group's order."""
+        stops, indexes, generations = array("i"), array("i"), array("q")
+        for claimed, generation in rows:
+            indexes.extend(claimed)
+            stops.append(len(indexes))
+            generations.append(generation)
+        return cls(stops, indexes, generations)
+
+    def settle(self, group: GroupView) -> array[int]:
+        """Who owns each partition: the highest generation wins, two claims of the same one both lose (KIP-341)."""
+        return core.settle_claims(group.size, self.stops, self.indexes, self.generations)
+
+    def withhold(self, owners: array[int], previous: array[int]) -> array[int]:
+        """`owners` without what somebody else still claims, for a second round to hand out (KIP-429)."""
+        return core.withhold(owners, previous, self.stops, self.indexes)

@@ -1,0 +1,59 @@
+"""`sticky`: balanced first, then as few moves as that allows, then reads from the own rack (KIP-54, KIP-341).
+
+Eager members own nothing while they join, so what they owned travels in their user data, in the form that Kafka's own
+StickyAssignor writes (version 1, with the generation) and in the older one without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterable
+
+from kohort.assignors.balance import Claims, balanced
+from kohort.assignors.base import NO_GENERATION, MemberSubscription, Rebalance
+from kohort.assignors.group import GroupView, Member, indexes
+from kohort.assignors.plan import Plan
+from kohort.fastpath import TopicPartition, WireError
+from kohort.protocol.membership import StickyUserData, TopicPartitions, build_sticky, parse_sticky
+
+log = logging.getLogger(__name__)
+
+
+class StickyAssignor:
+    """No plan is better balanced; of those equally balanced none moves fewer partitions."""
+
+    name = "sticky"
+    rebalance = Rebalance.EAGER
+
+    def subscription(
+        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
+    ) -> MemberSubscription:
+        """`owned`, though already given up, goes into the user data; the subscription itself claims nothing."""
+        user_data = build_sticky(StickyUserData(previous_assignment=by_topic(owned), generation=generation))
+        return MemberSubscription(tuple(topics), user_data=user_data, generation_id=generation)
+
+    def assign(self, group: GroupView) -> Plan:
+        claims = Claims.of(_told(group, member) for member in group.members)
+        return Plan(group, balanced(group, claims.settle(group)))
+
+
+def by_topic(owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
+    """Partitions as the wire has them: once for each topic."""
+    rows: dict[str, list[int]] = {}
+    for topic, partition in owned:
+        rows.setdefault(topic, []).append(partition)
+    return tuple(TopicPartitions(topic=topic, partitions=tuple(sorted(rows[topic]))) for topic in sorted(rows))
+
+
+def _told(group: GroupView, member: Member) -> tuple[array[int], int]:
+    """What the user data claims; bytes that are none of ours claim nothing, as with Kafka's own assignor."""
+    if not member.user_data:
+        return array("i"), NO_GENERATION
+    try:
+        told = parse_sticky(member.user_data)
+    except WireError as error:
+        log.warning("member %s: user data that no sticky assignor wrote, taken as owning nothing: %s", member.id, error)
+        return array("i"), NO_GENERATION
+    owned = {row.topic: row.partitions for row in told.previous_assignment}
+    return indexes(owned, group.number_of_topic, group.starts), told.generation
