@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "broker": Entry("kohort.cli.broker", "Start, stop and look at a real Apache Kafka on this machine."),
     "demo": Entry(
-        "kohort.cli.demo", "The main job on a real broker: a group of three, a kill, Spark, equal totals.", "demo"
+        "kohort.cli.demo.command", "The main job on a real broker: a group of three, a kill, Spark, equal totals.", "demo"
     ),
     "assign": Entry("kohort.cli.assign", "Show what an assignor would give to each member."),
     "segment": Entry("kohort.cli.segment", "Read a broker's log segment file."),
