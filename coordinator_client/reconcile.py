@@ -2,8 +2,8 @@
 
 EAGER (KIP-54 and before): a join gives everything up, so after a sync there is nothing to keep and all is new.
 COOPERATIVE (KIP-429): a join keeps everything but partitions of topics no longer subscribed; a sync then takes away
-what moves. Whoever lost something joins once more, because only then is it free for its next owner: one round lets go, the
-next one takes. Unmoved partitions are never touched.
+what moves. Whoever lost something joins once more, because only then is it free for its next owner: one round lets go,
+the next one takes. Unmoved partitions are never touched.
 """
 
 from collections.abc import Iterable, Sequence
