@@ -1117,6 +1117,8 @@ cdef class _Decoder:
             found = self.inner_messages(block, magic, wrapper.offset)
             last = self.store.offsets[n + found - 1]
             if magic == 1 and wrapper.offset:  # some versions of librdkafka produced wrappers of offset 0
+                if last > wrapper.offset:
+                    raise self.corrupt("a compressed message's offset is before its last inner message's", wrapper.offset)
                 shift = <int64_t>(<uint64_t>wrapper.offset - <uint64_t>last)
             elif wrapper.offset and last != wrapper.offset:
                 raise self.corrupt("a compressed message's offset is not its last inner message's", wrapper.offset)

@@ -359,6 +359,8 @@ def _read_legacy(frame: memoryview, magic: int, place: _Place, limit: int) -> _B
         messages = list(_inner_messages(memoryview(payload), magic))
         last = messages[-1][0]
         if magic == 1 and place.offset:  # some versions of librdkafka produced wrappers of offset 0
+            if last > place.offset:
+                raise _Lie("a compressed message's offset is before its last inner message's")
             messages = [(place.offset - last + offset, message) for offset, message in messages]
         elif place.offset and last != place.offset:
             raise _Lie("a compressed message's offset is not its last inner message's")

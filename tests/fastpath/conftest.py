@@ -42,7 +42,7 @@ def decode(request: pytest.FixtureRequest) -> Callable[..., Read]:
     return DECODERS[request.param]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def both() -> Callable[..., Any]:
     """both(buffer, **options) -> what the implementations agree on: a Read, or the kind of error and its place."""
 
