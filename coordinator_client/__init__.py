@@ -1,1 +1,72 @@
-""""""
+"""One member of one group: Consumer and AsyncConsumer over one driver, and the pure machines beneath."""
+
+from kohort.coordinator_client.config import SETTINGS, Config
+from kohort.coordinator_client.consumer import Consumer
+from kohort.coordinator_client.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    CallbackError,
+    CommitFailed,
+    CommitRewind,
+    ConcurrentUseError,
+    ConfigError,
+    ConnectionFailed,
+    ConsumerClosed,
+    FetchFailed,
+    ForkError,
+    FrameTooLarge,
+    IllegalState,
+    NoOffset,
+    OffsetOutOfRange,
+    OperationTimeout,
+    RebalanceInProgress,
+    TlsError,
+    TopicRecreated,
+    Truncation,
+    UnknownTopic,
+    WakeupError,
+)
+from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
+from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.resets import Gap
+from kohort.coordinator_client.subscription import PauseReason, Subscription
+
+__all__ = [
+    "SETTINGS",
+    "Assigned",
+    "AuthenticationFailed",
+    "AuthorizationFailed",
+    "CallbackError",
+    "Cause",
+    "CommitFailed",
+    "CommitRewind",
+    "ConcurrentUseError",
+    "Config",
+    "ConfigError",
+    "ConnectionFailed",
+    "Consumer",
+    "ConsumerClosed",
+    "FetchFailed",
+    "ForkError",
+    "FrameTooLarge",
+    "Gap",
+    "IllegalState",
+    "ListedOffset",
+    "Lost",
+    "NoOffset",
+    "OffsetOutOfRange",
+    "OffsetToCommit",
+    "OperationTimeout",
+    "PauseReason",
+    "RebalanceHooks",
+    "RebalanceInProgress",
+    "Revoked",
+    "Subscription",
+    "TlsError",
+    "TopicRecreated",
+    "Truncation",
+    "UnknownTopic",
+    "WakeupError",
+    "Why",
+]

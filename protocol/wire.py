@@ -100,7 +100,18 @@ class WireConnection:
             self._dead = error
             raise
 
-    def _answer(self, data: bytes) -> Answer:
+    def receive_frame(self, body: bytes | memoryview) -> Answer:
+        """The answer in one whole frame, without its length, cut out by the caller. Nothing is copied: `records` are
+        views into `body`, which must not change while they live. Raises WireError, and then is dead."""
+        if self._dead is not None:
+            raise self._dead
+        try:
+            return self._answer(body)
+        except WireError as error:
+            self._dead = error
+            raise
+
+    def _answer(self, data: bytes | memoryview) -> Answer:
         if not self._open:
             raise WireError("an answer that nobody asked for", correlation_id=_correlation_id(data))
         expected = self._open[0]
@@ -124,7 +135,7 @@ class WireConnection:
         return Answer(expected.correlation_id, api.key, version, value)
 
 
-def _correlation_id(data: bytes) -> int:
+def _correlation_id(data: bytes | memoryview) -> int:
     return int.from_bytes(data[:4], "big", signed=True)
 
 

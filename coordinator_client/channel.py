@@ -1,0 +1,220 @@
+"""One socket of a connection: connecting, TLS, reading frames, writing frames; never blocks. Used by the driver only."""
+
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import Any
+
+from kohort.coordinator_client.connections import Ask, Connection, Endpoint, Outcome, Stage, explained
+from kohort.coordinator_client.core import Line
+from kohort.coordinator_client.errors import ConnectionFailed, TlsError
+from kohort.coordinator_client.frame_buffer import FrameReader
+from kohort.fastpath import KohortError
+
+READS_AT_ONCE = 64
+
+Address = tuple[int, Any]  # family, sockaddr
+
+
+class Ended(Exception):
+    """The socket is of no more use, because of `error`."""
+
+    def __init__(self, error: KohortError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """A connection and its socket. `addresses` are tried in order until one accepts."""
+
+    line: Line
+    connection: Connection
+    reader: FrameReader
+    tls: ssl.SSLContext | None
+    receive_buffer_bytes: int = -1
+    send_buffer_bytes: int = -1
+    addresses: deque[Address] = field(default_factory=deque)
+    sock: socket.socket | None = None
+    watched: socket.socket | None = None  # the one that the selector knows
+    events: int = 0
+    answered: bool = False
+    address_deadline: float = float("inf")
+    _address_s: float = 0.0
+    _shaking_hands: bool = False
+    _to_write: deque[memoryview] = field(default_factory=deque)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.connection.endpoint
+
+    # --- opening
+
+    def resolved(self, addresses: Sequence[Address], now: float) -> None:
+        """The name's addresses are known: call the first. Raises Ended if there is none that can be called."""
+        self.addresses = deque(addresses)
+        # Each address gets its share of the time, so that a dead first one does not take all of it (B-28).
+        self._address_s = self.connection.setup_timeout_s / max(len(addresses), 1)
+        self.call_next(ConnectionFailed("the name has no address", **self._place()), now)
+
+    def call_next(self, error: KohortError, now: float) -> None:
+        """Call the next address; Ended(error) when none is left."""
+        self._drop_socket()
+        while self.addresses:
+            family, address = self.addresses.popleft()
+            try:
+                self._call(family, address)
+            except OSError as problem:
+                error = self._failed(problem)
+                self._drop_socket()
+                continue
+            self.address_deadline = now + self._address_s
+            return
+        raise Ended(error)
+
+    def _call(self, family: int, address: Any) -> None:
+        self.sock = socket.socket(family, socket.SOCK_STREAM)
+        self.sock.setblocking(False)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self.receive_buffer_bytes >= 0:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+        if self.send_buffer_bytes >= 0:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
+        code = self.sock.connect_ex(address)
+        if code not in (0, 115, 36, 10035):  # in progress, on Linux, macOS and Windows
+            raise OSError(code, f"cannot connect: {code}")
+        self.events = EVENT_WRITE
+
+    def _connected(self, now: float) -> None:
+        assert self.sock is not None
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self.call_next(self._failed(OSError(code, "")), now)
+            return
+        self.address_deadline = float("inf")
+        if self.tls is None:
+            self._open(now)
+            return
+        self.sock = self.tls.wrap_socket(
+            self.sock, server_hostname=self.endpoint.host, do_handshake_on_connect=False
+        )
+        self._shaking_hands = True
+        self._shake_hands(now)
+
+    def _shake_hands(self, now: float) -> None:
+        assert isinstance(self.sock, ssl.SSLSocket)
+        try:
+            self.sock.do_handshake()
+        except ssl.SSLWantReadError:
+            self.events = EVENT_READ
+        except ssl.SSLWantWriteError:
+            self.events = EVENT_WRITE
+        except (ssl.SSLError, OSError) as problem:
+            raise Ended(self._tls_error(problem)) from problem
+        else:
+            self._shaking_hands = False
+            self._open(now)
+
+    def _tls_error(self, problem: OSError) -> TlsError:
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            return TlsError(
+                f"the broker's certificate is not good: {problem.verify_message}",
+                hint="check ssl_ca_path, and that the certificate names this host",
+                **self._place(),
+            )
+        return TlsError(
+            f"no TLS handshake: {getattr(problem, 'reason', None) or problem}",
+            hint='is this a plaintext port? Then security_protocol="PLAINTEXT"',
+            **self._place(),
+        )
+
+    def _open(self, now: float) -> None:
+        self.events = EVENT_READ
+        self.connection.opened(now)
+
+    # --- both ways
+
+    def on_event(self, mask: int, now: float) -> list[tuple[Ask, Outcome]]:
+        """The socket is ready for `mask`. Outcomes of asks; raises Ended."""
+        if self.sock is None:
+            return []
+        if self._shaking_hands:
+            self._shake_hands(now)
+            return []
+        if self.connection.stage is Stage.OPENING:
+            self._connected(now)
+            return []
+        if mask & EVENT_WRITE:
+            self.write()
+        return self._read(now) if mask & EVENT_READ else []
+
+    def write(self) -> None:
+        """Write what the connection owes, as far as the socket takes it."""
+        self._to_write.extend(map(memoryview, self.connection.outgoing()))
+        if self.sock is None or self.connection.stage in (Stage.OPENING, Stage.ENDED):
+            return
+        while self._to_write:
+            try:
+                sent = self.sock.send(self._to_write[0])
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                self.events = EVENT_READ | EVENT_WRITE
+                return
+            except OSError as problem:
+                raise Ended(self._failed(problem)) from problem
+            rest = self._to_write[0][sent:]
+            self._to_write.popleft()
+            if rest:
+                self._to_write.appendleft(rest)
+        self.events = EVENT_READ
+
+    def _read(self, now: float) -> list[tuple[Ask, Outcome]]:
+        assert self.sock is not None
+        outcomes: list[tuple[Ask, Outcome]] = []
+        for _ in range(READS_AT_ONCE):
+            try:
+                count = self.sock.recv_into(self.reader.target())
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except OSError as problem:
+                raise Ended(self._failed(problem)) from problem
+            if count == 0:
+                raise Ended(self._hung_up())
+            try:
+                for frame in self.reader.received(count):
+                    outcomes += self.connection.received(frame, now)
+                    self.answered = True
+            except KohortError as error:
+                first = self.reader.first_bytes()
+                raise Ended(explained(error, first, self.endpoint, answered=self.answered)) from error
+            # A TLS socket may hold decrypted bytes that no selector knows of, so it is read until it has none.
+            if outcomes and not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
+                break
+        return outcomes
+
+    def _hung_up(self) -> KohortError:
+        if self.answered:
+            return ConnectionFailed("the broker closed the connection", **self._place())
+        hint = "is this port TLS, or not Kafka at all?" if self.tls is None else "is this port Kafka's?"
+        error = ConnectionFailed("the connection was closed before anything was answered", hint=hint, **self._place())
+        return explained(error, self.reader.first_bytes(), self.endpoint, answered=False)
+
+    def _failed(self, problem: OSError) -> KohortError:
+        reason = os.strerror(problem.errno) if problem.errno else str(problem)
+        return ConnectionFailed(f"cannot reach the broker: {reason}", **self._place())
+
+    def _place(self) -> dict[str, object]:
+        return {"host": self.endpoint.host, "port": self.endpoint.port}
+
+    def _drop_socket(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+
+    def close(self) -> None:
+        self._drop_socket()
+        self.events = 0

@@ -1,0 +1,306 @@
+"""Commits on their way: one at a time and in order, fenced by generation and assignment epoch.
+
+A commit that a rebalance has overtaken is held, not failed: under the next generation it is sent again for those
+partitions that are still owned under the same epoch, and fails for the others, because somebody else owns them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, OperationTimeout, RebalanceInProgress
+from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.coordinator_client.metadata import NO_TOPIC_ID
+from kohort.coordinator_client.reactions import CommitVerdict, commit_verdict
+from kohort.coordinator_client.ready import MemberView
+from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kohort.protocol.errors import BrokerError
+
+BEFORE_TOPIC_IDS = 9  # the last version of OffsetCommit and OffsetFetch that names topics by name
+UNKNOWN_OUTCOME = -1
+RETRIED_WITHOUT_MEMBER = frozenset({3, 5, 6, 7, 14, 15, 16})
+NOT_THE_COORDINATOR = frozenset({15, 16})
+AUTHORIZATION_CODES = frozenset({29, 30})
+LEDGER_LENGTH = 1_000
+
+Offsets = Mapping[TopicPartition, OffsetToCommit]
+Finished = Callable[[KohortError | None], None]
+
+
+class LedgerEntry(NamedTuple):
+    """One commit: when (s since the epoch), under which generation, what, and how it ended ("" is well)."""
+
+    at: float
+    generation: int
+    offsets: Offsets
+    outcome: str
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """A commit that is not settled. `offsets` is what remains of it, `epochs` the assignment it was made under.
+
+    `order`: the serial of the machine's CommitOrder that it serves, whose identity is then fixed.
+    """
+
+    offsets: dict[TopicPartition, OffsetToCommit]
+    epochs: Mapping[TopicPartition, int]
+    deadline: float
+    finished: Finished
+    identity: Identity | None = None
+    order: int | None = None
+    blocking: bool = False
+    sent: Identity | None = None
+    newer_than: int | None = None
+    attempts: Attempts = FRESH
+    stored: dict[TopicPartition, OffsetToCommit] = field(default_factory=dict)
+    refused: dict[TopicPartition, int] = field(default_factory=dict)
+    errors: list[KohortError] = field(default_factory=list)
+    codes: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Committer:
+    """The queue. `owed` gives the request to send now; `answered` takes its answer; `judge` settles, once the machine
+    has been told of refusals; `expire` ends what has waited too long."""
+
+    group_id: str
+    backoff: Backoff
+    in_flight: Commit | None = None
+    ledger: deque[LedgerEntry] = field(default_factory=lambda: deque(maxlen=LEDGER_LENGTH))
+    _queue: deque[Commit] = field(default_factory=deque)
+    _judged: Commit | None = None
+
+    def put(self, commit: Commit) -> None:
+        # The machine waits for its order with everybody else's rebalance: it goes before what users queued.
+        if commit.order is not None:
+            self._queue.appendleft(commit)
+        else:
+            self._queue.append(commit)
+
+    def __len__(self) -> int:
+        return len(self._queue) + (self.in_flight is not None) + (self._judged is not None)
+
+    def owed(self, view: MemberView | None, outside: Identity, now: float) -> OffsetCommitRequest | None:
+        """The request for the first commit that may go now. `outside`: the identity of a consumer without membership."""
+        if self.in_flight is not None or self._judged is not None:
+            return None
+        for commit in list(self._queue):
+            if commit.newer_than is not None and not self._reopened(commit, view):
+                continue
+            identity = commit.identity or (view.identity if view is not None else outside)
+            if commit.order is None and view is not None:
+                if not view.commits_open:
+                    continue
+                self._fence(commit, view)
+                if not commit.offsets:
+                    self._queue.remove(commit)
+                    self._finish(commit, now)
+                    continue
+            if not commit.attempts.may_try(now):
+                return None  # later commits wait as well: overtaking would let an older offset be the last word
+            self._queue.remove(commit)
+            self.in_flight = commit
+            commit.sent = identity
+            return _request(identity, commit.offsets)
+        return None
+
+    def _reopened(self, commit: Commit, view: MemberView | None) -> bool:
+        newest = view.identity.generation if view is not None else -1
+        return view is not None and view.commits_open and newest > (commit.newer_than or -1)
+
+    def _fence(self, commit: Commit, view: MemberView) -> None:
+        for partition in list(commit.offsets):
+            owned = view.assignment.get(partition)
+            if owned is None or owned.epoch != commit.epochs.get(partition, owned.epoch):
+                error = CommitFailed(
+                    "the partition was given away before its offset was committed",
+                    hint="its new owner starts at the last committed offset",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                )
+                self._refuse(commit, partition, UNKNOWN_OUTCOME, error)
+
+    def answered(self, response: OffsetCommitResponse) -> dict[int, frozenset[TopicPartition]]:
+        """Codes by partition, other than 0: what the machine must be told before `judge` is called."""
+        commit, self.in_flight = self.in_flight, None
+        if commit is None:
+            return {}
+        commit.codes = {
+            TopicPartition(topic.name, one.partition_index): one.error_code
+            for topic in response.topics
+            for one in topic.partitions
+        }
+        self._judged = commit
+        by_code: dict[int, set[TopicPartition]] = {}
+        for partition, code in commit.codes.items():
+            if code:
+                by_code.setdefault(code, set()).add(partition)
+        return {code: frozenset(partitions) for code, partitions in by_code.items()}
+
+    def judge(self, view: MemberView | None, now: float, chance: float) -> None:
+        """Settle the answered commit partition by partition, given the member as it stands now."""
+        commit, self._judged = self._judged, None
+        if commit is None:
+            return
+        again = False
+        for partition in list(commit.offsets):
+            code = commit.codes.get(partition, 0)
+            if code == 0:
+                commit.stored[partition] = commit.offsets.pop(partition)
+                continue
+            verdict = self._verdict(commit, code, view)
+            if verdict is CommitVerdict.RETRY:
+                again = True
+            elif verdict is CommitVerdict.HOLD:
+                self._hold(commit, partition, code, view)
+            else:
+                self._refuse(commit, partition, code, _error(verdict, code, partition, self.group_id, view))
+        if not commit.offsets:
+            self._finish(commit, now)
+            return
+        if again:
+            commit.attempts = commit.attempts.failed(now, self.backoff, chance)
+        self._queue.appendleft(commit)
+
+    def _verdict(self, commit: Commit, code: int, view: MemberView | None) -> CommitVerdict:
+        if view is None or commit.sent is None:
+            return CommitVerdict.RETRY if code in RETRIED_WITHOUT_MEMBER else CommitVerdict.RAISE
+        return commit_verdict(code, commit.sent, view)
+
+    def _hold(self, commit: Commit, partition: TopicPartition, code: int, view: MemberView | None) -> None:
+        if commit.order is not None or commit.blocking:
+            # Whoever waits for it would keep the rebalance itself from going on.
+            error = RebalanceInProgress(
+                "the group is rebalancing", hint="poll, then commit again what is still owned", group=self.group_id
+            )
+            self._refuse(commit, partition, code, error)
+            return
+        commit.newer_than = commit.sent.generation if commit.sent else -1
+
+    def unanswered(self, now: float, chance: float) -> None:
+        """The connection ended first: whether it was stored is unknown, and storing it twice does no harm."""
+        commit, self.in_flight = self.in_flight, None
+        if commit is not None:
+            commit.attempts = commit.attempts.failed(now, self.backoff, chance)
+            self._queue.appendleft(commit)
+
+    def not_sent(self, error: KohortError, now: float) -> None:
+        """It cannot be sent at all."""
+        commit, self.in_flight = self.in_flight, None
+        if commit is not None:
+            for partition in list(commit.offsets):
+                self._refuse(commit, partition, UNKNOWN_OUTCOME, error)
+            self._finish(commit, now)
+
+    def expire(self, now: float, *, everything: bool = False) -> None:
+        """End what has waited past its deadline."""
+        for commit in [*self._queue, *([self.in_flight] if self.in_flight else [])]:
+            if now < commit.deadline and not everything:
+                continue
+            if commit is self.in_flight:
+                self.in_flight = None
+            else:
+                self._queue.remove(commit)
+            error = OperationTimeout(
+                "no answer to a commit in time", hint="whether it was stored is unknown", group=self.group_id
+            )
+            for partition in list(commit.offsets):
+                self._refuse(commit, partition, UNKNOWN_OUTCOME, error)
+            self._finish(commit, now)
+
+    def release_blocked(self, error: KohortError, now: float) -> None:
+        """A hook waits for the caller, who waits for a commit that waits for the hook: end the commit."""
+        for commit in list(self._queue):
+            if commit.blocking:
+                self._queue.remove(commit)
+                for partition in list(commit.offsets):
+                    self._refuse(commit, partition, UNKNOWN_OUTCOME, error)
+                self._finish(commit, now)
+
+    def wakes(self) -> float | None:
+        waits = [commit.deadline for commit in self._queue]
+        waits += [commit.attempts.not_before for commit in self._queue if commit.attempts.failures]
+        if self.in_flight is not None:
+            waits.append(self.in_flight.deadline)
+        return min(waits, default=None)
+
+    # --- inner
+
+    def _refuse(self, commit: Commit, partition: TopicPartition, code: int, error: KohortError) -> None:
+        commit.offsets.pop(partition, None)
+        commit.refused[partition] = code
+        commit.errors.append(error)
+
+    def _finish(self, commit: Commit, now: float) -> None:
+        generation = commit.sent.generation if commit.sent else -1
+        if commit.stored:
+            self.ledger.append(LedgerEntry(now, generation, commit.stored, ""))
+        if commit.refused:
+            self.ledger.append(LedgerEntry(now, generation, {}, str(commit.errors[0])))
+        commit.finished(commit.errors[0] if commit.errors else None)
+
+
+def _error(
+    verdict: CommitVerdict, code: int, partition: TopicPartition, group_id: str, view: MemberView | None
+) -> KohortError:
+    place = {"group": group_id, "topic": partition.topic, "partition": partition.partition}
+    if verdict is CommitVerdict.FENCED and view is not None and view.fatal is not None:
+        return view.fatal
+    if verdict is CommitVerdict.FAIL:
+        return CommitFailed(
+            "the group has gone on without this member: its partitions may have another owner",
+            hint="do not commit again; poll, and read from the last committed offset",
+            **place,
+        )
+    if code in AUTHORIZATION_CODES:
+        return AuthorizationFailed("not allowed to commit", **place)
+    return BrokerError(code, api="OffsetCommit", **place)
+
+
+def _request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for partition, found in sorted(offsets.items()):
+        topics.setdefault(partition.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                committed_metadata=found.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=identity.group_id,
+        generation_id_or_member_epoch=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+        topics=tuple(OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps)) for name, ps in topics.items()),
+    )
+
+
+def plain(offsets: Iterable[tuple[TopicPartition, object]]) -> dict[TopicPartition, OffsetToCommit]:
+    """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
+
+    Raises ValueError for a negative offset, TypeError for what is not an offset.
+    """
+    checked = {}
+    for partition, value in offsets:
+        found = value if isinstance(value, OffsetToCommit) else _offset(value)
+        if found.offset < 0:
+            raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
+        checked[TopicPartition(*partition)] = found
+    return checked
+
+
+def _offset(value: object) -> OffsetToCommit:
+    if isinstance(value, bool) or not isinstance(value, int | tuple):
+        raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
+    return OffsetToCommit(value) if isinstance(value, int) else OffsetToCommit(*value)

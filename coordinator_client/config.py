@@ -1,0 +1,350 @@
+# ruff: noqa: E501 -- one setting a line reads as the table it is
+"""Every setting, once: our name (units last), Kafka's name, type, default, bounds and a sentence.
+
+`SETTINGS` is the table; `Config` is one checked set of values. Docs, `Consumer(**settings)` and
+`Consumer.from_config({...})` all read the same fields.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from kohort.coordinator_client.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. `kind` is one of int, float, bool, str, list (of str), any; bounds are inclusive."""
+
+    name: str
+    kafka: str
+    kind: str
+    default: Any
+    about: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+
+def _setting(
+    kafka: str,
+    kind: str,
+    default: Any,
+    about: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    optional: bool = False,
+) -> Any:
+    extra = {
+        "kafka": kafka,
+        "kind": kind,
+        "about": about,
+        "low": low,
+        "high": high,
+        "choices": choices,
+        "optional": optional,
+    }
+    return field(default=default, metadata=extra)
+
+
+KIB, MIB = 1024, 1024 * 1024
+INT32_MAX = 2**31 - 1
+
+# The client-side assignors by Kafka's class names, so that a Java properties file can be used as it is.
+ASSIGNORS_BY_KAFKA_NAME: Mapping[str, str] = MappingProxyType(
+    {
+        "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+        "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+        "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+        "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One checked set of settings. Make it with `Config.of(**settings)` or `Config.from_kafka({...})`."""
+
+    # fmt: off
+    # --- who and where
+    bootstrap: tuple[str, ...] = _setting("bootstrap.servers", "list", (), "Brokers to ask first, as host:port; one that answers is enough.")
+    group: str | None = _setting("group.id", "str", None, "The group to be a member of; without one a consumer only assigns.", optional=True)
+    group_instance_id: str | None = _setting("group.instance.id", "str", None, "Makes the member static: it comes back to its partitions within the session timeout (KIP-345).", optional=True)
+    client_id: str = _setting("client.id", "str", "kohort", "Shown in the broker's logs, quotas and metrics.")
+    rack: str | None = _setting("client.rack", "str", None, "Where this client is: read from a replica there if the broker offers one (KIP-392).", optional=True)
+
+    # --- membership
+    assignors: tuple[Any, ...] = _setting("partition.assignment.strategy", "assignors", ("range",), "Assignors in order of preference, by name or as instances; the group uses one that all members list.")
+    session_timeout_ms: int = _setting("session.timeout.ms", "int", 45_000, "A member silent for longer is dead to the group.", low=1, high=INT32_MAX)
+    heartbeat_interval_ms: int = _setting("heartbeat.interval.ms", "int", 3_000, "Between heartbeats; at most a third of the session timeout is wise.", low=1, high=INT32_MAX)
+    max_poll_interval_ms: int = _setting("max.poll.interval.ms", "int", 300_000, "A member that does not poll for longer leaves the group; also how long a rebalance waits for it.", low=1, high=INT32_MAX)
+    exclude_internal_topics: bool = _setting("exclude.internal.topics", "bool", True, "Whether a pattern leaves out Kafka's own topics.")
+    allow_auto_create_topics: bool = _setting("allow.auto.create.topics", "bool", False, "Whether asking for a topic may create it (if the broker agrees).")
+
+    # --- offsets
+    auto_offset_reset: str = _setting("auto.offset.reset", "reset", "latest", "Where to start without a committed offset, or when it is out of range: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106).")
+    enable_auto_commit: bool = _setting("enable.auto.commit", "bool", False, "Commit what earlier polls returned: at intervals, before a rebalance and on close.")
+    auto_commit_interval_ms: int = _setting("auto.commit.interval.ms", "int", 5_000, "Between automatic commits.", low=1, high=INT32_MAX)
+    isolation_level: str = _setting("isolation.level", "str", "read_uncommitted", "read_committed hides records of open and aborted transactions.", choices=("read_uncommitted", "read_committed"))
+
+    # --- fetching
+    fetch_min_bytes: int = _setting("fetch.min.bytes", "int", 1, "A broker waits until it has as much to answer ...", low=0, high=INT32_MAX)
+    fetch_max_wait_ms: int = _setting("fetch.max.wait.ms", "int", 500, "... or until so long has passed.", low=0, high=INT32_MAX)
+    fetch_max_bytes: int = _setting("fetch.max.bytes", "int", 16 * MIB, "Most bytes of records in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
+    max_partition_fetch_bytes: int = _setting("max.partition.fetch.bytes", "int", 8 * MIB, "Most bytes of one partition in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
+    max_buffered_bytes: int = _setting("kohort.max.buffered.bytes", "int", 64 * MIB, "Fetched and not yet polled: no Fetch is sent while there is more.", low=1)
+    max_poll_records: int = _setting("max.poll.records", "int", 0, "Most records one poll returns; 0 is as many as one fetched slice of each partition holds.", low=0)
+    max_decompressed_bytes: int = _setting("kohort.max.decompressed.bytes", "int", 64 * MIB, "A batch that would grow past it is refused.", low=1)
+
+    # --- connections
+    max_frame_bytes: int = _setting("kohort.max.frame.bytes", "int", 128 * MIB, "A longer answer is refused before anything is allocated.", low=1, high=INT32_MAX)
+    request_timeout_ms: int = _setting("request.timeout.ms", "int", 30_000, "A request without an answer for as long closes its connection.", low=1, high=INT32_MAX)
+    default_api_timeout_ms: int = _setting("default.api.timeout.ms", "int", 60_000, "How long a call without a timeout of its own may take.", low=1, high=INT32_MAX)
+    bootstrap_timeout_ms: int = _setting("kohort.bootstrap.timeout.ms", "int", 10_000, "If no broker has been reached for as long at the start, calls raise ConnectionFailed.", low=0, high=INT32_MAX)
+    connection_setup_timeout_ms: int = _setting("socket.connection.setup.timeout.ms", "int", 10_000, "Until a connection is open and shaken hands.", low=1, high=INT32_MAX)
+    reconnect_backoff_ms: int = _setting("reconnect.backoff.ms", "int", 50, "First wait before connecting again.", low=0, high=INT32_MAX)
+    reconnect_backoff_max_ms: int = _setting("reconnect.backoff.max.ms", "int", 1_000, "Longest wait before connecting again.", low=0, high=INT32_MAX)
+    retry_backoff_ms: int = _setting("retry.backoff.ms", "int", 100, "First wait before asking again.", low=0, high=INT32_MAX)
+    retry_backoff_max_ms: int = _setting("retry.backoff.max.ms", "int", 1_000, "Longest wait before asking again.", low=0, high=INT32_MAX)
+    metadata_max_age_ms: int = _setting("metadata.max.age.ms", "int", 300_000, "Topics, partitions and leaders are asked for again after.", low=1, high=INT32_MAX)
+    metadata_recovery_strategy: str = _setting("metadata.recovery.strategy", "str", "rebootstrap", "What to do when no known broker answers: start from `bootstrap` again, or not (KIP-899).", choices=("rebootstrap", "none"))
+    receive_buffer_bytes: int = _setting("receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
+    send_buffer_bytes: int = _setting("send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
+
+    # --- security
+    security_protocol: str = _setting("security.protocol", "str", "PLAINTEXT", "How brokers are spoken to.", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))
+    ssl_ca_path: str | None = _setting("ssl.ca.location", "str", None, "PEM file of the authorities to trust; without it the system's.", optional=True)
+    ssl_cert_path: str | None = _setting("ssl.certificate.location", "str", None, "PEM file of the client's certificate (mutual TLS).", optional=True)
+    ssl_key_path: str | None = _setting("ssl.key.location", "str", None, "PEM file of the client's key.", optional=True)
+    ssl_key_password: str | None = _setting("ssl.key.password", "str", None, "Opens the client's key.", optional=True)
+    ssl_check_hostname: bool = _setting("kohort.ssl.check.hostname", "bool", True, "Whether the broker's certificate must name the host that was called.")
+    ssl_context: Any = _setting("kohort.ssl.context", "any", None, "An ssl.SSLContext of your own; wins over the ssl_ settings.", optional=True)
+    sasl_mechanism: str | None = _setting("sasl.mechanism", "str", None, "How to prove who we are.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), optional=True)
+    sasl_username: str | None = _setting("sasl.username", "str", None, "For PLAIN and SCRAM.", optional=True)
+    sasl_password: str | None = _setting("sasl.password", "str", None, "For PLAIN and SCRAM; never logged.", optional=True)
+    # fmt: on
+
+    @classmethod
+    def of(cls, **settings: Any) -> "Config":
+        """Check settings by our own names.
+
+        Raises ConfigError: unknown name (with the nearest known one), wrong type, out of bounds, or two that disagree.
+        """
+        checked = {}
+        for name, value in settings.items():
+            setting = SETTINGS.get(name)
+            if setting is None:
+                raise _unknown(name, SETTINGS, "setting")
+            checked[name] = _checked(setting, value)
+        config = cls(**checked)
+        _agree(config)
+        return config
+
+    @classmethod
+    def from_kafka(cls, properties: Mapping[str, Any]) -> "Config":
+        """Check settings by Kafka's dotted names; values may be strings, as in a properties file."""
+        ours = {}
+        for name, value in properties.items():
+            setting = _BY_KAFKA_NAME.get(name)
+            if setting is None:
+                raise _unknown(name, _BY_KAFKA_NAME, "property")
+            ours[setting.name] = _from_text(setting, value) if isinstance(value, str) else value
+        return cls.of(**ours)
+
+    def __repr__(self) -> str:
+        shown = {s.name: getattr(self, s.name) for s in SETTINGS.values() if getattr(self, s.name) != s.default}
+        return f"Config({', '.join(f'{n}={_hidden(n, v)!r}' for n, v in shown.items())})"
+
+
+def _hidden(name: str, value: object) -> object:
+    return "***" if "password" in name else value
+
+
+def _table() -> Mapping[str, Setting]:
+    table = {}
+    for one in fields(Config):
+        assert one.default is not MISSING, one.name
+        table[one.name] = Setting(name=one.name, default=one.default, **one.metadata)
+    return MappingProxyType(table)
+
+
+SETTINGS: Mapping[str, Setting] = _table()
+_BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
+    {setting.kafka: setting for setting in SETTINGS.values()}
+    | {
+        # Names by which other clients know the same things.
+        "metadata.broker.list": SETTINGS["bootstrap"],
+        "fetch.wait.max.ms": SETTINGS["fetch_max_wait_ms"],
+        "fetch.message.max.bytes": SETTINGS["max_partition_fetch_bytes"],
+        "sasl.mechanisms": SETTINGS["sasl_mechanism"],
+    }
+)
+
+
+def _unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
+    # A mistyped name is most often one of ours or one of Kafka's, whichever way the user came.
+    nearest = get_close_matches(name.replace(".", "_") if noun == "setting" else name, list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else "kohort.coordinator_client.config.SETTINGS lists them"
+    return ConfigError(f"unknown {noun} {name!r}", hint=hint, setting=name)
+
+
+def _checked(setting: Setting, value: Any) -> Any:
+    if value is None:
+        if setting.optional:
+            return None
+        raise _wrong(setting, value)
+    return _CHECKS[setting.kind](setting, value)
+
+
+def _check_int(setting: Setting, value: Any) -> int:
+    # bool is an int to Python, but True milliseconds are a mistake.
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(setting, value)
+    return _bounded(setting, value)
+
+
+def _bounded(setting: Setting, value: int) -> int:
+    if setting.low is not None and value < setting.low:
+        raise ConfigError(f"{setting.name} must be at least {setting.low}, not {value}", setting=setting.name)
+    if setting.high is not None and value > setting.high:
+        raise ConfigError(f"{setting.name} must be at most {setting.high}, not {value}", setting=setting.name)
+    return value
+
+
+def _check_bool(setting: Setting, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(setting, value)
+    return value
+
+
+def _check_str(setting: Setting, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _wrong(setting, value)
+    if setting.choices and value not in setting.choices:
+        nearest = get_close_matches(value, setting.choices, n=1)
+        raise ConfigError(
+            f"{setting.name} must be one of {', '.join(setting.choices)}, not {value!r}",
+            hint=f"did you mean {nearest[0]!r}?" if nearest else None,
+            setting=setting.name,
+        )
+    return value
+
+
+def _check_list(setting: Setting, value: Any) -> tuple[str, ...]:
+    items = tuple(value.split(",")) if isinstance(value, str) else value
+    if not isinstance(items, Iterable):
+        raise _wrong(setting, value)
+    items = tuple(items)
+    if not all(isinstance(item, str) for item in items):
+        raise _wrong(setting, value)
+    return tuple(item.strip() for item in items if item.strip())
+
+
+def _check_assignors(setting: Setting, value: Any) -> tuple[Any, ...]:
+    items = tuple(value.split(",")) if isinstance(value, str) else value
+    if not isinstance(items, Iterable):
+        raise _wrong(setting, value)
+    items = tuple(_assignor_name(item) if isinstance(item, str) else item for item in items)
+    if not items:
+        raise ConfigError("assignors must name at least one", setting=setting.name)
+    if strange := [item for item in items if not isinstance(item, str) and not hasattr(item, "assign")]:
+        raise ConfigError(
+            f"not an assignor: {strange[0]!r}", hint="name one, or pass an instance with assign()", setting=setting.name
+        )
+    return items
+
+
+def _assignor_name(text: str) -> str:
+    return ASSIGNORS_BY_KAFKA_NAME.get(text.strip(), text.strip())
+
+
+def _check_reset(setting: Setting, value: Any) -> str:
+    # Imported here because offsets.py reads Config.
+    from kohort.coordinator_client.resets import ResetPolicy
+
+    if not isinstance(value, str):
+        raise _wrong(setting, value)
+    ResetPolicy.of(value)
+    return value
+
+
+def _check_any(_setting: Setting, value: Any) -> Any:
+    return value
+
+
+_CHECKS = {
+    "int": _check_int,
+    "bool": _check_bool,
+    "str": _check_str,
+    "list": _check_list,
+    "assignors": _check_assignors,
+    "reset": _check_reset,
+    "any": _check_any,
+}
+
+
+def _wrong(setting: Setting, value: object) -> ConfigError:
+    kind = {"list": "a str or a sequence of str", "assignors": "names or assignors", "reset": "a str"}
+    return ConfigError(
+        f"{setting.name} must be {kind.get(setting.kind, setting.kind)}, not {type(value).__name__} {value!r}",
+        setting=setting.name,
+    )
+
+
+def _from_text(setting: Setting, text: str) -> Any:
+    if setting.kind == "int":
+        try:
+            return int(text)
+        except ValueError:
+            raise _wrong(setting, text) from None
+    if setting.kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise _wrong(setting, text)
+        return text.lower() == "true"
+    return text
+
+
+def _agree(config: Config) -> None:
+    if not config.bootstrap:
+        raise ConfigError("bootstrap names no broker", hint='give one as "host:port"', setting="bootstrap")
+    for address in config.bootstrap:
+        split_address(address)
+    if config.heartbeat_interval_ms >= config.session_timeout_ms:
+        raise ConfigError(
+            f"heartbeat_interval_ms ({config.heartbeat_interval_ms}) must be below "
+            f"session_timeout_ms ({config.session_timeout_ms})",
+            hint="a third of it is usual",
+            setting="heartbeat_interval_ms",
+        )
+    if config.fetch_max_bytes > config.max_frame_bytes:
+        raise ConfigError(
+            f"fetch_max_bytes ({config.fetch_max_bytes}) must not exceed max_frame_bytes ({config.max_frame_bytes})",
+            hint="an answer carries one batch more than fetch_max_bytes at most",
+            setting="fetch_max_bytes",
+        )
+    if config.group_instance_id is not None and config.group is None:
+        raise ConfigError("group_instance_id without a group", hint="name the group", setting="group_instance_id")
+    if config.enable_auto_commit and config.group is None:
+        raise ConfigError("enable_auto_commit without a group", hint="name the group", setting="enable_auto_commit")
+    if config.security_protocol.startswith("SASL") and config.sasl_mechanism is None:
+        raise ConfigError(f"{config.security_protocol} needs sasl_mechanism", setting="sasl_mechanism")
+    if config.sasl_mechanism and (config.sasl_username is None or config.sasl_password is None):
+        raise ConfigError(f"{config.sasl_mechanism} needs sasl_username and sasl_password", setting="sasl_username")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """("host", port) of "host:port", "[::1]:port"; a listener's "PLAINTEXT://" in front is taken off.
+
+    Raises ConfigError if there is no port, or none that a socket could use.
+    """
+    bare = address.rpartition("://")[2].strip()
+    host, colon, port = bare.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"not a broker's address: {address!r}", hint='"host:port", as in "localhost:9092"')
+    return host, int(port)

@@ -1,0 +1,242 @@
+"""One connection to one broker, without the socket: handshake, requests in flight, their deadlines, their answers.
+
+What the driver does with it: `opened` when bytes can flow, `outgoing` to write, `received` for each whole frame,
+`overdue` at each turn, `closed` at the end. Every `Ask` has exactly one outcome, whatever happens.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from kohort import __version__
+from kohort.coordinator_client.errors import ConnectionFailed, FrameTooLarge
+from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
+from kohort.fastpath import KohortError, WireError
+from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.protocol.catalogue import API, choose_version
+from kohort.protocol.errors import BrokerError
+from kohort.protocol.wire import WireConnection
+
+UNSUPPORTED_VERSION = 35
+TLS_ALERT, TLS_MAJOR = 0x15, 0x03
+
+VersionRanges = Mapping[int, tuple[int, int]]
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Answered(NamedTuple):
+    """The broker answered with `value`, in `version` of the API."""
+
+    value: Any
+    version: int
+
+
+class NotSent(NamedTuple):
+    """Never sent, and trying again would not help: no common version, values that cannot be carried."""
+
+    error: KohortError
+
+
+class Unanswered(NamedTuple):
+    """Sent or not, no answer will come: the connection ended, was refused, or the time was up."""
+
+    error: KohortError
+    timed_out: bool = False
+
+
+Outcome = Answered | NotSent | Unanswered
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request on its way. `request`: the typed value, or a function of the version that makes it.
+
+    `done` is called once, by the driver, with the outcome and the time.
+    """
+
+    api: str
+    request: Any
+    done: Callable[[Outcome, float], None]
+    timeout_s: float
+    at_most: int | None = None
+
+
+class Stage(Enum):
+    """How far a connection has come."""
+
+    OPENING = "opening"  # TCP and TLS: nothing can be written yet
+    ASKING_VERSIONS = "asking versions"  # ApiVersions is in flight, everything else waits
+    READY = "ready"
+    ENDED = "ended"
+
+
+class _InFlight(NamedTuple):
+    ask: Ask
+    version: int
+    deadline: float
+
+
+@dataclass(slots=True)
+class Connection:
+    """The sans-IO half of a connection. `ranges`: what the broker speaks, when an earlier connection has asked."""
+
+    endpoint: Endpoint
+    client_id: str
+    max_frame_bytes: int
+    setup_timeout_s: float
+    opened_at: float
+    ranges: VersionRanges | None = None
+    stage: Stage = Stage.OPENING
+    _wire: WireConnection = field(init=False)
+    _waiting: deque[tuple[Ask, float]] = field(default_factory=deque)
+    _in_flight: dict[int, _InFlight] = field(default_factory=dict)
+    _out: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._wire = WireConnection(self.client_id, max_frame_bytes=self.max_frame_bytes)
+
+    # --- asking
+
+    def ask(self, ask: Ask, now: float) -> None:
+        """Send when the connection is ready; the request's time begins now."""
+        self._waiting.append((ask, now + ask.timeout_s))
+        if self.stage is Stage.READY:
+            self._flush(now)
+
+    def opened(self, now: float) -> None:
+        """Bytes can flow."""
+        if self.ranges is None:
+            self.stage = Stage.ASKING_VERSIONS
+            self._ask_versions(API["ApiVersions"].request.versions[1], now)
+        else:
+            self.stage = Stage.READY
+            self._flush(now)
+
+    def outgoing(self) -> list[bytes]:
+        """Frames to write, in order; they are given once."""
+        out, self._out = self._out, []
+        return out
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._in_flight or self._waiting)
+
+    @property
+    def load(self) -> int:
+        return len(self._in_flight) + len(self._waiting)
+
+    # --- answers
+
+    def received(self, frame: memoryview, now: float) -> list[tuple[Ask, Outcome]]:
+        """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
+        outcomes: list[tuple[Ask, Outcome]] = []
+        answer = self._wire.receive_frame(frame[LENGTH_BYTES:])
+        sent = self._in_flight.pop(answer.correlation_id)
+        if self.stage is Stage.ASKING_VERSIONS:
+            self._versions_answered(answer.value, answer.version, now)
+        else:
+            outcomes.append((sent.ask, Answered(answer.value, sent.version)))
+        return outcomes
+
+    def refused_versions(self) -> list[tuple[Ask, Outcome]]:
+        """Asks that cannot be sent on this connection, found out while flushing."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    _refused: list[tuple[Ask, Outcome]] = field(default_factory=list)
+
+    # --- time and end
+
+    def deadline(self) -> float | None:
+        """When `overdue` may become true (s, monotonic)."""
+        waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
+        if self.stage in (Stage.OPENING, Stage.ASKING_VERSIONS):
+            waits.append(self.opened_at + self.setup_timeout_s)
+        return min(waits, default=None)
+
+    def overdue(self, now: float) -> KohortError | None:
+        """The error to close the connection with, if something has waited too long."""
+        limit = self.deadline()
+        if limit is None or now < limit:
+            return None
+        place = {"host": self.endpoint.host, "port": self.endpoint.port}
+        if self.stage is not Stage.READY:
+            return ConnectionFailed("no answer while connecting", hint="is this a Kafka broker's port?", **place)
+        names = sorted({sent.ask.api for sent in self._in_flight.values()})
+        return ConnectionFailed(f"no answer to {', '.join(names) or 'a request'} in time", **place)
+
+    def closed(self, error: KohortError, *, timed_out: bool = False) -> list[tuple[Ask, Outcome]]:
+        """The connection is over: what waited for it gets its outcome."""
+        self.stage = Stage.ENDED
+        asks = [sent.ask for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
+        self._in_flight.clear()
+        self._waiting.clear()
+        return [(ask, Unanswered(error, timed_out)) for ask in asks if ask.api != "ApiVersions" or ask.timeout_s >= 0]
+
+    # --- inner
+
+    def _ask_versions(self, version: int, now: float) -> None:
+        request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
+        ask = Ask("ApiVersions", request, _nobody, -1.0)
+        correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
+        self._in_flight[correlation_id] = _InFlight(ask, version, self.opened_at + self.setup_timeout_s)
+        self._out.append(frame)
+
+    def _versions_answered(self, answer: ApiVersionsResponse, version: int, now: float) -> None:
+        # KIP-511: a broker that does not know our version of ApiVersions says so in the form of version 0.
+        if answer.error_code == UNSUPPORTED_VERSION and version != 0:
+            self._ask_versions(0, now)
+            return
+        if answer.error_code:
+            raise BrokerError(answer.error_code, api="ApiVersions", host=self.endpoint.host, port=self.endpoint.port)
+        self.ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        self.stage = Stage.READY
+        self._flush(now)
+
+    def _flush(self, now: float) -> None:
+        while self._waiting:
+            ask, deadline = self._waiting.popleft()
+            api = API[ask.api]
+            try:
+                version = choose_version(api.key, self.ranges, ask.at_most)
+                request = ask.request(version) if callable(ask.request) else ask.request
+                correlation_id, frame = self._wire.send(api.key, version, request)
+            except KohortError as error:
+                self._refused.append((ask, NotSent(error)))
+                continue
+            self._in_flight[correlation_id] = _InFlight(ask, version, deadline)
+            self._out.append(frame)
+
+
+def _nobody(_outcome: Outcome, _now: float) -> None:
+    """ApiVersions is the connection's own question."""
+
+
+def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, answered: bool) -> KohortError:
+    """What a broken beginning most likely means: one side speaking TLS and the other not."""
+    if len(first_bytes) >= 2 and first_bytes[0] == TLS_ALERT and first_bytes[1] == TLS_MAJOR:
+        return ConnectionFailed(
+            "the broker speaks TLS on this port",
+            hint='set security_protocol="SSL" (or "SASL_SSL")',
+            host=endpoint.host,
+            port=endpoint.port,
+        )
+    if isinstance(error, FrameTooLarge | WireError) and not answered:
+        return ConnectionFailed(
+            f"what answers on this port does not speak Kafka's protocol: {error.message}",
+            hint="check host, port and security_protocol",
+            host=endpoint.host,
+            port=endpoint.port,
+        )
+    return error

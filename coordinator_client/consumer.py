@@ -1,0 +1,431 @@
+"""Consumer: the blocking face of the driver."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kohort.assignors import Assignor
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.core import Core
+from kohort.coordinator_client.errors import IllegalState, OperationTimeout
+from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
+from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
+from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
+from kohort.coordinator_client.subscription import PauseReason, Subscription
+from kohort.fastpath import RecordColumns, TopicPartition
+
+T = TypeVar("T")
+ALL = 1 << 30
+Offsets = Mapping[TopicPartition, int | OffsetToCommit]
+
+
+class Consumer:
+    """A member of a consumer group, or, with `assign`, a reader of given partitions.
+
+        with Consumer("localhost:9092", group="billing", assignors=["range"]) as consumer:
+            consumer.subscribe(["payments"])
+            for columns in consumer:
+                ...
+                consumer.commit(columns.next_offsets)
+
+    `bootstrap`: brokers to ask first, "host:port", comma-separated or as a list. `group`: without one, only `assign`.
+    `on_reset`: called inside poll with a `Gap` when a position had to be chosen by `auto_offset_reset`.
+    `settings`: by our names, see `kohort.coordinator_client.config.SETTINGS`.
+
+    One thread at a time may use it (ConcurrentUseError), except for `wakeup`. Heartbeats and fetches run on a thread of
+    their own. Every error derives from KohortError. Raises ConfigError at once for settings that cannot work; that no
+    broker answers is raised by the first call that needs one.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        group: str | None = None,
+        assignors: Sequence[str | Assignor] | None = None,
+        on_reset: Callable[[Gap], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        if assignors is not None:
+            settings["assignors"] = assignors
+        self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
+
+    @classmethod
+    def from_config(cls, properties: Mapping[str, Any], *, on_reset: Callable[[Gap], None] | None = None) -> Self:
+        """From Kafka's own dotted names; values may be strings. Unknown names raise ConfigError with the nearest."""
+        consumer = cls.__new__(cls)
+        consumer._begin(Config.from_kafka(properties), on_reset)
+        return consumer
+
+    def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+        self._config = config
+        self._session = Session(config, on_reset)
+
+    # --- what to read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        exclude: str | None = None,
+        hooks: RebalanceHooks | None = None,
+    ) -> None:
+        """Join the group for `topics`, or for all topics that match `pattern` (whole name) and not `exclude`.
+
+        Replaces an earlier subscription. `hooks` are called inside poll.
+        """
+        if (topics is None) == (pattern is None):
+            raise IllegalState("subscribe to topics or to a pattern, and not to both")
+        if topics is not None:
+            subscription = Subscription.of(topics)
+        else:
+            assert pattern is not None
+            text = pattern if isinstance(pattern, str) else pattern.pattern
+            subscription = Subscription.matching(text, exclude, internal=not self._config.exclude_internal_topics)
+        with self._session.use(in_hooks=False):
+            self._session.hooks = hooks or RebalanceHooks()
+            self._session.call(lambda core: core.subscribe(subscription, self._session.driver.now()))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without membership. Partitions that stay keep their positions."""
+        wanted = frozenset(TopicPartition(*one) for one in partitions)
+        with self._session.use(in_hooks=False):
+            self._session.call(lambda core: core.assign(wanted))
+
+    def unsubscribe(self) -> None:
+        """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
+        with self._session.use(in_hooks=False):
+            self._session.call(lambda core: core.unsubscribe())
+            self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions this consumer reads; changes only at hook calls (inside poll) and in assign."""
+        with self._session.use():
+            return self._session.read(lambda core: core.visible)
+
+    @property
+    def subscription(self) -> Subscription | None:
+        with self._session.use():
+            return self._session.read(lambda core: core.subscription)
+
+    # --- records
+
+    def poll(self, timeout_s: float = 1.0) -> list[RecordColumns]:
+        """Records that are there, one RecordColumns a partition, waiting up to `timeout_s` seconds for the first.
+
+        Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError.
+        """
+        with self._session.use(in_hooks=False), self._session.polling():
+            return self._poll(self._session.driver.now() + timeout_s, ALL)
+
+    def __iter__(self) -> Iterator[RecordColumns]:
+        """Slices as they come, for ever; ends when the consumer is closed."""
+        while not self._session.closed:
+            with self._session.use(in_hooks=False), self._session.polling():
+                slices = self._poll(self._session.driver.now() + 3600.0, 1)
+            yield from slices
+
+    def _poll(self, until: float, most_slices: int) -> list[RecordColumns]:
+        session = self._session
+        while True:
+            due = session.due(most_slices)
+            if isinstance(due, Deliver):
+                if out := session.decoded(due):
+                    return out
+            elif due is not None:
+                self._do(due)
+            elif not session.wait(until):
+                return []
+
+    def _do(self, due: Due) -> None:
+        match due:
+            case RunHook(call):
+                self._run_hook(call)
+            case RunCallback(tell):
+                tell()
+
+    def _run_hook(self, call: HookCall) -> None:
+        session = self._session
+        answer: object = None
+        error: BaseException | None = None
+        session.in_hook = True
+        try:
+            match call.event:
+                case Revoked():
+                    answer = session.hooks.on_revoked(call.event)
+                case Assigned():
+                    answer = session.hooks.on_assigned(call.event)
+                case Lost():
+                    session.hooks.on_lost(call.event)
+        except BaseException as problem:
+            error = problem
+        finally:
+            session.in_hook = False
+        session.hook_done(call, answer, error)
+
+    def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> bool:
+        """Run hooks until the core is there, or the time is up."""
+        session = self._session
+        until = session.driver.now() + timeout_s
+        with session.polling():
+            while not session.read(reached):
+                with session.driver.lock:
+                    session.core.news = False
+                    call = session.core.take_hook(session.driver.now())
+                if call is not None:
+                    self._run_hook(call)
+                elif not session.read(reached) and not session.wait(until):
+                    return False
+        return True
+
+    # --- positions
+
+    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
+        """Read on at `offset`. Raises IllegalState if the partition is not assigned."""
+        if offset < 0:
+            raise ValueError(f"an offset is not negative: {offset}")
+        with self._session.use():
+            self._session.call(lambda core: core.seek(TopicPartition(*partition), offset, leader_epoch))
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Read on at the start of the log (of all assigned partitions by default)."""
+        self._seek_by_time(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Read on at the end of the log, as it is when the broker is asked."""
+        self._seek_by_time(partitions, LATEST)
+
+    def _seek_by_time(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
+        with self._session.use():
+            chosen = self.assignment if partitions is None else frozenset(TopicPartition(*one) for one in partitions)
+
+            def seek(core: Core) -> None:
+                for partition in chosen:
+                    core.seek_by_time(partition, timestamp)
+
+            self._session.call(seek)
+
+    def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
+        """The offset of the next record that poll returns; waits while it is being found out."""
+        with self._session.use():
+            until = self._session.driver.now() + self._seconds(timeout_s)
+            while True:
+                found, error = self._session.read(lambda core: core.position(TopicPartition(*partition)))
+                if error is not None:
+                    raise error
+                if found is not None:
+                    return found
+                if not self._session.wait_quietly(until):
+                    raise OperationTimeout(
+                        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
+                    )
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetToCommit | None]:
+        """What the group has committed, None where nothing; asked from the coordinator."""
+        wanted = frozenset(TopicPartition(*one) for one in partitions)
+        with self._session.use():
+            deadline = self._deadline(timeout_s)
+            return self._result(self._session.call(lambda core: core.look_up_committed(wanted, deadline)), timeout_s)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each log. No assignment is needed."""
+        return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), EARLIEST), timeout_s)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each log (the last stable one under read_committed)."""
+        return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST), timeout_s)
+
+    def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record not older than a time (ms since the epoch), None where there is none that late."""
+        if early := [time for time in times_ms.values() if time < 0]:
+            raise ValueError(f"a time is not negative: {early[0]}")
+        found = self._look_up({TopicPartition(*one): time for one, time in times_ms.items()}, timeout_s)
+        return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
+
+    def _offsets(self, wanted: dict[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
+        return {one: listed.offset for one, listed in self._look_up(wanted, timeout_s).items()}
+
+    def _look_up(
+        self, wanted: dict[TopicPartition, int], timeout_s: float | None
+    ) -> Mapping[TopicPartition, ListedOffset]:
+        with self._session.use():
+            deadline = self._deadline(timeout_s)
+            return self._result(self._session.call(lambda core: core.look_up(wanted, deadline)), timeout_s)
+
+    def partitions_for(self, topic: str, timeout_s: float | None = None) -> tuple[TopicPartition, ...]:
+        """The partitions of a topic, asked from a broker. Raises UnknownTopic."""
+        with self._session.use():
+            deadline = self._deadline(timeout_s)
+            return self._result(self._session.call(lambda core: core.look_up_topic(topic, deadline)), timeout_s)
+
+    def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """Records between the position and the log's end (the last stable offset under read_committed), by partition."""
+        with self._session.use():
+            partitions = self.assignment
+            known = self._session.read(lambda core: core.known_ends(partitions))
+            asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
+            return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
+
+    # --- commits
+
+    def commit(
+        self,
+        offsets: Offsets | None = None,
+        *,
+        timeout_s: float | None = None,
+        allow_rewind: bool = False,
+    ) -> None:
+        """Store offsets (of the *next* record to read) for the group, and wait until they are stored.
+
+        None: the positions, which is everything poll has returned. Raises CommitFailed once the group has gone on
+        without this member, RebalanceInProgress during a rebalance (poll, then commit again), CommitRewind for an offset
+        behind the committed one, OperationTimeout when the outcome is unknown, BrokerError for other refusals.
+        """
+        with self._session.use():
+            deadline = self._deadline(timeout_s)
+            future = self._session.call(
+                lambda core: core.commit(_plain(offsets), deadline=deadline, allow_rewind=allow_rewind, blocking=True)
+            )
+            try:
+                self._result(future, timeout_s)
+            finally:
+                # Callbacks of earlier commits come before a later commit returns (S-08).
+                while (tell := self._session.read(lambda core: core.take_callback())) is not None:
+                    tell()
+
+    def commit_async(
+        self,
+        offsets: Offsets | None = None,
+        on_done: Callable[[Mapping[TopicPartition, OffsetToCommit], Exception | None], None] | None = None,
+        *,
+        allow_rewind: bool = False,
+    ) -> None:
+        """As `commit`, without waiting. `on_done(offsets, error or None)` is called inside poll, in the order of sending."""
+        with self._session.use():
+            deadline = self._deadline(None)
+            self._session.call(
+                lambda core: core.commit(_plain(offsets), deadline=deadline, allow_rewind=allow_rewind, on_done=on_done)
+            )
+
+    def group_metadata(self) -> Identity:
+        """Who this member is to its group: group id, generation, member id, instance id."""
+        with self._session.use():
+            return self._session.read(lambda core: core.identity)
+
+    def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
+        """Ask the group to rebalance (KIP-568); it happens in later polls."""
+        with self._session.use():
+            self._session.call(lambda core: core.enforce_rebalance(reason))
+
+    # --- pausing
+
+    def pause(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        topics: Iterable[str] = (),
+        pattern: str | None = None,
+    ) -> None:
+        """Stop returning records of assigned partitions, of topics, of a pattern of topics; nothing given: of all.
+
+        Membership goes on, and so must polling. What is fetched already stays and is returned after resume.
+        """
+        with self._session.use():
+            self._session.call(lambda core: core.pause(_partitions(partitions), tuple(topics), pattern))
+
+    def resume(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        topics: Iterable[str] = (),
+        pattern: str | None = None,
+    ) -> None:
+        """Lift what `pause` with the same arguments laid."""
+        with self._session.use():
+            self._session.call(lambda core: core.resume(_partitions(partitions), tuple(topics), pattern))
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Pause partitions whether or not they are assigned or exist; only `release` lifts it."""
+        chosen = _partitions(partitions) or frozenset()
+        with self._session.use():
+            self._session.call(lambda core: core.hold(chosen))
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Lift `hold`."""
+        chosen = _partitions(partitions) or frozenset()
+        with self._session.use():
+            self._session.call(lambda core: core.release(chosen))
+
+    def paused(self) -> dict[TopicPartition, PauseReason]:
+        """The assigned partitions that are paused, and why."""
+        with self._session.use():
+            return self._session.read(lambda core: core.marks.paused(core.visible))
+
+    # --- the end
+
+    def wakeup(self) -> None:
+        """From any thread: the running poll, or else the next one, raises WakeupError."""
+        self._session.wakeup()
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Let partitions go (hooks run), commit if that is automatic, leave the group, close every connection.
+
+        Done after `timeout_s` seconds at the latest. Safe to call again.
+        """
+        session = self._session
+        if session.closed:
+            return
+        with session.use(in_hooks=False):
+            try:
+                until = session.driver.now() + timeout_s
+                session.call(lambda core: core.request_close(until))
+                self._run_until(lambda core: core.left, timeout_s)
+            finally:
+                session.closed = True
+                session.driver.stop(max(until - session.driver.now(), 1.0))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- inner
+
+    def _seconds(self, timeout_s: float | None) -> float:
+        return self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        return self._session.driver.now() + self._seconds(timeout_s)
+
+    def _result(self, future: "Future[T]", timeout_s: float | None) -> T:
+        try:
+            # The core ends every future at its deadline; this is for a driver that has died.
+            return future.result(self._seconds(timeout_s) + 5.0)
+        except FutureTimeout:
+            raise OperationTimeout("no answer in time") from None
+
+
+def _plain(offsets: Offsets | None) -> Any:
+    return None if offsets is None else {TopicPartition(*one): to for one, to in offsets.items()}
+
+
+def _partitions(partitions: Iterable[TopicPartition] | None) -> frozenset[TopicPartition] | None:
+    return None if partitions is None else frozenset(TopicPartition(*one) for one in partitions)

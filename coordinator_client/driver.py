@@ -1,0 +1,307 @@
+"""The only sockets, the only thread, the only clock.
+
+One loop: let the core take a turn under the lock, write what it owes, wait for sockets, hand in what they brought.
+User code never runs here and never holds the lock, so nothing a user does delays a heartbeat; a name that takes long
+to resolve does so on a thread of its own, for the same reason.
+"""
+
+import ipaddress
+import logging
+import random
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from kohort.assignors import Assignor
+from kohort.coordinator_client.channel import Address, Channel, Ended
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.connections import Ask, Connection, Endpoint, Outcome, Stage, Unanswered, VersionRanges
+from kohort.coordinator_client.core import Core, Line, Outgoing
+from kohort.coordinator_client.errors import ConnectionFailed
+from kohort.coordinator_client.frame_buffer import FrameReader
+from kohort.coordinator_client.security import tls_context
+from kohort.fastpath import KohortError
+
+log = logging.getLogger("kohort.driver")
+
+LONGEST_SLEEP_S = 60.0
+
+
+class Driver:
+    """Owns the thread. `core` may be used by anybody who holds `lock`; `wake` makes the thread look at it again."""
+
+    def __init__(self, config: Config, assignors: tuple[Assignor, ...]) -> None:
+        self.config = config
+        self.core = Core(config, assignors, chance=random.random, started=self.now())
+        self.lock = threading.Condition(threading.Lock())
+        self.on_news: Callable[[], None] | None = None
+        self.crashed: BaseException | None = None
+        self._tls: ssl.SSLContext | None = tls_context(config)
+        self._selector = selectors.DefaultSelector()
+        self._bell_in, self._bell_out = socket.socketpair()
+        self._bell_in.setblocking(False)
+        self._bell_out.setblocking(False)
+        self._selector.register(self._bell_out, selectors.EVENT_READ, None)
+        self._rung = False
+        self._channels: dict[tuple[Line, Endpoint], Channel] = {}
+        self._ranges: dict[Endpoint, VersionRanges] = {}
+        self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"kohort-{config.client_id}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @staticmethod
+    def now() -> float:
+        """Monotonic seconds: what every deadline here is measured in. Clock jumps do not touch it (B-32)."""
+        return time.monotonic()
+
+    @staticmethod
+    def wall_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    def wake(self) -> None:
+        """Make the thread take a turn soon. From any thread, with or without the lock."""
+        if self._rung:
+            return
+        self._rung = True
+        try:
+            self._bell_in.send(b"!")
+        except OSError:  # full: it is ringing already; closed: there is nobody to wake
+            pass
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread and close every socket."""
+        self._stopping = True
+        self.wake()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._once()
+        except BaseException as problem:
+            log.exception("the driver's thread ended by a defect")
+            with self.lock:
+                self.crashed = problem
+                self.lock.notify_all()
+            self._tell()
+        finally:
+            self._close_all()
+
+    def _once(self) -> None:
+        self._rung = False
+        now = self.now()
+        with self.lock:
+            turn = self.core.turn(now, self.wall_ms())
+            news = self.core.news
+            if news:
+                self.lock.notify_all()
+        if news:
+            self._tell()
+        outcomes: list[tuple[Ask, Outcome]] = []
+        for outgoing in turn.outgoing:
+            outcomes += self._submit(outgoing, now)
+        for channel in list(self._channels.values()):
+            outcomes += self._look_after(channel, now)
+        if outcomes:
+            self._settle(outcomes)
+            return
+        for key, mask in self._selector.select(self._sleep_s(turn.wake_at)):
+            if key.data is None:
+                self._hear_bell()
+            else:
+                outcomes += self._on_event(key.data, mask)
+        if outcomes:
+            self._settle(outcomes)
+
+    def _tell(self) -> None:
+        if self.on_news is not None:
+            self.on_news()
+
+    def _settle(self, outcomes: list[tuple[Ask, Outcome]]) -> None:
+        now = self.now()
+        with self.lock:
+            for ask, outcome in outcomes:
+                ask.done(outcome, now)
+
+    def _sleep_s(self, wake_at: float | None) -> float:
+        if self._resolved:
+            return 0.0
+        limits = [channel.connection.deadline() for channel in self._channels.values()]
+        limits += [channel.address_deadline for channel in self._channels.values()]
+        earliest = min((limit for limit in (*limits, wake_at) if limit is not None), default=None)
+        if earliest is None:
+            return LONGEST_SLEEP_S
+        return min(max(earliest - self.now(), 0.0), LONGEST_SLEEP_S)
+
+    def _hear_bell(self) -> None:
+        try:
+            self._bell_out.recv(4096)
+        except BlockingIOError:
+            pass
+
+    # --- connections
+
+    def _submit(self, outgoing: Outgoing, now: float) -> list[tuple[Ask, Outcome]]:
+        endpoint = outgoing.endpoint
+        with self.lock:
+            endpoint = endpoint or self.core.pick(now)
+            allowed = endpoint is not None and self.core.endpoints.may_try(endpoint, now)
+            error = self.core.endpoints.last_error
+        if endpoint is None:
+            nobody = error or ConnectionFailed("no broker can be called now")
+            return [(outgoing.ask, Unanswered(nobody))]
+        channel = self._channels.get((outgoing.line, endpoint))
+        if channel is None:
+            if not allowed:
+                away = ConnectionFailed("the broker is not called again yet", host=endpoint.host, port=endpoint.port)
+                return [(outgoing.ask, Unanswered(error or away))]
+            channel = self._open(outgoing.line, endpoint, now)
+        channel.connection.ask(outgoing.ask, now)
+        return []
+
+    def _open(self, line: Line, endpoint: Endpoint, now: float) -> Channel:
+        config = self.config
+        connection = Connection(
+            endpoint=endpoint,
+            client_id=config.client_id,
+            max_frame_bytes=config.max_frame_bytes,
+            setup_timeout_s=config.connection_setup_timeout_ms / 1000,
+            opened_at=now,
+            ranges=self._ranges.get(endpoint),
+        )
+        channel = Channel(
+            line,
+            connection,
+            FrameReader(config.max_frame_bytes),
+            self._tls,
+            config.receive_buffer_bytes,
+            config.send_buffer_bytes,
+        )
+        self._channels[line, endpoint] = channel
+        try:
+            ipaddress.ip_address(endpoint.host)
+        except ValueError:
+            threading.Thread(target=self._resolve, args=(channel,), name="kohort-resolver", daemon=True).start()
+        else:
+            self._resolved.append((channel, _addresses(endpoint)))
+        return channel
+
+    def _resolve(self, channel: Channel) -> None:
+        endpoint = channel.endpoint
+        try:
+            found: list[Address] | KohortError = _addresses(endpoint)
+        except OSError as problem:
+            found = ConnectionFailed(
+                f"the host's name cannot be resolved: {problem.strerror or problem}",
+                hint="check bootstrap, or the broker's advertised.listeners",
+                host=endpoint.host,
+                port=endpoint.port,
+            )
+        self._resolved.append((channel, found))
+        self.wake()
+
+    def _look_after(self, channel: Channel, now: float) -> list[tuple[Ask, Outcome]]:
+        """Whatever a channel needs at each turn: addresses that came, bytes to write, time that is up."""
+        for one, found in [pair for pair in self._resolved if pair[0] is channel]:
+            self._resolved.remove((one, found))
+            if isinstance(found, KohortError):
+                return self._end(channel, found)
+            try:
+                channel.resolved(found, now)
+            except Ended as ended:
+                return self._end(channel, ended.error)
+        error = channel.connection.overdue(now)
+        if error is not None:
+            return self._end(channel, error, timed_out=True)
+        try:
+            if now >= channel.address_deadline:
+                channel.call_next(ConnectionFailed("no answer while connecting", **_place(channel.endpoint)), now)
+            channel.write()
+        except Ended as ended:
+            return self._end(channel, ended.error)
+        self._watch(channel)
+        return channel.connection.refused_versions()
+
+    def _on_event(self, channel: Channel, mask: int) -> list[tuple[Ask, Outcome]]:
+        now = self.now()
+        try:
+            outcomes = channel.on_event(mask, now)
+            channel.write()
+        except Ended as ended:
+            return self._end(channel, ended.error)
+        if channel.connection.stage is Stage.READY:
+            self._is_ready(channel)
+        self._watch(channel)
+        return outcomes + channel.connection.refused_versions()
+
+    def _is_ready(self, channel: Channel) -> None:
+        if channel.endpoint not in self._ranges and channel.connection.ranges is not None:
+            self._ranges[channel.endpoint] = channel.connection.ranges
+        with self.lock:
+            self.core.endpoints.answered(channel.endpoint)
+
+    def _watch(self, channel: Channel) -> None:
+        """Keep the selector's idea of a socket equal to the channel's, which may have closed and replaced it."""
+        if channel.watched is not None and channel.watched is not channel.sock:
+            self._unwatch(channel)
+        if channel.sock is None:
+            return
+        if channel.watched is None:
+            self._selector.register(channel.sock, channel.events, channel)
+            channel.watched = channel.sock
+        elif self._selector.get_key(channel.sock).events != channel.events:
+            self._selector.modify(channel.sock, channel.events, channel)
+
+    def _end(self, channel: Channel, error: KohortError, *, timed_out: bool = False) -> list[tuple[Ask, Outcome]]:
+        """Close a channel; what waited for it is told."""
+        connection = channel.connection
+        was_ready = connection.stage is Stage.READY
+        idle = was_ready and not connection.busy
+        outcomes = connection.closed(error, timed_out=timed_out)
+        outcomes += connection.refused_versions()
+        self._forget(channel)
+        self._ranges.pop(channel.endpoint, None)
+        with self.lock:
+            if not idle:
+                self.core.endpoints.failed(channel.endpoint, error, self.now())
+            if channel.line is Line.GROUP and not outcomes:
+                self.core.coordinator_lost(channel.endpoint, error)
+            self.core.keeper.stale()
+        log.info("%s connection ended: %s", channel.line.value, error)
+        return outcomes
+
+    def _forget(self, channel: Channel) -> None:
+        self._channels.pop((channel.line, channel.endpoint), None)
+        self._unwatch(channel)
+        channel.close()
+
+    def _unwatch(self, channel: Channel) -> None:
+        if channel.watched is not None:
+            self._selector.unregister(channel.watched)
+            channel.watched = None
+
+    def _close_all(self) -> None:
+        for channel in list(self._channels.values()):
+            self._forget(channel)
+        self._selector.close()
+        self._bell_in.close()
+        self._bell_out.close()
+
+
+def _addresses(endpoint: Endpoint) -> list[Address]:
+    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    return [(int(family), address) for family, _kind, _protocol, _name, address in found]
+
+
+def _place(endpoint: Endpoint) -> dict[str, object]:
+    return {"host": endpoint.host, "port": endpoint.port}

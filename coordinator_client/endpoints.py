@@ -1,0 +1,48 @@
+"""Which address to call for a question that any broker can answer, and when to call one again that failed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from kohort.coordinator_client.connections import Endpoint
+from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
+from kohort.fastpath import KohortError
+
+
+@dataclass(slots=True)
+class Endpoints:
+    """What calling each address has come to. Known brokers go first; when all of them have failed, the bootstrap
+    addresses are as good as they (KIP-899): the brokers may have come back elsewhere."""
+
+    bootstrap: tuple[Endpoint, ...]
+    backoff: Backoff
+    chance: Callable[[], float]
+    rebootstrap: bool = True
+    ever_answered: bool = False
+    last_error: KohortError | None = None
+    _attempts: dict[Endpoint, Attempts] = field(default_factory=dict)
+
+    def answered(self, endpoint: Endpoint) -> None:
+        self._attempts.pop(endpoint, None)
+        self.ever_answered = True
+        self.last_error = None
+
+    def failed(self, endpoint: Endpoint, error: KohortError, now: float) -> None:
+        attempts = self._attempts.get(endpoint, FRESH)
+        self._attempts[endpoint] = attempts.failed(now, self.backoff, self.chance())
+        self.last_error = error
+
+    def may_try(self, endpoint: Endpoint, now: float) -> bool:
+        return self._attempts.get(endpoint, FRESH).may_try(now)
+
+    def pick(self, known: Iterable[Endpoint], now: float) -> Endpoint | None:
+        """The address that failed least and may be called now, or None."""
+        candidates = list(known)
+        if not candidates or (self.rebootstrap and all(self._attempts.get(one, FRESH).failures for one in candidates)):
+            candidates += self.bootstrap
+        ready = [one for one in candidates if self.may_try(one, now)]
+        # Among equals any will do; chance spreads a thousand clients over the brokers.
+        return min(ready, key=lambda one: (self._attempts.get(one, FRESH).failures, self.chance()), default=None)
+
+    def next_try(self) -> float | None:
+        """When an address that failed may be called again (s, monotonic)."""
+        return min((one.not_before for one in self._attempts.values()), default=None)

@@ -1,0 +1,98 @@
+"""What a consumer raises. Every error says what, where (`error.place`) and what to do (`error.hint`).
+
+`BrokerError` (in protocol) is a broker's own answer with its number; those here are what it means for the caller.
+"""
+
+from kohort.fastpath.errors import KohortError
+
+
+class ConfigError(KohortError):
+    """A setting that is unknown, of the wrong type or out of its bounds; raised when the consumer is made."""
+
+
+class ConsumerClosed(KohortError):
+    """The consumer was closed; a closed consumer cannot be opened again."""
+
+
+class ConcurrentUseError(KohortError):
+    """Two threads used one consumer at the same time. Only `wakeup()` may be called from another thread."""
+
+
+class ForkError(KohortError):
+    """A consumer made before a fork was used in the child, whose sockets are the parent's."""
+
+
+class CallbackError(KohortError):
+    """A hook called what must not be called inside a hook (poll, close, subscribe...)."""
+
+
+class IllegalState(KohortError):
+    """The call makes no sense now: not subscribed, partition not assigned, no group."""
+
+
+class WakeupError(KohortError):
+    """`wakeup()` was called: raised exactly once, by the running poll or the next one."""
+
+
+class OperationTimeout(KohortError):
+    """No answer in time. Whether a commit that timed out was stored is unknown."""
+
+
+class ConnectionFailed(KohortError):
+    """No broker could be reached: `host`, `port`, and the reason for the last attempt."""
+
+
+class TlsError(ConnectionFailed):
+    """The TLS handshake failed, or one side speaks TLS and the other does not. Never retried in the clear."""
+
+
+class AuthenticationFailed(ConnectionFailed):
+    """The broker refused the credentials, or the SASL mechanism."""
+
+
+class FrameTooLarge(KohortError):
+    """A broker announced a frame longer than `max_frame_bytes` (or shorter than nothing); nothing was allocated."""
+
+
+class UnknownTopic(KohortError):
+    """A topic that was named does not exist (and did not appear within the time given)."""
+
+
+class AuthorizationFailed(KohortError):
+    """The principal may not do this: `topic` or `group` says on what."""
+
+
+class NoOffset(KohortError):
+    """No committed offset, and `auto_offset_reset="none"` forbids choosing one: `topic`, `partition`."""
+
+
+class OffsetOutOfRange(KohortError):
+    """The position is outside the log and `auto_offset_reset="none"`: `topic`, `partition`, `offset`."""
+
+
+class Truncation(KohortError):
+    """The log was cut behind the position (unclean election): `topic`, `partition`, `offset`, `diverges_at`."""
+
+
+class TopicRecreated(KohortError):
+    """The topic was deleted and made anew, so that positions in the old one mean nothing: `topic`, both ids."""
+
+
+class CommitFailed(KohortError):
+    """Offsets were not committed. `error.offsets` says what became of each partition.
+
+    After losing the group (session expired, `max_poll_interval_ms` exceeded, fenced) the partitions may already be
+    someone else's, and the commit must not be tried again.
+    """
+
+
+class RebalanceInProgress(CommitFailed):
+    """The group is rebalancing: not committed. Poll, so that the rebalance can finish, then commit again."""
+
+
+class CommitRewind(CommitFailed):
+    """The commit would move a committed offset backwards; `commit(..., allow_rewind=True)` says that it is meant."""
+
+
+class FetchFailed(KohortError):
+    """A broker's answer to Fetch that no retry cures: `topic`, `partition`, `offset`, and the broker's error."""

@@ -1,0 +1,75 @@
+"""One fetch session with one broker (KIP-227): after the first request only what changed is said again.
+
+The broker keeps the list of partitions; epoch 0 opens a session, each answered request raises the epoch by one, and
+any doubt (an error, a lost answer) is settled by opening a new one, never by guessing what the broker remembers.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kohort.fastpath import TopicPartition
+
+NO_SESSION, OPENING, FINAL = 0, 0, -1
+INT32_MAX = 2**31 - 1
+
+
+class Wanted(NamedTuple):
+    """What is to be fetched of one partition, as the broker has to know it."""
+
+    topic_id: uuid.UUID
+    offset: int
+    leader_epoch: int
+    max_bytes: int
+
+
+class SessionAsk(NamedTuple):
+    """The session part of one Fetch request. `changed` are sent, `forgotten` are taken off the broker's list."""
+
+    session_id: int
+    epoch: int
+    changed: Mapping[TopicPartition, Wanted]
+    forgotten: Mapping[TopicPartition, uuid.UUID]
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """The client's half: what the broker has been told, under which id and epoch."""
+
+    session_id: int = NO_SESSION
+    epoch: int = OPENING
+    told: dict[TopicPartition, Wanted] = field(default_factory=dict)
+
+    def next_request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionAsk:
+        """What to say so that the broker's list becomes `wanted`; call `answered` or `reset` before the next."""
+        if self.epoch == OPENING:
+            self.told = dict(wanted)
+            return SessionAsk(self.session_id, OPENING, self.told, {})
+        # A topic made anew under the same name is another topic: the old one must be forgotten by its own id.
+        forgotten = {
+            partition: known.topic_id
+            for partition, known in self.told.items()
+            if partition not in wanted or wanted[partition].topic_id != known.topic_id
+        }
+        changed = {partition: want for partition, want in wanted.items() if self.told.get(partition) != want}
+        self.told = dict(wanted)
+        return SessionAsk(self.session_id, self.epoch, changed, forgotten)
+
+    def answered(self, session_id: int) -> None:
+        """The broker answered without an error of the session. Id 0: it keeps no session, so each request is whole."""
+        if session_id == NO_SESSION:
+            self.reset()
+            return
+        # The epoch is 31 bits and wraps to 1: 0 would open a new session.
+        self.epoch = 1 if self.epoch == INT32_MAX or session_id != self.session_id else self.epoch + 1
+        self.session_id = session_id
+
+    def reset(self) -> None:
+        """Forget everything, the next request opens a new session (and closes the old one, by naming its id)."""
+        self.session_id, self.epoch = NO_SESSION, OPENING
+        self.told = {}
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The topic that the broker was told about under this id."""
+        return next((partition.topic for partition, known in self.told.items() if known.topic_id == topic_id), None)

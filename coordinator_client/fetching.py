@@ -1,0 +1,387 @@
+"""Whom to fetch from, what, and what an answer means. Pure: no sockets, no clock, no record touched.
+
+One Fetch is in flight per broker. While its answer is decoded by the caller the next is already asked for, from where
+the parked slices end, until `max_buffered_bytes` are parked. Nothing is asked of a broker while one of its partitions
+has all it may have parked: the request would name only the idle ones, and the broker would sit on it for
+`fetch_max_wait_ms` while the busy partition runs dry (Apache Kafka's KAFKA-17182 is about the same thing).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed, TopicRecreated
+from kohort.coordinator_client.fetch_session import FetchSession, Wanted
+from kohort.coordinator_client.metadata import NO_TOPIC_ID, Broker, ClusterView
+from kohort.coordinator_client.offsets import Positions
+from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
+from kohort.coordinator_client.slices import Parked, Slice, slice_end
+from kohort.fastpath import CorruptRecord, TopicPartition
+from kohort.protocol.apis.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from kohort.protocol.errors import error_name
+
+BEFORE_TOPIC_IDS = 12  # the last version of Fetch that names topics by name
+READ_COMMITTED = 1
+CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
+
+OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION, UNKNOWN_SERVER_ERROR = 1, 2, 29, -1
+SESSION_ERRORS = frozenset({70, 71, 106})
+STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
+TOPIC_GONE = frozenset({3, 100, 103})
+UNKNOWN_LEADER_EPOCH = 75
+OFFSET_MOVED_TO_TIERED_STORAGE = 109
+RETRIED_BY_WAITING = frozenset({UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR, OFFSET_MOVED_TO_TIERED_STORAGE, 7, 13, 14})
+
+
+class FetchOrder(NamedTuple):
+    """A Fetch to send to `node`; `at_most` caps its version where topics have no ids."""
+
+    node: int
+    request: FetchRequest
+    at_most: int | None
+
+
+class Ends(NamedTuple):
+    """The log's ends as the leader last told: high watermark, last stable offset, start; -1 where unknown."""
+
+    high_watermark: int
+    last_stable: int
+    log_start: int
+
+
+class Asked(NamedTuple):
+    """What an in-flight Fetch asked of a partition; an answer is good only while both still hold."""
+
+    serial: int
+    offset: int
+
+
+@dataclass(slots=True)
+class FetchOutcome:
+    """What an answer asks of others: metadata to be refreshed, leaders that moved (KIP-951)."""
+
+    stale: bool = False
+    leaders: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
+    brokers: list[Broker] = field(default_factory=list)
+    parked: int = 0
+
+
+@dataclass(slots=True)
+class Replica:
+    """A follower that a leader told us to read from (KIP-392), and until when to believe it."""
+
+    node: int
+    until: float
+
+
+@dataclass(slots=True)
+class Fetcher:
+    """Sessions by broker, parked slices by partition, and what is in flight."""
+
+    config: Config
+    parked: Parked = field(default_factory=Parked)
+    ends: dict[TopicPartition, Ends] = field(default_factory=dict)
+    _sessions: dict[int, FetchSession] = field(default_factory=dict)
+    _in_flight: dict[int, dict[TopicPartition, Asked]] = field(default_factory=dict)
+    _ahead: dict[TopicPartition, Asked] = field(default_factory=dict)
+    _replicas: dict[TopicPartition, Replica] = field(default_factory=dict)
+    _attempts: dict[TopicPartition, Attempts] = field(default_factory=dict)
+    _node_attempts: dict[int, Attempts] = field(default_factory=dict)
+
+    @property
+    def _backoff(self) -> Backoff:
+        return Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+
+    # --- asking
+
+    def owed(
+        self, positions: Positions, view: ClusterView, allowed: Callable[[TopicPartition], bool], now: float
+    ) -> list[FetchOrder]:
+        """The requests to send now. `allowed`: assigned for fetching and not paused."""
+        wanted: dict[int, dict[TopicPartition, Wanted]] = {}
+        busy: set[int] = set()
+        live_bytes = 0
+        for partition in positions:
+            if not allowed(partition):
+                continue
+            live_bytes += self.parked.bytes_of(partition)
+            node = self._source(partition, view, now)
+            if node is None or node in self._in_flight or not self._may_ask(node, now):
+                continue
+            if self._is_full(partition):
+                busy.add(node)
+            elif (want := self._want(partition, positions, view, now)) is not None:
+                wanted.setdefault(node, {})[partition] = want
+        room = self.config.max_buffered_bytes - live_bytes - len(self._in_flight) * self.config.fetch_max_bytes
+        orders = []
+        for node in sorted(wanted, key=lambda node: self._rank(node)):
+            # The first request always goes, however small the budget: else a budget below one fetch would hang.
+            if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self._in_flight or orders)):
+                continue
+            orders.append(self._order(node, wanted[node], positions))
+            room -= self.config.fetch_max_bytes
+        return orders
+
+    def _order(self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions) -> FetchOrder:
+        session = self._sessions.setdefault(node, FetchSession())
+        ask = session.next_request(wanted)
+        self._in_flight[node] = {
+            partition: Asked(positions.state(partition).serial, want.offset) for partition, want in wanted.items()
+        }
+        config = self.config
+        request = FetchRequest(
+            replica_state=CONSUMER,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=READ_COMMITTED if config.isolation_level == "read_committed" else 0,
+            session_id=ask.session_id,
+            session_epoch=ask.epoch,
+            topics=_by_topic(ask.changed),
+            forgotten_topics_data=_forgotten(ask.forgotten),
+            rack_id=config.rack or "",
+        )
+        nameless = any(want.topic_id == NO_TOPIC_ID for want in wanted.values())
+        return FetchOrder(node, request, BEFORE_TOPIC_IDS if nameless else None)
+
+    def _want(self, partition: TopicPartition, positions: Positions, view: ClusterView, now: float) -> Wanted | None:
+        point = positions.point(partition)
+        known = view.partition(partition)
+        if point is None or known is None or not self._attempts.get(partition, FRESH).may_try(now):
+            return None
+        ahead = self._ahead.get(partition)
+        offset = ahead.offset if ahead is not None and ahead.serial == point.serial else point.offset
+        # A follower is asked without an epoch of its own: it is the leader's that we know.
+        return Wanted(view.topic_id(partition.topic), offset, known.leader_epoch, self.config.max_partition_fetch_bytes)
+
+    def _source(self, partition: TopicPartition, view: ClusterView, now: float) -> int | None:
+        replica = self._replicas.get(partition)
+        if replica is not None:
+            known = view.partition(partition)
+            if now < replica.until and replica.node in view.brokers and known and replica.node not in known.offline:
+                return replica.node
+            del self._replicas[partition]
+        leader = view.leader(partition)
+        return leader.node if leader else None
+
+    def _is_full(self, partition: TopicPartition) -> bool:
+        last = self.parked.last(partition)
+        if last is None:
+            return False
+        return last.end == last.start or self.parked.bytes_of(partition) >= self.config.max_partition_fetch_bytes
+
+    def _may_ask(self, node: int, now: float) -> bool:
+        return self._node_attempts.get(node, FRESH).may_try(now)
+
+    def _rank(self, node: int) -> int:
+        return self._node_attempts.get(node, FRESH).failures
+
+    # --- answers
+
+    def answered(
+        self, node: int, response: FetchResponse, positions: Positions, *, now: float, wall_ms: int, chance: float
+    ) -> FetchOutcome:
+        """Park what came, and turn each partition's error into what it means for its position."""
+        asked = self._in_flight.pop(node, {})
+        session = self._sessions.setdefault(node, FetchSession())
+        outcome = FetchOutcome()
+        if response.error_code:
+            session.reset()
+            if response.error_code not in SESSION_ERRORS:
+                self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
+                outcome.stale = True
+            return outcome
+        self._node_attempts.pop(node, None)
+        for topic in response.responses:
+            name = topic.topic or session.topic_name(topic.topic_id)
+            if name is None:
+                continue
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                ask = asked.get(partition)
+                state = positions.get(partition)
+                # The fetch barrier: a seek, a revoke or a loss since has given the partition another serial.
+                if ask is None or state is None or state.serial != ask.serial:
+                    continue
+                self._one(node, partition, data, ask, positions, outcome, now=now, wall_ms=wall_ms, chance=chance)
+        outcome.brokers = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
+        session.answered(response.session_id)
+        return outcome
+
+    def _one(
+        self,
+        node: int,
+        partition: TopicPartition,
+        data: PartitionData,
+        ask: Asked,
+        positions: Positions,
+        outcome: FetchOutcome,
+        *,
+        now: float,
+        wall_ms: int,
+        chance: float,
+    ) -> None:
+        if data.current_leader.leader_id >= 0:
+            leader = data.current_leader
+            outcome.leaders.append((partition, leader.leader_id, leader.leader_epoch))
+        if data.error_code:
+            self._refused(node, partition, data, ask, positions, outcome, now=now, wall_ms=wall_ms, chance=chance)
+            return
+        self._attempts.pop(partition, None)
+        self.ends[partition] = Ends(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        if data.diverging_epoch.end_offset >= 0:
+            positions.diverged(partition, ask.serial, data.diverging_epoch.end_offset, wall_ms)
+            return
+        if data.preferred_read_replica >= 0:
+            self._replicas[partition] = Replica(
+                data.preferred_read_replica, now + self.config.metadata_max_age_ms / 1000
+            )
+        if data.records:
+            self._park(partition, data, ask)
+            outcome.parked += 1
+
+    def _park(self, partition: TopicPartition, data: PartitionData, ask: Asked) -> None:
+        records = memoryview(data.records)
+        end = slice_end(records)
+        next_offset = ask.offset if end.next_offset is None else max(end.next_offset, ask.offset)
+        aborted = tuple((one.producer_id, one.first_offset) for one in data.aborted_transactions or ())
+        self.parked.put(Slice(partition, records, ask.offset, next_offset, ask.serial, end.leader_epoch, aborted))
+        self._ahead[partition] = Asked(ask.serial, next_offset)
+
+    def _refused(
+        self,
+        node: int,
+        partition: TopicPartition,
+        data: PartitionData,
+        ask: Asked,
+        positions: Positions,
+        outcome: FetchOutcome,
+        *,
+        now: float,
+        wall_ms: int,
+        chance: float,
+    ) -> None:
+        code = data.error_code
+        followed = self._replicas.pop(partition, None)
+        if followed is not None and followed.node == node:
+            # A follower may lag behind or be shut down; only the leader's word counts (KIP-392).
+            return
+        place = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
+        if code == OUT_OF_RANGE:
+            log_start = data.log_start_offset if data.log_start_offset >= 0 else None
+            if not self.parked.bytes_of(partition):
+                positions.out_of_range(partition, ask.serial, ask.offset, log_start, wall_ms)
+            return
+        if code == AUTHORIZATION:
+            positions.fail(partition, AuthorizationFailed("not allowed to read the topic", **place))
+            return
+        if code == CORRUPT_MESSAGE:
+            positions.fail(partition, CorruptRecord("the broker found the batch corrupt", **place))
+            return
+        if code in STALE_METADATA or code in TOPIC_GONE or code in RETRIED_BY_WAITING:
+            outcome.stale = outcome.stale or code not in RETRIED_BY_WAITING
+            self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
+            return
+        positions.fail(partition, FetchFailed(f"the broker refused to fetch: {error_name(code)} ({code})", **place))
+
+    def failed(self, node: int, *, now: float, chance: float) -> None:
+        """No answer will come: the session is in doubt, so the next request opens a new one."""
+        self._in_flight.pop(node, None)
+        self._sessions.pop(node, None)
+        self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
+
+    # --- handing out
+
+    def take(self, positions: Positions, allowed: Callable[[TopicPartition], bool]) -> Slice | None:
+        """The next slice to decode, of a partition that is allowed and in whose order it is the next."""
+        self._drop_void(positions)
+        return self.parked.take(lambda first: allowed(first.partition))
+
+    def has_any(self, positions: Positions, allowed: Callable[[TopicPartition], bool]) -> bool:
+        self._drop_void(positions)
+        return any(allowed(partition) for partition in self.parked)
+
+    def _drop_void(self, positions: Positions) -> None:
+        for partition in list(self.parked):
+            last, state = self.parked.last(partition), positions.get(partition)
+            if last is None or state is None or state.serial != last.serial:
+                self.drop(partition)
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Forget what is parked of a partition (it was revoked, lost or moved)."""
+        self.parked.drop(partition)
+        self._ahead.pop(partition, None)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Forget everything about a partition that is not ours any more."""
+        self.drop(partition)
+        for known in (self.ends, self._replicas, self._attempts):
+            known.pop(partition, None)
+
+    def trim(self, paused: Callable[[TopicPartition], bool]) -> None:
+        """Keep the bytes of paused partitions bounded as well: the newest are given up, and fetched again later."""
+        for partition in list(self.parked):
+            while self.parked.total_bytes > 2 * self.config.max_buffered_bytes and paused(partition):
+                dropped = self.parked.drop_newest(partition)
+                if dropped is None:
+                    break
+                self._ahead[partition] = Asked(dropped.serial, dropped.start)
+
+    def next_attempt(self) -> float | None:
+        """When a partition or broker that failed may be asked again (s, monotonic), or None."""
+        waits = [*self._attempts.values(), *self._node_attempts.values()]
+        return min((one.not_before for one in waits), default=None)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+
+def recreated(partition: TopicPartition, before: object, after: object, offset: int | None) -> TopicRecreated:
+    """The error for a position in a topic that has been deleted and made anew (B-39)."""
+    return TopicRecreated(
+        "the topic was deleted and made anew: positions in the old one mean nothing in the new",
+        hint="seek() to where to read the new one",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        old_id=before,
+        new_id=after,
+    )
+
+
+def _by_topic(changed: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, ...]:
+    topics: dict[str, list[FetchPartition]] = {}
+    for partition, want in changed.items():
+        topics.setdefault(partition.topic, []).append(
+            FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=want.leader_epoch,
+                fetch_offset=want.offset,
+                partition_max_bytes=want.max_bytes,
+                replica_directory_id=NO_TOPIC_ID,
+            )
+        )
+    ids = {partition.topic: want.topic_id for partition, want in changed.items()}
+    return tuple(
+        FetchTopic(topic=name, topic_id=ids[name], partitions=tuple(partitions)) for name, partitions in topics.items()
+    )
+
+
+def _forgotten(forgotten: Mapping[TopicPartition, object]) -> tuple[ForgottenTopic, ...]:
+    topics: dict[tuple[str, object], list[int]] = {}
+    for partition, topic_id in forgotten.items():
+        topics.setdefault((partition.topic, topic_id), []).append(partition.partition)
+    return tuple(
+        ForgottenTopic(topic=name, topic_id=topic_id, partitions=tuple(numbers))
+        for (name, topic_id), numbers in topics.items()
+    )

@@ -1,0 +1,75 @@
+"""Where a socket's bytes go: small frames through one scratch buffer, large ones straight into a block of their own.
+
+A large frame is received once and never copied: slices of it are decoded in place, and columns point into it. Its
+memory comes from fastpath's pool and goes back when the last view of it is gone, so that no slice can ever change under
+its reader, however long it is kept, and in the steady state nothing is allocated and no page is touched first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kohort.coordinator_client.errors import FrameTooLarge
+from kohort.fastpath._records import Block
+
+SCRATCH_BYTES = 64 * 1024
+LENGTH_BYTES = 4
+
+
+@dataclass(slots=True)
+class FrameReader:
+    """Frames of one connection. Loop: recv into `target()`, then take what `received(n)` yields.
+
+    A yielded frame starts with its length field; it is valid as long as somebody holds it.
+    """
+
+    max_frame_bytes: int
+    _scratch: bytearray = field(default_factory=lambda: bytearray(SCRATCH_BYTES))
+    _fill: int = 0
+    _large: memoryview | None = None
+
+    def target(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        if self._large is not None:
+            return self._large[self._fill :]
+        return memoryview(self._scratch)[self._fill :]
+
+    def received(self, count: int) -> Iterator[memoryview]:
+        """`count` bytes were written to `target()`. Raises FrameTooLarge for a length that no frame may have."""
+        self._fill += count
+        if self._large is not None:
+            if self._fill == len(self._large):
+                frame, self._large, self._fill = self._large, None, 0
+                yield frame
+            return
+        at = 0
+        while self._fill - at >= LENGTH_BYTES:
+            size = LENGTH_BYTES + self._length(at)
+            if self._fill - at >= size:
+                yield memoryview(bytes(memoryview(self._scratch)[at : at + size]))
+                at += size
+            elif size > SCRATCH_BYTES:
+                have = self._fill - at
+                self._large = memoryview(Block(size))
+                self._large[:have] = memoryview(self._scratch)[at : self._fill]
+                self._fill = have
+                return
+            else:
+                break
+        if at:
+            have = self._fill - at
+            self._scratch[:have] = self._scratch[at : self._fill]
+            self._fill = have
+
+    def first_bytes(self) -> bytes:
+        """What has come of the unfinished frame, for telling what the other side speaks."""
+        return bytes(self._scratch[: min(self._fill, 8)])
+
+    def _length(self, at: int) -> int:
+        length = int.from_bytes(self._scratch[at : at + LENGTH_BYTES], "big", signed=True)
+        if 0 <= length <= self.max_frame_bytes:
+            return length
+        raise FrameTooLarge(
+            f"a frame of {length} bytes was announced",
+            hint="raise max_frame_bytes if such answers are wanted" if length > 0 else "is this a Kafka broker?",
+            max_frame_bytes=self.max_frame_bytes,
+        )

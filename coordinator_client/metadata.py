@@ -1,0 +1,154 @@
+"""What is known of the cluster: brokers, topics, partitions and their leaders. A value, replaced on each answer.
+
+A view never loses what it knew because an answer was empty or half-baked: brokers that restart answer with no
+brokers, unknown leaders or no partitions for a moment, and acting on that would stop everything (B-18).
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from kohort.fastpath import TopicPartition
+from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
+
+NO_TOPIC_ID = uuid.UUID(int=0)
+NO_NODE = -1
+LEADER_NOT_AVAILABLE = 5
+
+
+class Broker(NamedTuple):
+    """A broker as the cluster names it."""
+
+    node: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class PartitionView(NamedTuple):
+    """Who leads a partition, in which epoch; `leader` is NO_NODE while there is none."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic: its id (NO_TOPIC_ID from brokers before 2.8) and its partitions by number."""
+
+    name: str
+    id: uuid.UUID
+    internal: bool
+    partitions: Mapping[int, PartitionView]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Brokers by id, topics by name, and the error code of each topic that was asked for and is not there."""
+
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+    cluster_id: str | None = None
+
+    def updated(self, answer: MetadataResponse, *, asked: Iterable[str] | None) -> "ClusterView":
+        """The view after a Metadata answer. `asked`: the topics asked for, None for all of them."""
+        brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
+        topics = dict(self.topics) if asked is not None else {}
+        refused = dict(self.refused) if asked is not None else {}
+        for topic in answer.topics:
+            name = topic.name
+            if name is None:
+                continue
+            known = self.topics.get(name)
+            refused.pop(name, None)
+            if topic.error_code not in (0, LEADER_NOT_AVAILABLE):
+                topics.pop(name, None)
+                refused[name] = topic.error_code
+            elif (view := _topic(topic, known)) is not None:
+                topics[name] = view
+        return ClusterView(
+            brokers=MappingProxyType(brokers or dict(self.brokers)),
+            topics=MappingProxyType(topics),
+            refused=MappingProxyType(refused),
+            cluster_id=answer.cluster_id or self.cluster_id,
+        )
+
+    def forgetting(self, keep: Iterable[str]) -> "ClusterView":
+        """Without the topics (and refusals) that nobody asks about any more."""
+        kept = set(keep)
+        return replace(
+            self,
+            topics=MappingProxyType({name: topic for name, topic in self.topics.items() if name in kept}),
+            refused=MappingProxyType({name: code for name, code in self.refused.items() if name in kept}),
+        )
+
+    def with_leader(self, partition: TopicPartition, leader: int, leader_epoch: int) -> "ClusterView":
+        """After a broker named a newer leader in its answer (KIP-951); an older epoch changes nothing."""
+        topic = self.topics.get(partition.topic)
+        known = topic.partitions.get(partition.partition) if topic else None
+        if topic is None or known is None or leader_epoch <= known.leader_epoch or leader < 0:
+            return self
+        changed = {**topic.partitions, partition.partition: known._replace(leader=leader, leader_epoch=leader_epoch)}
+        moved = replace(topic, partitions=MappingProxyType(changed))
+        return replace(self, topics=MappingProxyType({**self.topics, topic.name: moved}))
+
+    def with_brokers(self, brokers: Iterable[Broker]) -> "ClusterView":
+        """After an answer carried addresses of brokers (KIP-951)."""
+        added = {broker.node: broker for broker in brokers}
+        return replace(self, brokers=MappingProxyType({**self.brokers, **added})) if added else self
+
+    def partition(self, partition: TopicPartition) -> PartitionView | None:
+        topic = self.topics.get(partition.topic)
+        return topic.partitions.get(partition.partition) if topic else None
+
+    def leader(self, partition: TopicPartition) -> Broker | None:
+        """The broker that leads the partition, or None if that is not known now."""
+        view = self.partition(partition)
+        return self.brokers.get(view.leader) if view else None
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        view = self.topics.get(topic)
+        return view.id if view else NO_TOPIC_ID
+
+    def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
+        view = self.topics.get(topic)
+        return tuple(TopicPartition(topic, number) for number in sorted(view.partitions)) if view else ()
+
+    def racks_of(self, topic: str) -> Mapping[int, frozenset[str]]:
+        """Partition number -> racks that hold a replica of it (for rack-aware assignors, KIP-881)."""
+        view = self.topics.get(topic)
+        if view is None:
+            return {}
+        racks = {node: broker.rack for node, broker in self.brokers.items() if broker.rack}
+        return {
+            number: frozenset(racks[node] for node in partition.replicas if node in racks)
+            for number, partition in view.partitions.items()
+        }
+
+
+NOTHING_KNOWN = ClusterView()
+
+
+def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView | None:
+    if known is not None and known.id != answer.topic_id:
+        known = None  # deleted and made anew: epochs of the old one mean nothing
+    partitions = {}
+    for partition in answer.partitions:
+        number = partition.partition_index
+        if number < 0:
+            continue
+        before = known.partitions.get(number) if known else None
+        if before is not None and 0 <= partition.leader_epoch < before.leader_epoch:
+            partitions[number] = before  # an answer from a broker that has not heard of the election yet
+            continue
+        partitions[number] = PartitionView(
+            partition.leader_id, partition.leader_epoch, partition.replica_nodes, partition.offline_replicas
+        )
+    if not partitions:
+        return known
+    return TopicView(answer.name or "", answer.topic_id, answer.is_internal, MappingProxyType(partitions))

@@ -1,0 +1,110 @@
+"""The requests about offsets, to and from what the rest of this package speaks: plain functions, both directions."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.metadata import NO_TOPIC_ID
+from kohort.coordinator_client.offsets import ListedOffset
+from kohort.fastpath import TopicPartition
+from kohort.protocol.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kohort.protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+CONSUMER_REPLICA_ID = -1
+FIRST_VERSION_OF_MANY_GROUPS = 8
+
+
+class ListFailure(NamedTuple):
+    """A partition's error code in an answer."""
+
+    code: int
+
+
+def list_offsets_request(
+    wanted: Iterable[tuple[TopicPartition, int, int]], *, read_committed: bool, timeout_ms: int
+) -> ListOffsetsRequest:
+    """`wanted`: (partition, timestamp, current leader epoch)."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for partition, timestamp, epoch in wanted:
+        topics.setdefault(partition.topic, []).append(
+            ListOffsetsPartition(partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp)
+        )
+    return ListOffsetsRequest(
+        replica_id=CONSUMER_REPLICA_ID,
+        isolation_level=int(read_committed),
+        topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(ps)) for name, ps in topics.items()),
+        timeout_ms=timeout_ms,
+    )
+
+
+def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | ListFailure]:
+    """What a leader answered, by partition."""
+    return {
+        TopicPartition(topic.name, one.partition_index): (
+            ListFailure(one.error_code) if one.error_code else ListedOffset(one.offset, one.timestamp, one.leader_epoch)
+        )
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def offset_fetch_request(group_id: str, partitions: Iterable[TopicPartition]) -> Callable[[int], OffsetFetchRequest]:
+    """A request for committed offsets, by version: KIP-709 moved everything into a list of groups.
+
+    Offsets that an open transaction may still change are asked to be refused, never shown (KIP-447).
+    """
+    topics: dict[str, list[int]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
+
+    def build(version: int) -> OffsetFetchRequest:
+        stable = version >= 7
+        if version < FIRST_VERSION_OF_MANY_GROUPS:
+            single = tuple(
+                OffsetFetchRequestTopic(name=name, partition_indexes=tuple(ps)) for name, ps in topics.items()
+            )
+            return OffsetFetchRequest(group_id=group_id, topics=single, groups=(), require_stable=stable)
+        many = tuple(OffsetFetchRequestTopics(name=name, topic_id=NO_TOPIC_ID, partition_indexes=tuple(ps)) for name, ps in topics.items())
+        group = OffsetFetchRequestGroup(group_id=group_id, topics=many)
+        return OffsetFetchRequest(group_id="", topics=(), groups=(group,), require_stable=stable)
+
+    return build
+
+
+class CommittedAnswer(NamedTuple):
+    """`error`: of the whole answer, 0 if none. `found`: None where nothing is committed; `failed`: code by partition."""
+
+    error: int
+    found: Mapping[TopicPartition, OffsetToCommit | None]
+    failed: Mapping[TopicPartition, int]
+
+
+def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
+    """What the coordinator answered, in whichever form."""
+    found: dict[TopicPartition, OffsetToCommit | None] = {}
+    failed: dict[TopicPartition, int] = {}
+    error = response.error_code
+    rows = [(topic.name, one) for topic in response.topics for one in topic.partitions]
+    for group in response.groups:
+        error = error or group.error_code
+        rows.extend((topic.name, one) for topic in group.topics for one in topic.partitions)  # type: ignore[misc]
+    for name, one in rows:
+        partition = TopicPartition(name, one.partition_index)
+        if one.error_code:
+            failed[partition] = one.error_code
+        elif one.committed_offset < 0:
+            found[partition] = None
+        else:
+            found[partition] = OffsetToCommit(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+    return CommittedAnswer(error, found, failed)

@@ -1,0 +1,447 @@
+"""Where each partition is read: one frozen state a partition, replaced at every event. No I/O, no clock.
+
+A partition that is assigned walks NEEDS_COMMITTED (ask the coordinator) > NEEDS_RESET (no offset: ask ListOffsets, by
+policy) > FETCHING, with NEEDS_VALIDATION whenever a new leader took over and might have a shorter log (KIP-320).
+
+Every assignment, seek and reset gives the partition a new *serial*. Whatever was asked or fetched for an older serial
+is void when it arrives: that is the fetch barrier, and the reason why no record from before a seek, revoke or loss can
+surface after it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import count
+from typing import NamedTuple
+
+from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, Truncation
+from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.metadata import ClusterView
+from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap, ResetPolicy
+from kohort.coordinator_client.retry import FRESH, Attempts
+from kohort.fastpath import KohortError, TopicPartition
+
+NO_EPOCH = -1
+
+
+class Phase(Enum):
+    """What a partition waits for."""
+
+    NEEDS_COMMITTED = "needs committed offset"  # OffsetFetch is owed; ends with an offset or in NEEDS_RESET
+    NEEDS_RESET = "needs reset"  # ListOffsets is owed for `reset_to`
+    NEEDS_VALIDATION = "needs validation"  # OffsetForLeaderEpoch is owed to a new leader
+    FETCHING = "fetching"  # `offset` is where the next record is read
+    FAILED = "failed"  # an error was raised to the user; only a seek or a new assignment leads out
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """`offset` is the next record to hand out; `epoch` the leader epoch of the last one handed out, if known;
+    `validated` the leader epoch under which the offset is known to exist."""
+
+    phase: Phase
+    serial: int
+    offset: int = -1
+    epoch: int = NO_EPOCH
+    validated: int = NO_EPOCH
+    reset_to: int = LATEST
+    wanted: int | None = None
+    reason: str = ""
+    asking: bool = False
+    attempts: Attempts = FRESH
+
+
+class FetchPoint(NamedTuple):
+    """From where the user has yet to read, and the serial that an answer must still match."""
+
+    offset: int
+    serial: int
+    leader_epoch: int
+
+
+class ListAsk(NamedTuple):
+    """One partition of a ListOffsets request that is owed."""
+
+    partition: TopicPartition
+    timestamp: int
+    serial: int
+    leader_epoch: int
+
+
+class EpochAsk(NamedTuple):
+    """One partition of an OffsetForLeaderEpoch request that is owed."""
+
+    partition: TopicPartition
+    epoch: int
+    serial: int
+    leader_epoch: int
+
+
+class ListedOffset(NamedTuple):
+    """An offset that ListOffsets named: -1 when no record is that late."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class Positions:
+    """The partitions that are read, and where. `policy` decides when there is no offset to go by."""
+
+    policy: ResetPolicy
+    _states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    _serials: Iterator[int] = field(default_factory=lambda: count(1))
+    _errors: list[KohortError] = field(default_factory=list)
+    _gaps: list[Gap] = field(default_factory=list)
+
+    # --- what is assigned
+
+    def assign(self, partition: TopicPartition, *, start: int | None, has_group: bool, wall_ms: int) -> None:
+        """Begin to read: at `start`, or where the group committed, or by policy."""
+        if start is not None:
+            self._states[partition] = PartitionState(Phase.FETCHING, next(self._serials), start)
+        elif has_group:
+            self._states[partition] = PartitionState(Phase.NEEDS_COMMITTED, next(self._serials))
+        else:
+            self._reset(partition, None, "no offset was given", wall_ms)
+
+    def drop(self, partition: TopicPartition) -> None:
+        self._states.pop(partition, None)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._states
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """Raises IllegalState if the partition is not assigned."""
+        found = self._states.get(partition)
+        if found is None:
+            raise IllegalState(
+                "the partition is not assigned", hint="see assignment", topic=partition[0], partition=partition[1]
+            )
+        return found
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        return self._states.get(partition)
+
+    # --- moved by the user
+
+    def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
+        """Read on at `offset`; everything fetched before is void."""
+        self.state(partition)
+        phase = Phase.FETCHING if epoch == NO_EPOCH else Phase.NEEDS_VALIDATION
+        self._states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
+
+    def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
+        """Read on at EARLIEST, LATEST or the first record not older than a time in ms, found out by asking."""
+        self.state(partition)
+        self._states[partition] = PartitionState(
+            Phase.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason="seek"
+        )
+
+    def consumed(self, partition: TopicPartition, serial: int, next_offset: int, epoch: int = NO_EPOCH) -> bool:
+        """A slice was handed out: move behind it. False (and no move) if the barrier has voided it meanwhile."""
+        state = self._states.get(partition)
+        if state is None or state.serial != serial:
+            return False
+        kept = state.epoch if epoch == NO_EPOCH else epoch
+        self._states[partition] = replace(state, offset=max(next_offset, state.offset), epoch=kept)
+        return True
+
+    # --- what may be fetched
+
+    def point(self, partition: TopicPartition) -> FetchPoint | None:
+        """Where to fetch, or None while that is not known."""
+        state = self._states.get(partition)
+        if state is None or state.phase is not Phase.FETCHING:
+            return None
+        return FetchPoint(state.offset, state.serial, state.validated)
+
+    def known_position(self, partition: TopicPartition) -> int | None:
+        """The next offset to hand out, or None while it is being found out."""
+        state = self.state(partition)
+        return state.offset if state.phase in (Phase.FETCHING, Phase.NEEDS_VALIDATION) else None
+
+    def snapshot(self) -> dict[TopicPartition, OffsetToCommit]:
+        """Every known position, as it would be committed."""
+        return {
+            partition: OffsetToCommit(state.offset, state.epoch)
+            for partition, state in self._states.items()
+            if state.phase in (Phase.FETCHING, Phase.NEEDS_VALIDATION)
+        }
+
+    # --- committed offsets
+
+    def owed_committed(self, now: float) -> tuple[TopicPartition, ...]:
+        """Partitions whose committed offset has to be asked for; they are marked as being asked about."""
+        owed = tuple(self._due(Phase.NEEDS_COMMITTED, now))
+        self._mark(owed)
+        return owed
+
+    def committed(self, partition: TopicPartition, found: OffsetToCommit | None, wall_ms: int) -> None:
+        """The coordinator answered: an offset, or None where nothing is committed."""
+        state = self._states.get(partition)
+        if state is None or state.phase is not Phase.NEEDS_COMMITTED:
+            return
+        if found is None:
+            self._reset(partition, None, "nothing is committed", wall_ms)
+            return
+        phase = Phase.FETCHING if found.leader_epoch == NO_EPOCH else Phase.NEEDS_VALIDATION
+        self._states[partition] = PartitionState(phase, state.serial, found.offset, found.leader_epoch)
+
+    # --- resets
+
+    def owed_lists(self, view: ClusterView, now: float) -> dict[int, list[ListAsk]]:
+        """ListOffsets to send, by leader; partitions without a leader wait for metadata."""
+        owed: dict[int, list[ListAsk]] = {}
+        for partition in list(self._due(Phase.NEEDS_RESET, now)):
+            known = view.partition(partition)
+            if known is None or known.leader not in view.brokers:
+                continue
+            state = self._states[partition]
+            ask = ListAsk(partition, state.reset_to, state.serial, known.leader_epoch)
+            owed.setdefault(known.leader, []).append(ask)
+            self._mark((partition,))
+        return owed
+
+    def listed(self, ask: ListAsk, found: ListedOffset, wall_ms: int) -> None:
+        """ListOffsets answered. No record as late as a given time: read what comes from now on."""
+        state = self._states.get(ask.partition)
+        if state is None or state.serial != ask.serial or state.phase is not Phase.NEEDS_RESET:
+            return
+        if found.offset < 0 and state.reset_to not in (EARLIEST, LATEST):
+            self._states[ask.partition] = replace(state, reset_to=LATEST, asking=False, attempts=FRESH)
+            return
+        self._states[ask.partition] = PartitionState(
+            Phase.FETCHING, state.serial, found.offset, validated=ask.leader_epoch
+        )
+        if state.reason != "seek":
+            self._gaps.append(Gap(ask.partition, state.wanted, found.offset, state.reason))
+
+    def out_of_range(
+        self, partition: TopicPartition, serial: int, offset: int, log_start: int | None, wall_ms: int
+    ) -> None:
+        """A leader said that `offset` is outside its log. Ignored if the position has moved meanwhile (E-07)."""
+        state = self._states.get(partition)
+        if state is None or state.serial != serial or state.offset != offset:
+            return
+        below = None if log_start is None or log_start < 0 else offset < log_start
+        where = {True: "below the log's start", False: "above the log's end", None: "outside the log"}[below]
+        self._reset(partition, offset, f"the position is {where}", wall_ms, below_start=below)
+
+    # --- leader epochs (KIP-320)
+
+    def owed_validations(self, view: ClusterView, now: float) -> dict[int, list[EpochAsk]]:
+        """OffsetForLeaderEpoch to send, by leader. A new leader puts every position of known epoch up for it."""
+        for partition, state in list(self._states.items()):
+            known = view.partition(partition)
+            if state.phase is not Phase.FETCHING or known is None or known.leader_epoch <= state.validated:
+                continue
+            if state.epoch == NO_EPOCH or state.validated == NO_EPOCH:
+                # Nothing was read under an older leader, so there is nothing that could have been cut.
+                self._states[partition] = replace(state, validated=known.leader_epoch)
+            else:
+                self._states[partition] = replace(state, phase=Phase.NEEDS_VALIDATION)
+        owed: dict[int, list[EpochAsk]] = {}
+        for partition in list(self._due(Phase.NEEDS_VALIDATION, now)):
+            known = view.partition(partition)
+            if known is None or known.leader not in view.brokers:
+                continue
+            state = self._states[partition]
+            if known.leader_epoch == NO_EPOCH or state.epoch == NO_EPOCH:
+                self._states[partition] = replace(state, phase=Phase.FETCHING)
+                continue
+            ask = EpochAsk(partition, state.epoch, state.serial, known.leader_epoch)
+            owed.setdefault(known.leader, []).append(ask)
+            self._mark((partition,))
+        return owed
+
+    def validated(self, ask: EpochAsk, end_offset: int, end_epoch: int, wall_ms: int) -> None:
+        """The leader's log of epoch `ask.epoch` ends at `end_offset`: a position behind that was cut off."""
+        state = self._states.get(ask.partition)
+        if state is None or state.serial != ask.serial or state.phase is not Phase.NEEDS_VALIDATION:
+            return
+        if end_offset < 0 or end_epoch < 0:
+            # The leader knows nothing as old as this epoch: nothing can be said, so the position is as good as a guess.
+            self._truncated(ask.partition, state, None, wall_ms)
+        elif end_offset < state.offset:
+            self._truncated(ask.partition, state, end_offset, wall_ms)
+        else:
+            self._states[ask.partition] = replace(
+                state, phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
+            )
+
+    def skip_validation(self, ask: EpochAsk) -> None:
+        """A broker too old to be asked: read on, as clients did before KIP-320."""
+        state = self._states.get(ask.partition)
+        if state is not None and state.serial == ask.serial and state.phase is Phase.NEEDS_VALIDATION:
+            self._states[ask.partition] = replace(
+                state, phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
+            )
+
+    def diverged(self, partition: TopicPartition, serial: int, end_offset: int, wall_ms: int) -> None:
+        """A Fetch answer itself carried where the logs part (KIP-595's diverging epoch)."""
+        state = self._states.get(partition)
+        if state is not None and state.serial == serial:
+            self._truncated(partition, state, end_offset, wall_ms)
+
+    # --- trying again, and what surfaced
+
+    def ask_failed(self, partitions: Iterable[TopicPartition], attempts: Attempts) -> None:
+        """Whatever was being asked about these has failed in a retriable way."""
+        for partition in partitions:
+            state = self._states.get(partition)
+            if state is not None and state.asking:
+                self._states[partition] = replace(state, asking=False, attempts=attempts)
+
+    def fail(self, partition: TopicPartition, error: KohortError) -> None:
+        """An error that only the user can resolve: it surfaces in the next poll, and the partition rests."""
+        state = self._states.get(partition)
+        if state is None:
+            return
+        self._states[partition] = replace(state, phase=Phase.FAILED, serial=next(self._serials), asking=False)
+        self._errors.append(error)
+
+    def void(self, partition: TopicPartition) -> None:
+        """Give up what was fetched and fetch again from the position."""
+        state = self._states.get(partition)
+        if state is not None:
+            self._states[partition] = replace(state, serial=next(self._serials), asking=False)
+
+    def take_error(self) -> KohortError | None:
+        return self._errors.pop(0) if self._errors else None
+
+    def take_gaps(self) -> list[Gap]:
+        gaps, self._gaps = self._gaps, []
+        return gaps
+
+    def next_attempt(self) -> float | None:
+        """When something that has failed may be tried again (s, monotonic), or None."""
+        waiting = [
+            state.attempts.not_before
+            for state in self._states.values()
+            if state.attempts.failures and not state.asking and state.phase is not Phase.FETCHING
+        ]
+        return min(waiting, default=None)
+
+    @property
+    def settling(self) -> bool:
+        """Whether any partition is not being fetched yet."""
+        return any(state.phase not in (Phase.FETCHING, Phase.FAILED) for state in self._states.values())
+
+    # --- inner
+
+    def _due(self, phase: Phase, now: float) -> Iterator[TopicPartition]:
+        for partition, state in self._states.items():
+            if state.phase is phase and not state.asking and state.attempts.may_try(now):
+                yield partition
+
+    def _mark(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._states[partition] = replace(self._states[partition], asking=True)
+
+    def _truncated(
+        self, partition: TopicPartition, state: PartitionState, end_offset: int | None, wall_ms: int
+    ) -> None:
+        # With a policy to go by and a known end, reading goes on at the point where both logs agree.
+        if end_offset is not None and self.policy.timestamp(wall_ms, below_start=False) is not None:
+            self._states[partition] = PartitionState(Phase.FETCHING, next(self._serials), end_offset)
+            self._gaps.append(Gap(partition, state.offset, end_offset, "the log was truncated"))
+            return
+        error = Truncation(
+            "the log was cut behind the position",
+            hint="records that were read no longer exist; seek() to go on",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=state.offset,
+            diverges_at=end_offset,
+        )
+        self.fail(partition, error)
+
+    def _reset(
+        self,
+        partition: TopicPartition,
+        wanted: int | None,
+        reason: str,
+        wall_ms: int,
+        *,
+        below_start: bool | None = None,
+    ) -> None:
+        timestamp = self.policy.timestamp(wall_ms, below_start=below_start)
+        self._states[partition] = PartitionState(
+            Phase.NEEDS_RESET,
+            next(self._serials),
+            reset_to=LATEST if timestamp is None else timestamp,
+            wanted=wanted,
+            reason=reason,
+        )
+        if timestamp is None:
+            self.fail(partition, _no_policy(partition, wanted, reason))
+
+
+def _no_policy(partition: TopicPartition, wanted: int | None, reason: str) -> KohortError:
+    kind = NoOffset if wanted is None else OffsetOutOfRange
+    return kind(
+        reason,
+        hint="seek() to where to read, or set auto_offset_reset",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=wanted,
+    )
+
+
+@dataclass(slots=True)
+class CommitBook:
+    """What has been committed, what may be committed by itself, and a guard against going backwards.
+
+    `returned()` is called at the start of each poll: only what *earlier* polls returned counts as handled, never the
+    batch that the user is still working on (S-04).
+    """
+
+    interval_s: float | None
+    _committed: dict[TopicPartition, int] = field(default_factory=dict)
+    _handled: dict[TopicPartition, OffsetToCommit] = field(default_factory=dict)
+    _next: float = 0.0
+
+    def returned(self, positions: Mapping[TopicPartition, OffsetToCommit]) -> None:
+        """These positions were reached by earlier polls."""
+        if self.interval_s is not None:
+            self._handled = dict(positions)
+
+    def due(self, now: float) -> dict[TopicPartition, OffsetToCommit]:
+        """What to commit automatically now; empty when it is not yet time or nothing has moved."""
+        if self.interval_s is None or now < self._next:
+            return {}
+        self._next = now + self.interval_s
+        return self.unsaved()
+
+    def wakes(self) -> float | None:
+        return None if self.interval_s is None else self._next
+
+    def unsaved(self) -> dict[TopicPartition, OffsetToCommit]:
+        """Handled and not committed: for a rebalance and for close; empty unless commits are automatic."""
+        return {
+            partition: found for partition, found in self._handled.items() if self._committed.get(partition) != found[0]
+        }
+
+    def rewinds(self, offsets: Mapping[TopicPartition, OffsetToCommit]) -> dict[TopicPartition, int]:
+        """Partitions that a commit would move backwards, with what is committed now."""
+        return {
+            partition: self._committed[partition]
+            for partition, found in offsets.items()
+            if found.offset < self._committed.get(partition, -1)
+        }
+
+    def known(self, partition: TopicPartition, offset: int) -> None:
+        """An offset was read from the coordinator or stored by it."""
+        self._committed[partition] = offset
+
+    def drop(self, partition: TopicPartition) -> None:
+        self._committed.pop(partition, None)
+        self._handled.pop(partition, None)

@@ -1,0 +1,130 @@
+"""When to ask for metadata, and for what: keeps one `ClusterView` fresh. No I/O, no clock."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kohort.coordinator_client.events import TopicInfo, TopicsChanged
+from kohort.coordinator_client.metadata import NO_TOPIC_ID, NOTHING_KNOWN, ClusterView, TopicView
+from kohort.coordinator_client.ready import WantedTopics
+from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
+from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+
+@dataclass(slots=True)
+class MetadataKeeper:
+    """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
+
+    `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs.
+    """
+
+    backoff: Backoff
+    max_age_s: float
+    auto_create: bool = False
+    view: ClusterView = NOTHING_KNOWN
+    _wanted: WantedTopics = field(default_factory=WantedTopics)
+    _needed: dict[str, int] = field(default_factory=dict)
+    _answered_for: frozenset[str] | None = frozenset()
+    _stale: bool = True
+    _asked: frozenset[str] | None = None
+    _in_flight: bool = False
+    _answered_at: float = float("-inf")
+    _attempts: Attempts = FRESH
+
+    def want(self, wanted: WantedTopics) -> None:
+        """What the group, or the manual assignment, has to know; replaces what was wanted before."""
+        self._wanted = wanted
+
+    def need(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._needed[topic] = self._needed.get(topic, 0) + 1
+
+    def unneed(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._needed[topic] -= 1
+            if not self._needed[topic]:
+                del self._needed[topic]
+
+    def stale(self) -> None:
+        """Something did not fit the view: ask again soon."""
+        self._stale = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self._wanted.names | self._needed.keys()
+
+    def owed(self, now: float) -> MetadataRequest | None:
+        """The request to send to any broker now, or None. Call `answered` or `failed` before the next."""
+        if self._in_flight or now < self._due():
+            return None
+        self._asked = None if self._wanted.everything else self.names
+        self._stale = False
+        self._in_flight = True
+        topics = None if self._asked is None else tuple(_by_name(name) for name in sorted(self._asked))
+        return MetadataRequest(
+            topics=topics,
+            allow_auto_topic_creation=self.auto_create,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+
+    def _due(self) -> float:
+        """From when on a request is owed."""
+        if self._stale or not self.view.brokers or not self._covers():
+            return self._attempts.not_before
+        return max(self._attempts.not_before, self._answered_at + self.max_age_s)
+
+    def _covers(self) -> bool:
+        if self._answered_for is None:
+            return True
+        return not self._wanted.everything and self.names <= self._answered_for
+
+    def answered(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
+        """The view after an answer, told the way the group's machine wants to hear it."""
+        asked, self._in_flight = self._asked, False
+        self.view = self.view.updated(answer, asked=asked)
+        if asked is not None:
+            self.view = self.view.forgetting(self.names)
+        self._answered_for = asked
+        self._answered_at = now
+        missing = self.missing()
+        # A topic that is not there (yet) and a broker that knows nothing are asked about again, ever more slowly.
+        if missing or not answer.brokers or self._leaderless():
+            self._stale = True
+            self._attempts = self._attempts.failed(now, self.backoff, chance)
+        else:
+            self._attempts = Attempts(0, now + self.backoff.delay_s(1, chance))
+        topics = {name: _info(self.view, topic) for name, topic in self.view.topics.items()}
+        return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
+
+    def failed(self, now: float, chance: float) -> None:
+        """No answer came."""
+        self._in_flight = False
+        self._stale = True
+        self._attempts = self._attempts.failed(now, self.backoff, chance)
+
+    def missing(self) -> frozenset[str]:
+        """Topics that are wanted by name and not in the view."""
+        return frozenset(self.names - self.view.topics.keys()) if self._answered_at > float("-inf") else frozenset()
+
+    def _leaderless(self) -> bool:
+        return any(
+            partition.leader not in self.view.brokers
+            for name in self.names
+            if (topic := self.view.topics.get(name))
+            for partition in topic.partitions.values()
+        )
+
+    def wakes(self) -> float | None:
+        """When to call `owed` again if nothing happens (s, monotonic)."""
+        return None if self._in_flight else self._due()
+
+
+def _by_name(name: str) -> MetadataRequestTopic:
+    return MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name)
+
+
+def _info(view: ClusterView, topic: TopicView) -> TopicInfo:
+    racks = view.racks_of(topic.name)
+    count = max(topic.partitions, default=-1) + 1
+    known = tuple(racks.get(number, frozenset()) for number in range(count)) if any(racks.values()) else ()
+    return TopicInfo(count, topic.id, topic.internal, known)

@@ -1,0 +1,95 @@
+"""Where to read from when there is no offset to go by, or when the one there is lies outside the log."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from kohort.coordinator_client.errors import ConfigError
+from kohort.fastpath import TopicPartition
+
+EARLIEST, LATEST = -2, -1  # ListOffsets' special timestamps
+
+
+class ResetKind(Enum):
+    """`auto_offset_reset`, as a kind."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+    NEAREST = "nearest"
+    BY_DURATION = "by_duration"
+
+
+# ISO 8601 durations as Java's Duration.parse reads them (KIP-1106): days, then a T, then hours, minutes, seconds.
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPolicy:
+    """A kind, and for `by_duration` how far back (ms)."""
+
+    kind: ResetKind
+    back_ms: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> "ResetPolicy":
+        """`earliest`, `latest`, `none`, `nearest` or `by_duration:PT1H`; raises ConfigError for anything else."""
+        name, _, duration = text.partition(":")
+        try:
+            kind = ResetKind(name)
+        except ValueError:
+            raise _refused(text) from None
+        if kind is ResetKind.BY_DURATION:
+            return cls(kind, _milliseconds(text, duration))
+        if duration:
+            raise _refused(text)
+        return cls(kind)
+
+    def timestamp(self, wall_ms: int, *, below_start: bool | None) -> int | None:
+        """What to ask ListOffsets for: EARLIEST, LATEST or a time in ms; None if the policy is to raise.
+
+        `below_start`: the position was below the log's start (True), above its end (False), or there was none (None).
+        """
+        match self.kind:
+            case ResetKind.EARLIEST:
+                return EARLIEST
+            case ResetKind.LATEST:
+                return LATEST
+            case ResetKind.BY_DURATION:
+                return max(wall_ms - self.back_ms, 0)
+            case ResetKind.NEAREST:
+                # Of both ends the one that was passed; without any offset there is no nearest, and nothing is skipped.
+                return LATEST if below_start is False else EARLIEST
+            case ResetKind.NONE:
+                return None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A reset that happened: `partition` was to be read at `wanted` (None: nothing was committed) and is read at
+    `start` instead. `skipped` records are never seen; negative means that many are seen again."""
+
+    partition: TopicPartition
+    wanted: int | None
+    start: int
+    reason: str
+
+    @property
+    def skipped(self) -> int | None:
+        return None if self.wanted is None else self.start - self.wanted
+
+
+def _milliseconds(text: str, duration: str) -> int:
+    found = _DURATION.fullmatch(duration)
+    if found is None or not any(found.groups()):
+        raise _refused(text)
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+def _refused(text: str) -> ConfigError:
+    return ConfigError(
+        f"auto_offset_reset cannot be {text!r}",
+        hint="earliest, latest, none, nearest or by_duration:PT1H (an ISO 8601 duration)",
+        setting="auto_offset_reset",
+    )

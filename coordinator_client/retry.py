@@ -1,0 +1,44 @@
+"""Trying again, as values: how long to wait, and what has been tried. Chance and time come in as arguments.
+
+Waiting grows exponentially and is blurred by jitter, so that a thousand members that lost one broker together do not
+come back together (KIP-580).
+"""
+
+from dataclasses import dataclass
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Delays in milliseconds: `initial_ms * 2 ** (failures - 1)`, at most `max_ms`, blurred by +/- `jitter`."""
+
+    initial_ms: float
+    max_ms: float
+    jitter: float = 0.2
+
+    def delay_s(self, failures: int, chance: float) -> float:
+        """Seconds to wait after `failures` failures in a row (1 is the first); `chance` is in [0, 1)."""
+        if failures <= 0:
+            return 0.0
+        # 2 ** 1000 does not fit a float; past 30 doublings every backoff is at its ceiling anyway.
+        grown_ms = min(self.initial_ms * 2.0 ** min(failures - 1, 30), self.max_ms)
+        return grown_ms * (1 - self.jitter + 2 * self.jitter * chance) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What has been tried: failures in a row, and the time (s, monotonic) before which nothing may be tried again."""
+
+    failures: int = 0
+    not_before: float = 0.0
+
+    def failed(self, now: float, backoff: Backoff, chance: float) -> "Attempts":
+        failures = self.failures + 1
+        return Attempts(failures, now + backoff.delay_s(failures, chance))
+
+    def may_try(self, now: float) -> bool:
+        return now >= self.not_before
+
+
+FRESH = Attempts()

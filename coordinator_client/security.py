@@ -1,0 +1,27 @@
+"""How a connection is protected: plain, or TLS by the standard library's own context. No I/O beyond reading the files."""
+
+import ssl
+
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.errors import ConfigError
+
+
+def tls_context(config: Config) -> ssl.SSLContext | None:
+    """The context for `config`, or None for plaintext. Certificates are always checked.
+
+    Raises ConfigError for files that cannot be read.
+    """
+    if config.security_protocol not in ("SSL", "SASL_SSL"):
+        return None
+    if config.ssl_context is not None:
+        if not isinstance(config.ssl_context, ssl.SSLContext):
+            raise ConfigError("ssl_context must be an ssl.SSLContext", setting="ssl_context")
+        return config.ssl_context
+    try:
+        context = ssl.create_default_context(cafile=config.ssl_ca_path)
+        context.check_hostname = config.ssl_check_hostname
+        if config.ssl_cert_path is not None:
+            context.load_cert_chain(config.ssl_cert_path, config.ssl_key_path, config.ssl_key_password)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(f"the TLS files cannot be used: {error}", setting="ssl_ca_path") from error
+    return context

@@ -1,0 +1,292 @@
+"""What both faces do alike: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from kohort.assignors import Assignor
+from kohort.assignors import get as assignor_of
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.core import Core
+from kohort.coordinator_client.driver import Driver
+from kohort.coordinator_client.errors import (
+    CallbackError,
+    ConcurrentUseError,
+    ConsumerClosed,
+    ForkError,
+    WakeupError,
+)
+from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
+from kohort.coordinator_client.resets import Gap
+from kohort.coordinator_client.slices import Slice
+from kohort.fastpath import CorruptRecord, KohortError, RecordColumns, TopicPartition, decode
+
+T = TypeVar("T")
+
+
+class RunHook(NamedTuple):
+    """A hook is due: call it, then `Session.hook_done`."""
+
+    call: HookCall
+
+
+class RunCallback(NamedTuple):
+    """A `commit_async` is settled, or a reset happened: tell the user."""
+
+    tell: Callable[[], None]
+
+
+class Deliver(NamedTuple):
+    """Slices to decode and return."""
+
+    slices: list[Slice]
+
+
+Due = RunHook | RunCallback | Deliver
+
+
+@dataclass(slots=True)
+class _Leftover:
+    """Columns of which `max_poll_records` let only a part go out."""
+
+    slice_: Slice
+    columns: RecordColumns
+
+
+class Session:
+    """One consumer's life: its driver, who may use it now, and what its next poll has to do."""
+
+    def __init__(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+        assignors: tuple[Assignor, ...] = tuple(assignor_of(one) for one in config.assignors) if config.group else ()
+        self.config = config
+        self.driver = Driver(config, assignors)
+        self.hooks = RebalanceHooks()
+        self.on_reset = on_reset
+        self.closed = False
+        self.in_hook = False
+        self._pid = os.getpid()
+        self._user: int | None = None
+        self._depth = 0
+        self._door = threading.Lock()
+        self._wakeup = False
+        self._leftovers: deque[_Leftover] = deque()
+        self.driver.start()
+
+    @property
+    def core(self) -> Core:
+        return self.driver.core
+
+    # --- who may come in
+
+    @contextmanager
+    def use(self, *, in_hooks: bool = True, when_closed: bool = False) -> Iterator[None]:
+        """Everything public runs in here. One thread at a time; not in a forked child; not after close.
+
+        Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
+        """
+        if os.getpid() != self._pid:
+            raise ForkError("this consumer belongs to the process that made it", hint="make a new one after forking")
+        me = threading.get_ident()
+        with self._door:
+            if self._user not in (None, me):
+                raise ConcurrentUseError(
+                    "another thread is using this consumer", hint="only wakeup() may be called from other threads"
+                )
+            self._user = me
+            self._depth += 1
+        try:
+            if self.closed and not when_closed:
+                raise ConsumerClosed("the consumer is closed")
+            if self.in_hook and not in_hooks:
+                raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
+            if self.driver.crashed is not None:
+                raise KohortError("the driver's thread ended by a defect: please report it") from self.driver.crashed
+            yield
+        finally:
+            with self._door:
+                self._depth -= 1
+                if not self._depth:
+                    self._user = None
+
+    def call(self, what: Callable[[Core], T]) -> T:
+        """Run `what` on the core under the lock, and have the driver look at it."""
+        with self.driver.lock:
+            result = what(self.core)
+        self.driver.wake()
+        return result
+
+    def read(self, what: Callable[[Core], T]) -> T:
+        """As `call`, where nothing changes."""
+        with self.driver.lock:
+            return what(self.core)
+
+    def wakeup(self) -> None:
+        """From any thread."""
+        with self.driver.lock:
+            self._wakeup = True
+            self.core.news = True
+            self.driver.lock.notify_all()
+        if self.driver.on_news is not None:
+            self.driver.on_news()
+
+    # --- a poll
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """The time that the user spends between polls is measured outside of this (KIP-62)."""
+        with self.driver.lock:
+            self.core.polled(self.driver.now())
+        self.driver.wake()
+        try:
+            yield
+        finally:
+            with self.driver.lock:
+                self.core.poll_ended(self.driver.now())
+
+    def due(self, most_slices: int) -> Due | None:
+        """The next thing a poll has to do; None: wait. Raises errors that are due, and WakeupError once."""
+        with self.driver.lock:
+            core = self.core
+            core.news = False
+            if self._wakeup:
+                self._wakeup = False
+                raise WakeupError("wakeup() was called")
+            call = core.take_hook(self.driver.now())
+            if call is not None:
+                return RunHook(call)
+            tell = core.take_callback() or self._gap_to_tell()
+            if tell is not None:
+                return RunCallback(tell)
+            error = core.take_error()
+            if error is not None:
+                raise error
+            if self._leftovers:
+                return Deliver([])
+            slices = self._slices(most_slices)
+        if slices:
+            self.driver.wake()  # there is room for the next fetch, which goes out while these are decoded
+            return Deliver(slices)
+        if self.driver.crashed is not None:
+            raise KohortError("the driver's thread ended by a defect: please report it") from self.driver.crashed
+        return None
+
+    def _gap_to_tell(self) -> Callable[[], None] | None:
+        gaps = self.core.take_gaps()
+        if not gaps or self.on_reset is None:
+            return None
+        tell = self.on_reset
+
+        def run() -> None:
+            for gap in gaps:
+                tell(gap)
+
+        return run
+
+    def _slices(self, most: int) -> list[Slice]:
+        now = self.driver.now()
+        slices: list[Slice] = []
+        seen: set[TopicPartition] = set()
+        while len(slices) < most:
+            slice_ = self.core.take_slice(now, seen)
+            if slice_ is None:
+                break
+            seen.add(slice_.partition)
+            slices.append(slice_)
+        return slices
+
+    def decoded(self, deliver: Deliver) -> list[RecordColumns]:
+        """Decode, without lock and GIL; then hand over what the fetch barrier still lets through.
+
+        A batch that cannot be decoded leaves its position where it is; its error is raised by this call, or by the next
+        poll if others have something to return.
+        """
+        ready = [(one.slice_, one.columns) for one in self._leftovers]
+        self._leftovers.clear()
+        errors: list[KohortError] = []
+        for slice_ in deliver.slices:
+            try:
+                ready.append((slice_, _decode(slice_, self.config.max_decompressed_bytes)))
+            except KohortError as error:
+                errors.append(error)
+                with self.driver.lock:
+                    self.core.refetch(slice_.partition)
+        out = self._hand_over(ready)
+        if errors:
+            if not out:
+                raise errors[0]
+            with self.driver.lock:
+                self.core.put_error(errors[0])
+        return out
+
+    def _hand_over(self, ready: list[tuple[Slice, RecordColumns]]) -> list[RecordColumns]:
+        room = self.config.max_poll_records or float("inf")
+        out: list[RecordColumns] = []
+        with self.driver.lock:
+            for slice_, columns in ready:
+                if room <= 0:
+                    self._leftovers.append(_Leftover(slice_, columns))
+                    continue
+                part = columns
+                if len(columns) > room:
+                    part = columns[: int(room)]
+                    self._leftovers.append(_Leftover(slice_, columns[int(room) :]))
+                last = part.timestamps_ms[-1] if len(part) else None
+                if self.core.delivered(slice_, part.next_offset, last) and len(part):
+                    out.append(part)
+                    room -= len(part)
+        return out
+
+    def wait(self, until: float) -> bool:
+        """Sleep until something is due or the time has come; False: the time has come."""
+        with self.driver.lock:
+            if self.core.news or self._wakeup or self.driver.crashed is not None:
+                return True
+            left = until - self.driver.now()
+            if left <= 0:
+                return False
+            self.driver.lock.wait(min(left, threading.TIMEOUT_MAX))
+            return True
+
+    def wait_quietly(self, until: float) -> bool:
+        """As `wait`, outside of poll: what is due for a poll stays due."""
+        with self.driver.lock:
+            left = until - self.driver.now()
+            if left <= 0 or self.driver.crashed is not None:
+                return False
+            self.driver.lock.wait(min(left, 0.05))
+            return True
+
+    def hook_done(self, call: HookCall, answer: object, error: BaseException | None) -> None:
+        """The user's hook is over; raises what it raised."""
+        try:
+            with self.driver.lock:
+                self.core.hook_done(call, answer, error, self.driver.now())
+        finally:
+            self.driver.wake()
+        if error is not None:
+            raise error
+
+
+def _decode(slice_: Slice, max_decompressed_bytes: int) -> RecordColumns:
+    partition = slice_.partition
+    columns = decode(
+        slice_.records,
+        topic=partition.topic,
+        partition=partition.partition,
+        from_offset=slice_.start,
+        aborted=slice_.aborted,
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+    if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
+        raise CorruptRecord(
+            "the broker answered with bytes that hold no whole batch",
+            hint="raise max_partition_fetch_bytes if the batch is larger",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=slice_.start,
+        )
+    return columns
