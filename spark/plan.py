@@ -1,0 +1,179 @@
+"""The driver's part: which offsets to read, decided once, before anything is read.
+
+    plan("localhost:9092", topics=["payments"])                                   # all there is now
+    plan(..., start="committed", group="billing")                                 # what the group has not read yet
+    plan(..., start=datetime(2024, 1, 1, tzinfo=UTC), stop=datetime(...))         # a stretch of time
+    plan(..., start={TopicPartition("payments", 0): 120, ...}, min_partitions=8)  # by the number
+
+Both ends are looked up now, so running what came out of it again reads the same records.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from kohort.coordinator_client import Consumer
+from kohort.fastpath import TopicPartition
+from kohort.spark.errors import DataLossError, PlanError
+from kohort.spark.ranges import OffsetRange, split
+
+Word = Literal["earliest", "latest", "committed"]
+Point = Word | datetime | int
+Bound = Word | datetime | Mapping[TopicPartition, Point]
+"""One point for all partitions, or one for each."""
+
+Loss = Literal["fail", "skip"]
+Late = Literal["latest", "fail"]
+_WORDS = ("earliest", "latest", "committed")
+
+
+def plan(
+    bootstrap: str,
+    *,
+    topics: Iterable[str] = (),
+    partitions: Iterable[TopicPartition] = (),
+    start: Bound = "earliest",
+    stop: Bound = "latest",
+    group: str | None = None,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+    on_data_loss: Loss = "fail",
+    on_late_time: Late = "latest",
+    **settings: Any,
+) -> tuple[OffsetRange, ...]:
+    """Ranges of `topics`, of given `partitions`, or both, sorted by place.
+
+    `start`, `stop`: "earliest", "latest", "committed" (by `group`; earliest where it has no commit), an aware datetime
+    (the first record not older), or one of these or an offset for every partition. Under
+    `isolation_level="read_committed"` the latest is the last stable offset. `on_data_loss`: what to do with a start or
+    stop that is outside the log, "fail" or "skip" (to its nearest end). `on_late_time`: a datetime after the last
+    record means "latest", or fails. `settings`: those of `Consumer`. See `split` for the two wishes about sizes.
+
+    Raises PlanError, DataLossError, UnknownTopic, ConnectionFailed, OperationTimeout.
+    """
+    with Consumer(bootstrap, group=group, **settings) as consumer:
+        places = _places(consumer, topics, partitions)
+        if not places:
+            raise PlanError("nothing to read", hint="name topics or partitions")
+        log = Log(consumer, places, has_group=group is not None, on_late_time=on_late_time)
+        starts, stops = log.resolve(start, "start"), log.resolve(stop, "stop")
+        if on_data_loss == "skip":
+            starts, stops = log.clamped(starts), log.clamped(stops)
+        else:
+            log.check(starts, "start")
+            log.check(stops, "stop")
+    by_number = isinstance(start, Mapping) and isinstance(stop, Mapping)
+    ranges = [
+        # Two numbers in the wrong order are a mistake; a time or a commit behind the stop leaves nothing to read.
+        OffsetRange(*place, starts[place], stops[place] if by_number else max(starts[place], stops[place]))
+        for place in places
+    ]
+    return split(ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
+
+
+def _places(
+    consumer: Consumer, topics: Iterable[str], partitions: Iterable[TopicPartition]
+) -> tuple[TopicPartition, ...]:
+    if isinstance(topics, str):
+        raise PlanError("topics must be a collection of names, not one string", hint=f"topics=[{topics!r}]")
+    found = {place for topic in topics for place in consumer.partitions_for(topic)}
+    asked = {TopicPartition(*place) for place in partitions}
+    known = {place for topic in {place.topic for place in asked} for place in consumer.partitions_for(topic)}
+    if strangers := sorted(asked - known):
+        raise PlanError("no such partition", topic=strangers[0].topic, partition=strangers[0].partition)
+    return tuple(sorted(found | asked))
+
+
+class Log:
+    """What the brokers say of some partitions, each question asked once."""
+
+    def __init__(
+        self, consumer: Consumer, places: tuple[TopicPartition, ...], *, has_group: bool, on_late_time: Late
+    ) -> None:
+        self._consumer = consumer
+        self._places = places
+        self._has_group = has_group
+        self._on_late_time = on_late_time
+        self._beginning: Mapping[TopicPartition, int] | None = None
+        self._end: Mapping[TopicPartition, int] | None = None
+        self._committed: Mapping[TopicPartition, int] | None = None
+
+    def earliest(self) -> Mapping[TopicPartition, int]:
+        if self._beginning is None:
+            self._beginning = self._consumer.beginning_offsets(self._places)
+        return self._beginning
+
+    def latest(self) -> Mapping[TopicPartition, int]:
+        if self._end is None:
+            self._end = self._consumer.end_offsets(self._places)
+        return self._end
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        if not self._has_group:
+            raise PlanError("'committed' needs a group whose commits to read", hint="group=...")
+        if self._committed is None:
+            found = self._consumer.committed(self._places)
+            earliest = self.earliest()
+            self._committed = {
+                place: earliest[place] if offset is None else offset.offset for place, offset in found.items()
+            }
+        return self._committed
+
+    def resolve(self, bound: Bound, name: str) -> dict[TopicPartition, int]:
+        """An offset for every partition."""
+        points = dict(bound) if isinstance(bound, Mapping) else dict.fromkeys(self._places, bound)
+        if missing := sorted(set(self._places) - points.keys()):
+            raise PlanError(
+                f"{name} names no offset for a partition that is read",
+                topic=missing[0].topic, partition=missing[0].partition,
+            )  # fmt: skip
+        if strange := sorted(points.keys() - set(self._places)):
+            raise PlanError(
+                f"{name} names a partition that is not read", topic=strange[0].topic, partition=strange[0].partition
+            )
+        times = {place: _time_ms(point, name) for place, point in points.items() if isinstance(point, datetime)}
+        by_time = self._by_time(times) if times else {}
+        return {place: by_time[place] if place in by_time else self._at(place, points[place], name) for place in points}
+
+    def _at(self, place: TopicPartition, point: object, name: str) -> int:
+        if isinstance(point, int) and not isinstance(point, bool):
+            return point
+        words: Mapping[object, Callable[[], Mapping[TopicPartition, int]]] = {
+            "earliest": self.earliest, "latest": self.latest, "committed": self.committed,
+        }  # fmt: skip
+        if point not in words:
+            raise PlanError(f"{name} cannot be {point!r}", hint=f"{', '.join(_WORDS)}, an aware datetime or an offset")
+        return words[point]()[place]
+
+    def _by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = {}
+        for place, listed in self._consumer.offsets_for_times(times).items():
+            if listed is None and self._on_late_time == "fail":
+                raise PlanError(
+                    "no record is as late as that", hint="on_late_time='latest' starts at the end instead",
+                    topic=place.topic, partition=place.partition, time_ms=times[place],
+                )  # fmt: skip
+            found[place] = self.latest()[place] if listed is None else listed.offset
+        return found
+
+    def check(self, offsets: Mapping[TopicPartition, int], name: str) -> None:
+        """Raises DataLossError for an offset that is outside its log."""
+        for place, offset in sorted(offsets.items()):
+            earliest, latest = self.earliest()[place], self.latest()[place]
+            if not earliest <= offset <= latest:
+                raise DataLossError(
+                    f"the plan's {name} is outside the log, which holds [{earliest}, {latest})",
+                    hint="records were deleted or never written; on_data_loss='skip' reads what is there",
+                    topic=place.topic, partition=place.partition, offset=offset,
+                )  # fmt: skip
+
+    def clamped(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Offsets moved to the nearest end of their log."""
+        earliest, latest = self.earliest(), self.latest()
+        return {place: min(max(offset, earliest[place]), latest[place]) for place, offset in offsets.items()}
+
+
+def _time_ms(time: datetime, name: str) -> int:
+    if time.tzinfo is None:
+        raise PlanError(f"{name} is a time without a time zone", hint="datetime(..., tzinfo=UTC)")
+    return int(time.timestamp() * 1000)

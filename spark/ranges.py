@@ -1,0 +1,72 @@
+"""Ranges of offsets: what the driver plans and executors read. Plain values, no I/O."""
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kohort.fastpath import TopicPartition
+from kohort.spark.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets from `start` up to but not including `stop` of one partition. Sorts by place, then start.
+
+    `len()` counts offsets, which is more than the records where a log was compacted or holds transactions' markers.
+    Raises PlanError if it runs backwards or starts below 0.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.stop:
+            raise PlanError(
+                "a range must not start below 0 or stop before its start",
+                topic=self.topic, partition=self.partition, start=self.start, stop=self.stop,
+            )  # fmt: skip
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def cut(self, pieces: int) -> tuple["OffsetRange", ...]:
+        """Cut into `pieces` that differ by one offset at most; fewer where there are fewer offsets."""
+        pieces = max(min(pieces, len(self)), 1)
+        size, over = divmod(len(self), pieces)
+        starts = [self.start + index * size + min(index, over) for index in range(pieces + 1)]
+        return tuple(OffsetRange(self.topic, self.partition, start, stop) for start, stop in pairwise(starts))
+
+
+def split(
+    ranges: Iterable[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> tuple[OffsetRange, ...]:
+    """Cut ranges so that none is longer than `max_records_per_partition` and there are at least `min_partitions`.
+
+    The longest pieces are cut first, so that what is left is as even as it can be. Empty ranges are left out, and
+    there are never more pieces than offsets. Sorted; the same input gives the same pieces.
+    """
+    for name, value in (("min_partitions", min_partitions), ("max_records_per_partition", max_records_per_partition)):
+        if value is not None and value < 1:
+            raise PlanError(f"{name} must be at least 1, not {value}")
+    whole = sorted(one for one in ranges if len(one))
+    limit = max_records_per_partition
+    pieces = [-(-len(one) // limit) if limit else 1 for one in whole]
+    # A heap of the longest piece that each range would give; one more piece for the worst until there are enough.
+    longest = [(-len(one) / count, index) for index, (one, count) in enumerate(zip(whole, pieces, strict=True))]
+    heapq.heapify(longest)
+    missing = min(min_partitions or 0, sum(len(one) for one in whole)) - sum(pieces)
+    for _ in range(missing):
+        _, index = longest[0]
+        pieces[index] += 1
+        heapq.heapreplace(longest, (-len(whole[index]) / pieces[index], index))
+    return tuple(piece for one, count in zip(whole, pieces, strict=True) for piece in one.cut(count))

@@ -1,0 +1,61 @@
+"""Offset ranges: whatever is asked, every offset is read once, in pieces that are as even as they can be."""
+
+import pickle
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.fastpath import TopicPartition
+from kohort.spark.errors import PlanError
+from kohort.spark.ranges import OffsetRange, split
+
+
+def test_a_range_is_a_plain_value() -> None:
+    one = OffsetRange("t", 3, 10, 25)
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert len({one, OffsetRange("t", 3, 10, 25)}) == 1
+    assert (len(one), one.place) == (15, TopicPartition("t", 3))
+    with pytest.raises(AttributeError):
+        one.start = 11  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 5), (5, 4), (-2, -1)])
+def test_a_range_that_runs_backwards_is_refused_with_its_place(start: int, stop: int) -> None:
+    with pytest.raises(PlanError, match=rf"topic=t, partition=3, start={start}, stop={stop}"):
+        OffsetRange("t", 3, start, stop)
+
+
+lengths = st.lists(st.integers(0, 500), max_size=8)
+
+
+@given(lengths, st.none() | st.integers(1, 60), st.none() | st.integers(1, 300))
+def test_split_keeps_every_offset_once_and_its_promises(sizes: list[int], least: int | None, most: int | None) -> None:
+    whole = [OffsetRange("t", partition, 7, 7 + size) for partition, size in enumerate(sizes)]
+    pieces = split(whole, min_partitions=least, max_records_per_partition=most)
+    assert [(p.partition, n) for p in pieces for n in range(p.start, p.stop)] == [
+        (w.partition, n) for w in whole for n in range(w.start, w.stop)
+    ]
+    assert all(len(piece) for piece in pieces)
+    assert len(pieces) >= min(least or 0, sum(sizes))
+    assert most is None or all(len(piece) <= most for piece in pieces)
+    for one, two in pairwise(pieces):
+        assert one < two
+
+
+@given(lengths)
+def test_without_wishes_ranges_stay_whole(sizes: list[int]) -> None:
+    whole = [OffsetRange("t", partition, 0, size) for partition, size in enumerate(sizes)]
+    assert split(reversed(whole)) == tuple(one for one in whole if len(one))
+
+
+def test_the_longest_is_cut_first() -> None:
+    pieces = split([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 900)], min_partitions=4)
+    assert [(p.partition, len(p)) for p in pieces] == [(0, 100), (1, 300), (1, 300), (1, 300)]
+
+
+@pytest.mark.parametrize("wish", ["min_partitions", "max_records_per_partition"])
+def test_a_wish_for_nothing_is_refused(wish: str) -> None:
+    with pytest.raises(PlanError, match=f"{wish} must be at least 1, not 0"):
+        split([], **{wish: 0})
