@@ -63,40 +63,29 @@ class Unframer:
         self._needed: int | None = None  # the current frame's size, once known
 
     def push(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The frames that `data` completes, in order. Its own memory is not kept."""
+        """The frames that `data` completes, in order. They are copies: `data` may be written over."""
         frames: list[bytes] = []
         rest = memoryview(data).cast("B")
         while len(rest):
             target = 4 if self._needed is None else self._needed
-            missing = target - len(self._pending)
-            # A frame that lies whole in `data` is cut out with one copy.
-            if self._needed is not None and not self._pending and len(rest) >= target:
-                frames.append(bytes(rest[:target]))
-                self._advance(target)
-                rest = rest[target:]
-                continue
-            piece = rest[:missing]
+            piece = rest[: target - len(self._pending)]
             self._pending += piece
             rest = rest[len(piece) :]
             if len(self._pending) < target:
                 break
+            full, self._pending = self._pending, bytearray()
             if self._needed is None:
-                self._needed = self._judge(int.from_bytes(self._pending, "big", signed=True))
-                self._pending.clear()
+                self._needed = self._judge(int.from_bytes(full, "big", signed=True))
             else:
-                frames.append(bytes(self._pending))
-                self._advance(target)
+                frames.append(bytes(full))
+                self.offset += 4 + target
+                self._needed = None
         return frames
 
     @property
     def is_between_frames(self) -> bool:
         """Whether nothing is half received, so that the peer may close without loss."""
         return self._needed is None and not self._pending
-
-    def _advance(self, size: int) -> None:
-        self.offset += 4 + size
-        self._needed = None
-        self._pending = bytearray()
 
     def _judge(self, size: int) -> int:
         if size < self.min_bytes:
