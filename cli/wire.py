@@ -1,0 +1,214 @@
+"""`kohort wire explain|apis|replay`: Kafka's protocol as it passes, byte by byte."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from kohort.cli.capture import Captured, frames_of_pcap, is_pcap, literal
+from kohort.fastpath.errors import KohortError, WireError
+from kohort.protocol import tape
+from kohort.protocol.catalogue import API, APIS, Api
+from kohort.protocol.explain import Part, explain_request, explain_response
+from kohort.protocol.framing import Unframer
+from kohort.protocol.tape import Taped
+
+MAX_VALUE_CHARACTERS = 96
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Kafka's protocol, byte by byte.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a frame.")]
+
+
+class Shown(NamedTuple):
+    """A frame to print: where it was seen, and what it says."""
+
+    seen: dict[str, Any]
+    part: Part
+
+
+@app.command()
+def explain(
+    source: Annotated[str, typer.Argument(help="Hex, base64, a file (frames, pcap, wire tape), or - for stdin.")],
+    response: Annotated[
+        str | None, typer.Option(help="The frames answer this API (name or key); give --version too.")
+    ] = None,
+    version: Annotated[int | None, typer.Option(help="The version of the request that --response answers.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only frames of this API; may be repeated.")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="One line a frame.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decode frames field by field: offsets, headers, tagged fields, embedded protocols, record batches.
+
+    Example: kohort wire explain 0000001b00120003000000070006636c69656e740007636c69656e74023000
+    Example: tcpdump -i any -w rebalance.pcap port 9092, then: kohort wire explain rebalance.pcap --only JoinGroup
+
+    Exits with 1 when a frame is malformed; the tree says where and why.
+    """
+    answers = _api(response) if response else None
+    if answers is not None and version is None:
+        raise KohortError("a response does not say its version", hint="add --version")
+    wanted = {_api(name).name for name in only or ()}
+    faults = 0
+    for shown in _frames(source, answers, version):
+        if wanted and shown.part.name.split(" ")[0] not in wanted:
+            continue
+        faults += bool(shown.part.faults())
+        print(json.dumps(shown.seen | shown.part.as_dict()) if as_json else "\n".join(_text(shown, summary)))
+    if faults:
+        raise typer.Exit(1)
+
+
+@app.command()
+def apis(as_json: AsJson = False) -> None:
+    """The APIs that kohort declares, with their versions.
+
+    Example: kohort wire apis
+    """
+    rows = [
+        {
+            "key": api.key,
+            "name": api.name,
+            "versions": list(api.versions),
+            "flexible_since": api.request.flexible_since,
+        }
+        for api in APIS
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    print(f"{'key':>4}  {'API':<28} {'versions':<9} flexible since")
+    for row, api in zip(rows, APIS, strict=True):
+        since = "-" if api.request.flexible_since is None else f"v{api.request.flexible_since}"
+        print(f"{row['key']:>4}  {api.name:<28} {'{}-{}'.format(*api.versions):<9} {since}")
+
+
+@app.command()
+def replay(
+    path: Annotated[Path, typer.Argument(help="A wire tape, as Consumer(tape=...) writes it.", exists=True)],
+    as_json: AsJson = False,
+) -> None:
+    """Feed a tape back through the codec: every frame must be read, and written again byte for byte.
+
+    Example: kohort wire replay rebalance.tape
+    """
+    counts: dict[str, int] = {}
+    differences = []
+    with path.open() as lines:
+        for number, taped in enumerate(tape.read(lines), start=1):
+            counts[f"{taped.api} {taped.direction} v{taped.version}"] = (
+                counts.get(f"{taped.api} {taped.direction} v{taped.version}", 0) + 1
+            )
+            if reason := tape.difference(taped):
+                differences.append({"frame": number, "api": taped.api, "version": taped.version, "reason": reason})
+    if as_json:
+        print(json.dumps({"frames": counts, "differences": differences}))
+    else:
+        for name, count in sorted(counts.items()):
+            print(f"{count:>7}  {name}")
+        print(f"{sum(counts.values()):>7}  frames, {len(differences)} of them not read and written alike")
+        for each in differences:
+            print(f"frame {each['frame']}: {each['api']} v{each['version']}: {each['reason']}")
+    if differences:
+        raise typer.Exit(1)
+
+
+# ---- where frames come from ----------------------------------------------------------------------------------------
+
+
+def _frames(source: str, answers: Api | None, version: int | None) -> Iterator[Shown]:
+    path = Path(source)
+    if source == "-":
+        data = sys.stdin.buffer.read()
+    elif len(source) < 4096 and path.is_file():
+        with path.open("rb") as file:
+            if is_pcap(file.read(4)):
+                yield from (_captured(each) for each in frames_of_pcap(path))
+                return
+        data = path.read_bytes()
+    else:
+        data = literal(source)
+    if data.lstrip()[:1] == b"{":
+        yield from (_taped(each) for each in tape.read(data.decode().splitlines()))
+        return
+    yield from _plain(_bytes_of(data), answers, version)
+
+
+def _bytes_of(data: bytes) -> bytes:
+    """A file may hold the bytes themselves, or hex or base64 of them."""
+    try:
+        return literal(data.decode("ascii"))
+    except (UnicodeDecodeError, KohortError):
+        return data
+
+
+def _plain(data: bytes, answers: Api | None, version: int | None) -> Iterator[Shown]:
+    cutter = Unframer()
+    try:
+        bodies = cutter.push(data)
+    except WireError as error:
+        raise KohortError(f"this is no row of frames: {error}") from None
+    frames = [len(body).to_bytes(4, "big") + body for body in bodies]
+    rest = data[sum(map(len, frames)) :]
+    for frame in [*frames, *([rest] if rest else [])]:  # a frame that is cut is explained as far as it goes
+        part = explain_request(frame) if answers is None else explain_response(frame, answers.key, version or 0)
+        yield Shown({}, part)
+
+
+def _captured(each: Captured) -> Shown:
+    ends = (each.client, each.broker) if each.said.direction == "request" else (each.broker, each.client)
+    return Shown({"time_s": round(each.time_s, 6), "from": ends[0], "to": ends[1]}, each.said.part)
+
+
+def _taped(each: Taped) -> Shown:
+    sent = each.direction == "request"
+    part = explain_request(each.frame) if sent else explain_response(each.frame, each.api, each.version)
+    ends = ("client", each.node) if sent else (each.node, "client")
+    return Shown({"time_s": each.time_s, "from": ends[0], "to": ends[1]}, part)
+
+
+def _api(name: str) -> Api:
+    key: int | str = int(name) if name.isdigit() else name
+    if key not in API:
+        raise KohortError(f"no API {name!r}", hint="`kohort wire apis` lists them")
+    return API[key]
+
+
+# ---- how they look -------------------------------------------------------------------------------------------------
+
+
+def _text(shown: Shown, summary: bool) -> Iterable[str]:
+    seen, part = shown
+    where = f"+{seen['time_s']:.3f} s  {seen['from']} -> {seen['to']}  " if seen else ""
+    fault = "".join(f"  MALFORMED: {each.fault}" for each in part.faults()[:1])
+    yield f"{where}{part.name}, {part.end} bytes{fault if summary else ''}"
+    if summary:
+        return
+    for depth, each in part.walk():
+        if depth:
+            yield f"{each.start:>6}  {'  ' * (depth - 1)}{_line(each)}"
+    yield ""
+
+
+def _line(part: Part) -> str:
+    text = part.name
+    if part.kind not in ("frame", "fault", "tags", "array"):
+        text += f": {part.kind}"
+    if not part.parts and part.fault is None and part.kind not in ("tags", "array"):
+        text += f" = {_value(part.value)}"
+    if part.note:
+        text += f"  ({part.note})"
+    return text if part.fault is None else f"{text}  <-- MALFORMED: {part.fault}"
+
+
+def _value(value: Any) -> str:
+    text = repr(value)
+    if isinstance(value, bytes | memoryview):
+        raw = bytes(value)
+        text = repr(raw) if raw.isascii() and raw.decode().isprintable() else raw.hex()
+    return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}... ({len(text)} characters)"

@@ -1,0 +1,385 @@
+"""A frame, field by field: what each byte means, and where a malformed one stops making sense.
+
+The walk goes over the same construct trees that parse and build messages, so it shows what the declarations say and
+nothing else. Bytes that hold something of their own are opened too: headers, tagged fields, the consumer protocol
+inside JoinGroup and SyncGroup, sticky user data, and record batches down to their records.
+
+A walk never raises for what is on the wire: a fault becomes the last part of the tree (`Part.fault`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import construct
+import crc32c
+
+from kohort.fastpath.compression import CODECS, Broken, Codec, DoesNotFit
+from kohort.fastpath.errors import WireError
+from kohort.protocol import membership, record_batch
+from kohort.protocol.catalogue import API, Api
+from kohort.protocol.errors import ERRORS
+from kohort.protocol.framing import (
+    RequestHeader,
+    ResponseHeader,
+    request_header_version,
+    response_header_version,
+)
+from kohort.protocol.message import TAGS, Message, Typed
+from kohort.protocol.primitives import INT16, INT32, UVARINT, Array, Malformed, Nullable, Source, Subcon, Tags, take
+
+MAX_RECORD_BYTES = 8 << 20  # decompressed for a look, per batch
+SIZE_BYTES = 4
+
+
+@dataclass(slots=True)
+class Part:
+    """One node of the tree: bytes [`start`, `end`) of the frame, the frame's own length included.
+
+    Leaves have a `value`; `note` says more about it. `fault` is why reading stopped here. Parts inside compressed
+    records count their offsets from the start of the decompressed bytes, which `note` of their parent says.
+    """
+
+    name: str
+    kind: str
+    start: int
+    end: int = -1
+    value: Any = None
+    note: str = ""
+    fault: str | None = None
+    parts: list[Part] = field(default_factory=list)
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Part]]:
+        """Every part with its depth, in the order of the bytes."""
+        yield depth, self
+        for part in self.parts:
+            yield from part.walk(depth + 1)
+
+    def faults(self) -> list[Part]:
+        """The parts at which something is wrong."""
+        return [part for _, part in self.walk() if part.fault]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: bytes become hex, uuids strings."""
+        shown = {"name": self.name, "kind": self.kind, "start": self.start, "end": self.end}
+        if not self.parts:
+            shown["value"] = _plain(self.value)
+        shown |= {key: text for key, text in (("note", self.note), ("fault", self.fault)) if text}
+        return shown | ({"parts": [part.as_dict() for part in self.parts]} if self.parts else {})
+
+
+class Stopped(Exception):
+    """The walk met a fault, and has put it into the tree."""
+
+
+def explain_request(frame: bytes) -> Part:
+    """A request with its length in front. The header says which API and version the body has."""
+    root, stream = _root(frame)
+    try:
+        head = bytes(frame[SIZE_BYTES : SIZE_BYTES + 4])
+        key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
+        api = API.get(key)
+        if api is None:
+            _fault(root, "request", f"API key {key} is not one that kohort declares", SIZE_BYTES)
+        root.name = f"{api.name} request v{version}"
+        if not api.versions[0] <= version <= api.versions[1]:
+            _fault(root, "header", f"{api.name} has versions {_range(api)}, not {version}", SIZE_BYTES + 2)
+        header = Message.of(RequestHeader).reference(request_header_version(api.request, version))
+        _member(root, "header", header.subcon, stream)
+        _member(root, "body", api.request.reference(version).subcon, stream)
+        _nothing_left(root, stream)
+    except Stopped:
+        pass
+    return root
+
+
+def explain_response(frame: bytes, api_key: int | str, version: int) -> Part:
+    """A response with its length in front. It does not say what it answers, so the caller does."""
+    root, stream = _root(frame)
+    api = API[api_key]
+    root.name = f"{api.name} response v{version}"
+    try:
+        header = Message.of(ResponseHeader).reference(response_header_version(api.response, version))
+        _member(root, "header", header.subcon, stream)
+        if api.name == "ApiVersions" and bytes(frame[stream.tell() : stream.tell() + 2]) == b"\0\x23":
+            version = 0
+            root.note = "a broker that does not know the version answers in version 0 (KIP-511)"
+        _member(root, "body", api.response.reference(version).subcon, stream)
+        _nothing_left(root, stream)
+    except Stopped:
+        pass
+    return root
+
+
+def _root(frame: bytes) -> tuple[Part, Source]:
+    root = Part("frame", "frame", 0, len(frame))
+    stream = Source(frame)
+    size = int.from_bytes(frame[:SIZE_BYTES], "big", signed=True)
+    root.parts.append(Part("size", "int32", 0, min(SIZE_BYTES, len(frame)), size))
+    if len(frame) < SIZE_BYTES or size != len(frame) - SIZE_BYTES:
+        root.parts[-1].fault = f"{len(frame) - SIZE_BYTES} bytes follow the length"
+    stream.seek(SIZE_BYTES)
+    return root, stream
+
+
+def _nothing_left(root: Part, stream: Source) -> None:
+    left = root.end - stream.tell()
+    if left > 0:
+        _fault(root, "rest", f"{left} bytes too many", stream.tell())
+
+
+def _fault(parent: Part, name: str, reason: str, at: int) -> NoReturn:
+    parent.parts.append(Part(name, "fault", at, at, fault=reason))
+    raise Stopped
+
+
+def _range(api: Api) -> str:
+    return f"{api.versions[0]}-{api.versions[1]}"
+
+
+# ---- the walk: one rule a kind of subcon ---------------------------------------------------------------------------
+
+
+def _member(parent: Part, name: str, subcon: construct.Construct, stream: Source) -> Any:
+    """Add the part that `subcon` reads next to its parent, and give its value."""
+    part = Part(name, getattr(subcon, "kind", "bytes"), stream.tell())
+    parent.parts.append(part)
+    rule: Callable[[Part, Any, Source], Any] = _RULES.get(type(subcon), _leaf)
+    try:
+        part.value = rule(part, subcon, stream)
+    except Malformed as error:
+        part.fault, part.end = error.reason, stream.tell()
+        raise Stopped from None
+    part.end = stream.tell()
+    return part.value
+
+
+def _leaf(part: Part, subcon: Subcon, stream: Source) -> Any:
+    value = subcon._parse(stream, None, part.name)
+    if part.name.endswith("error_code") and value in ERRORS:
+        part.note = ERRORS[value].name
+    return value
+
+
+def _struct(part: Part, subcon: Typed, stream: Source) -> dict[str, Any]:
+    part.kind = subcon.type.__name__
+    values: dict[str, Any] = {}
+    for member in subcon.subcon.subcons:
+        values[member.name] = _member(part, member.name, member.subcon, stream)
+        opener = OPENERS.get((part.kind, member.name))
+        if opener and values[member.name]:
+            opener(part.parts[-1], values[member.name], values)
+    return values
+
+
+def _plain_struct(part: Part, subcon: construct.Struct, stream: Source) -> dict[str, Any]:
+    part.kind = "struct" if part.kind == "bytes" else part.kind
+    return {member.name: _member(part, member.name, member.subcon, stream) for member in subcon.subcons}
+
+
+def _array(part: Part, subcon: Array, stream: Source) -> list[Any] | None:
+    count = subcon.read_length(stream, part.name, "elements")
+    if count is None:
+        return None
+    part.note = f"{count} element{'' if count == 1 else 's'}"
+    return [_member(part, f"[{index}]", subcon.subcon, stream) for index in range(count)]
+
+
+def _counted(part: Part, subcon: record_batch.Counted, stream: Source) -> list[Any]:
+    count = record_batch.VARINT._parse(stream, None, part.name)
+    part.kind, part.note = "array", f"{count} element{'' if count == 1 else 's'}"
+    return [_member(part, f"[{index}]", subcon.one, stream) for index in range(count)]
+
+
+def _nullable(part: Part, subcon: Nullable, stream: Source) -> Any:
+    if take(stream, 1, part.name)[0] >= 0x80:
+        return None
+    return _RULES[type(subcon.subcon)](part, subcon.subcon, stream)
+
+
+def _tags(part: Part, subcon: Tags, stream: Source) -> dict[str, Any]:
+    part.name = "tagged fields"
+    count = UVARINT._parse(stream, None, TAGS)
+    part.note = f"{count} of them"
+    values: dict[str, Any] = {}
+    for _ in range(count):
+        start = stream.tell()
+        tag, size = UVARINT._parse(stream, None, TAGS), UVARINT._parse(stream, None, TAGS)
+        end = stream.tell() + size
+        known = subcon.by_tag.get(tag)
+        if known is None:
+            unknown = Part(f"tag {tag}", "bytes", start, note="unknown to kohort")
+            part.parts.append(unknown)
+            unknown.value = take(stream, size, TAGS)
+            unknown.end = end
+            continue
+        values[known.name] = _member(part, known.name, known.subcon, stream)
+        part.parts[-1].note = f"tag {tag}"
+        if stream.tell() != end:
+            raise Malformed(f"tag {tag} says {size} bytes and holds another number", TAGS)
+    return values
+
+
+_RULES: dict[type[construct.Construct], Callable[[Part, Any, Source], Any]] = {
+    Typed: _struct,
+    construct.Struct: _plain_struct,
+    Array: _array,
+    Nullable: _nullable,
+    Tags: _tags,
+    record_batch.Counted: _counted,
+}
+
+
+# ---- what bytes hold -----------------------------------------------------------------------------------------------
+
+
+def _open_embedded(message: Message[Any], part: Part, data: bytes) -> dict[str, Any] | None:
+    """The consumer protocol: an int16 version, then a message. None where these bytes are somebody else's."""
+    inner = Part(message.name, message.name, part.end - len(data), part.end)
+    stream = Source(b"\0" * inner.start + data)
+    stream.seek(inner.start)
+    try:
+        version = _member(inner, "version", INT16, stream)
+        known = min(version, membership.HIGHEST_VERSION)
+        value: dict[str, Any] = _member(inner, "body", message.reference(max(known, 0)).subcon, stream)
+    except Stopped:
+        part.note = f"no {message.name} of the consumer protocol"
+        return None
+    part.parts.append(inner)
+    return value
+
+
+def _open_subscription(part: Part, data: bytes, beside: dict[str, Any]) -> None:
+    value = _open_embedded(Message.of(membership.Subscription), part, data)
+    opener = USER_DATA.get(str(beside.get("name")))
+    if value and value["user_data"] and opener:
+        part.note = opener(value["user_data"])
+
+
+def _open_assignment(part: Part, data: bytes, beside: dict[str, Any]) -> None:
+    _open_embedded(Message.of(membership.Assignment), part, data)
+
+
+def _sticky(data: bytes) -> str:
+    try:
+        return f"user data: {membership.parse_sticky(data)}"
+    except WireError as error:
+        return f"user data that is not the sticky assignor's: {error}"
+
+
+def _cooperative_sticky(data: bytes) -> str:
+    try:
+        return f"user data: {membership.parse_cooperative_sticky(data)}"
+    except WireError as error:
+        return f"user data that is not the cooperative-sticky assignor's: {error}"
+
+
+def _open_records(part: Part, data: memoryview, beside: dict[str, Any]) -> None:
+    """Batch after batch; a part of one at the end is what a broker sends when the next batch does not fit."""
+    start, at = part.end - len(data), 0
+    while len(data) - at >= record_batch.LOG_OVERHEAD_BYTES:
+        size = record_batch.LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
+        batch = Part(f"batch {len(part.parts)}", "batch", start + at)
+        part.parts.append(batch)
+        whole = size > record_batch.MAGIC_AT and at + size <= len(data)
+        batch.end = start + (at + size if whole else len(data))
+        if size <= record_batch.MAGIC_AT:
+            batch.fault = f"a length of {size - record_batch.LOG_OVERHEAD_BYTES}"
+            return
+        if not whole:
+            batch.note = f"cut: {len(data) - at} of {size} bytes"
+            return
+        try:
+            _open_batch(batch, bytes(data[at : at + size]))
+        except Stopped:
+            return
+        at += size
+
+
+def _open_batch(batch: Part, data: bytes) -> None:
+    magic = data[record_batch.MAGIC_AT]
+    stream = Source(b"\0" * batch.start + data)
+    stream.seek(batch.start)
+    batch.name += f", magic {magic}"
+    if magic in record_batch.MESSAGES:
+        _member(batch, "offset", record_batch.INT64, stream)
+        _member(batch, "size", INT32, stream)
+        _plain_struct(batch, record_batch.MESSAGES[magic], stream)
+        return
+    if magic != 2:
+        _fault(batch, "magic", f"magic {magic} is newer than any known", batch.start + record_batch.MAGIC_AT)
+    header = _plain_struct(batch, record_batch.BATCH_HEADER, stream)
+    codec = header["attributes"] & record_batch.CODEC_MASK
+    flags = [name for bit, name in _FLAGS if header["attributes"] & bit]
+    batch.note = ", ".join([f"{header['count']} records", _codec_name(codec), *flags])
+    if header["crc"] != crc32c.crc32c(data[record_batch.CRC_COVERS_FROM :]):
+        next(part for part in batch.parts if part.name == "crc").fault = "does not match the bytes behind it"
+    records = Part("records", "records", stream.tell(), batch.end)
+    batch.parts.append(records)
+    if codec:
+        plain = _decompressed(codec, memoryview(data)[stream.tell() - batch.start :], records)
+        stream = Source(plain)
+        records.note = f"offsets below count in the {len(plain)} bytes that {_codec_name(codec)} gives"
+    for index in range(header["count"]):
+        record = Part(f"[{index}]", "record", stream.tell(), note=f"offset {header['base_offset'] + index}")
+        records.parts.append(record)
+        try:
+            _member(record, "length", record_batch.VARINT, stream)
+            values = _plain_struct(record, record_batch.RECORD, stream)
+        except Stopped:
+            record.fault = record.fault or "see below"
+            raise
+        record.note = f"offset {header['base_offset'] + values['offset_delta']}"
+        record.end = stream.tell()
+
+
+def _decompressed(codec: int, source: memoryview, part: Part) -> bytes:
+    if codec not in CODECS:
+        part.fault = f"compression codec {codec} is not one that Kafka has"
+        raise Stopped
+    size = min(max(CODECS[codec].size_bound(source, MAX_RECORD_BYTES), 64), MAX_RECORD_BYTES)
+    while True:
+        target = bytearray(size)
+        try:
+            return bytes(target[: CODECS[codec].decompress_into(source, target)])
+        except DoesNotFit:
+            if size >= MAX_RECORD_BYTES:
+                part.fault = f"decompresses to more than the {MAX_RECORD_BYTES} bytes that are looked at"
+                raise Stopped from None
+            size = min(size * 2, MAX_RECORD_BYTES)
+        except Broken as error:
+            part.fault = str(error)
+            raise Stopped from None
+
+
+def _codec_name(codec: int) -> str:
+    return Codec(codec).name.lower() if codec in set(Codec) else f"codec {codec}"
+
+
+_FLAGS = (
+    (record_batch.APPEND_TIME_BIT, "append time"),
+    (record_batch.TRANSACTIONAL_BIT, "transactional"),
+    (record_batch.CONTROL_BIT, "control"),
+)
+
+USER_DATA: dict[str, Callable[[bytes], str]] = {"sticky": _sticky, "cooperative-sticky": _cooperative_sticky}
+
+# (struct, field) -> what opens its bytes; called with the part, its bytes and the fields read beside it.
+OPENERS: dict[tuple[str, str], Callable[[Part, Any, dict[str, Any]], None]] = {
+    ("JoinGroupRequestProtocol", "metadata"): _open_subscription,
+    ("JoinGroupResponseMember", "metadata"): _open_subscription,
+    ("SyncGroupRequestAssignment", "assignment"): _open_assignment,
+    ("SyncGroupResponse", "assignment"): _open_assignment,
+    ("DescribedGroupMember", "member_metadata"): _open_subscription,
+    ("DescribedGroupMember", "member_assignment"): _open_assignment,
+    ("PartitionData", "records"): _open_records,
+    ("PartitionProduceData", "records"): _open_records,
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | memoryview | bytearray):
+        return bytes(value).hex()
+    return value if isinstance(value, int | float | str | None) else str(value)

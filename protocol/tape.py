@@ -1,0 +1,107 @@
+"""A wire tape: every frame of a client as JSON lines, without its secrets, to be read and played again.
+
+One line a frame: time, node, connection, direction, what it is, and the frame itself in base64. The bytes of SASL
+exchanges are emptied before a line is made; the frame stays one that can be parsed, and the line says `scrubbed`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from kohort.fastpath.errors import KohortError, WireError
+from kohort.protocol.catalogue import API
+from kohort.protocol.framing import (
+    RequestHeader,
+    ResponseHeader,
+    frame,
+    request_header_version,
+    response_header_version,
+)
+from kohort.protocol.message import Message
+
+SECRET_FIELD = {"SaslAuthenticate": "auth_bytes"}
+_SIZE_BYTES = 4
+
+
+class Taped(NamedTuple):
+    """One frame on a tape.
+
+    `time_s`: seconds since the tape began. `node`: the broker's address. `connection`: counts the connections of the
+    client. `version`: of the body, also for a response, which does not carry it. `frame`: with its length in front.
+    """
+
+    time_s: float
+    node: str
+    connection: int
+    direction: Literal["request", "response"]
+    api: str
+    version: int
+    correlation_id: int
+    frame: bytes
+    scrubbed: bool = False
+
+
+class TapeError(KohortError):
+    """A line of a tape that is none; says which line."""
+
+
+def line(taped: Taped) -> str:
+    """The JSON line, with its end, of a frame whose secrets are taken out first."""
+    clean = scrub(taped)
+    document = clean._asdict() | {"frame": base64.b64encode(clean.frame).decode(), "time_s": round(clean.time_s, 6)}
+    if not clean.scrubbed:
+        del document["scrubbed"]
+    return json.dumps(document, separators=(",", ":")) + "\n"
+
+
+def read(lines: Iterable[str]) -> Iterator[Taped]:
+    """The frames of a tape. Raises TapeError for a line that is no frame."""
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        try:
+            document = json.loads(text)
+            yield Taped(**document | {"frame": base64.b64decode(document["frame"], validate=True)})
+        except (ValueError, KeyError, TypeError, binascii.Error) as error:
+            raise TapeError(f"this is no line of a wire tape: {error}", line=number) from None
+
+
+def codecs(taped: Taped) -> tuple[Message[Any], int, Message[Any]]:
+    """The codec of the frame's header, that header's version, and the codec of its body."""
+    api = API[taped.api]
+    if taped.direction == "request":
+        return Message.of(RequestHeader), request_header_version(api.request, taped.version), api.request
+    return Message.of(ResponseHeader), response_header_version(api.response, taped.version), api.response
+
+
+def scrub(taped: Taped) -> Taped:
+    """The same frame with the bytes of a SASL exchange emptied; any other frame as it is."""
+    secret = SECRET_FIELD.get(taped.api)
+    if secret is None:
+        return taped
+    header, header_version, body = codecs(taped)
+    try:
+        head, at = header.parse_from(taped.frame, _SIZE_BYTES, header_version)
+        value = body.parse_from(taped.frame, at, taped.version)[0]
+    except WireError:
+        return taped._replace(frame=frame(b""), scrubbed=True)
+    clean = value._replace(**{secret: b""})
+    return taped._replace(
+        frame=frame(header.build(head, header_version), body.build(clean, taped.version)), scrubbed=True
+    )
+
+
+def difference(taped: Taped) -> str | None:
+    """Why the codec does not write the frame again as it reads it; None where it does, byte for byte."""
+    header, header_version, body = codecs(taped)
+    try:
+        head, at = header.parse_from(taped.frame, _SIZE_BYTES, header_version)
+        value = body.parse(memoryview(taped.frame)[at:], taped.version)
+        again = frame(header.build(head, header_version), body.build(value, taped.version))
+    except WireError as error:
+        return str(error)
+    return None if again == taped.frame else "written otherwise than it was read"

@@ -1,0 +1,145 @@
+"""`kohort wire` as its users call it: text, files, captures and tapes; what it prints and how it exits."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import dpkt
+import pytest
+
+from kohort.cli.main import main
+from kohort.protocol import tape
+from kohort.protocol.tape import Taped
+from kohort.protocol.wire import WireConnection
+
+HEARTBEAT = {"group_id": "billing", "generation_id": 3, "member_id": "m-1"}
+ANSWER = b"\0\0\0\x0a" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\x1b"
+
+
+def heartbeat() -> bytes:
+    return WireConnection("me").send("Heartbeat", 3, HEARTBEAT)[1]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["wire", *arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.parametrize("written", [lambda b: b.hex(), lambda b: b.hex(" "), lambda b: base64.b64encode(b).decode()])
+def test_a_frame_as_text(capsys: pytest.CaptureFixture[str], written: object) -> None:
+    code, out, _ = run(capsys, "explain", written(heartbeat()))  # type: ignore[operator]
+    assert code == 0
+    assert "Heartbeat request v3" in out
+    assert "generation_id: int32 = 3" in out
+
+
+def test_a_file_of_frames_raw_or_as_hex(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(heartbeat() * 2)
+    (tmp_path / "hex").write_text((heartbeat() * 2).hex() + "\n")
+    raw = run(capsys, "explain", str(tmp_path / "raw"), "--summary")
+    assert raw == run(capsys, "explain", str(tmp_path / "hex"), "--summary")
+    assert raw[1].count("Heartbeat request v3") == 2
+
+
+def test_a_malformed_frame_exits_with_1_and_points_at_the_field(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "explain", heartbeat()[:-2].hex())
+    assert code == 1
+    assert "<-- MALFORMED" in out
+    broken = next(line for line in out.splitlines() if "MALFORMED" in line and "size" not in line)
+    assert "group_instance_id" in broken or "member_id" in broken
+
+
+def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "explain", heartbeat().hex(), "--json")
+    tree = json.loads(out)
+    assert code == 0
+    assert tree["name"] == "Heartbeat request v3"
+    body = next(part for part in tree["parts"] if part["name"] == "body")
+    assert {part["name"]: part.get("value") for part in body["parts"]}["member_id"] == "m-1"
+
+
+def test_a_response_needs_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "explain", ANSWER.hex(), "--response", "Heartbeat", "--version", "3")[0] == 0
+    code, _, err = run(capsys, "explain", ANSWER.hex(), "--response", "Heartbeat")
+    assert code == 1
+    assert "--version" in err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"), [("no-such-file", "neither hex nor base64"), ("00ff", "")], ids=["no file", "two bytes"]
+)
+def test_what_is_no_frame(capsys: pytest.CaptureFixture[str], wrong: str, says: str) -> None:
+    code, out, err = run(capsys, "explain", wrong)
+    assert code == 1
+    assert says in err
+    assert "Traceback" not in out + err
+
+
+def test_a_capture_of_both_directions_out_of_order_and_sent_twice(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    request = heartbeat()
+    client, broker = 40_000, 9092
+    segments = [
+        (client, 100, b"", dpkt.tcp.TH_SYN),
+        (broker, 500, b"", dpkt.tcp.TH_SYN | dpkt.tcp.TH_ACK),
+        (client, 101 + 20, request[20:], dpkt.tcp.TH_ACK),
+        (client, 101, request[:20], dpkt.tcp.TH_ACK),
+        (client, 101, request[:20], dpkt.tcp.TH_ACK),
+        (broker, 501, ANSWER, dpkt.tcp.TH_ACK),
+    ]
+    buffer = io.BytesIO()
+    writer = dpkt.pcap.Writer(buffer)
+    for number, (port, sequence, data, flags) in enumerate(segments):
+        other = broker if port == client else client
+        segment = dpkt.tcp.TCP(sport=port, dport=other, seq=sequence, flags=flags, data=data)
+        packet = dpkt.ip.IP(src=b"\x7f\0\0\1", dst=b"\x7f\0\0\1", p=dpkt.ip.IP_PROTO_TCP, data=segment)
+        packet.len = len(packet)
+        frame = dpkt.ethernet.Ethernet(type=dpkt.ethernet.ETH_TYPE_IP, data=packet)
+        writer.writepkt(bytes(frame), ts=1_000_000 + number)
+    path = tmp_path / "heartbeat.pcap"
+    path.write_bytes(buffer.getvalue())
+    code, out, _ = run(capsys, "explain", str(path), "--summary")
+    assert code == 0
+    assert [line.split("  ")[1:3] for line in out.splitlines()] == [
+        ["127.0.0.1:40000 -> 127.0.0.1:9092", f"Heartbeat request v3, {len(request)} bytes"],
+        ["127.0.0.1:9092 -> 127.0.0.1:40000", f"Heartbeat response v3, {len(ANSWER)} bytes"],
+    ]
+
+
+def test_a_tape_is_read_replayed_and_free_of_secrets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    secret = b"\0user\0canary-password"
+    login = WireConnection("me").send("SaslAuthenticate", 2, {"auth_bytes": secret})[1]
+    lines = [
+        tape.line(Taped(0.5, "broker:9092", 1, "request", "SaslAuthenticate", 2, 0, login)),
+        tape.line(Taped(0.6, "broker:9092", 1, "request", "Heartbeat", 3, 1, heartbeat())),
+        tape.line(Taped(0.7, "broker:9092", 1, "response", "Heartbeat", 3, 1, ANSWER)),
+    ]
+    path = tmp_path / "a.tape"
+    path.write_text("".join(lines))
+    assert all(base64.b64encode(secret).decode()[:-4] not in line and "canary" not in line for line in lines)
+    scrubbed, kept, _ = tape.read(lines)
+    assert scrubbed.scrubbed
+    assert b"canary" not in scrubbed.frame
+    assert kept.frame == heartbeat()
+    code, out, _ = run(capsys, "replay", str(path), "--json")
+    assert code == 0
+    assert json.loads(out)["differences"] == []
+    assert run(capsys, "explain", str(path), "--only", "heartbeat".title())[1].count("Heartbeat re") == 2
+
+
+def test_a_torn_tape_names_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "torn.tape"
+    path.write_text(tape.line(Taped(0, "b:1", 1, "request", "Heartbeat", 3, 1, heartbeat())) + '{"time_s": 1, "no')
+    code, _, err = run(capsys, "replay", str(path))
+    assert code == 1
+    assert "line=2" in err
+
+
+def test_the_table_of_apis(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json.loads(run(capsys, "apis", "--json")[1])
+    assert {"key": 11, "name": "JoinGroup", "versions": [0, 9], "flexible_since": 6} in rows
