@@ -65,6 +65,7 @@ cdef struct Run:
 
 cdef enum:
     BATCH_OVERHEAD = 61  # base offset to record count, magic 2
+    MAGIC_AT = 16
     LOG_OVERHEAD = 12  # base offset and length: what `length` does not count
     LEAST_RECORD_BYTES = 7
     COLUMNS_RECORD_BYTES = 36
@@ -982,14 +983,26 @@ cdef class _Decoder:
         }
 
     cdef int64_t frame(self, const uint8_t *p, const uint8_t *end) except -1:
-        """The size of the batch at `p`; 0 for a part of one. A size that cannot be is nobody's part."""
+        """The size of the batch at `p`; 0 for a part of one. A size or a magic that cannot be is nobody's part."""
         cdef int64_t size
         if end - p < LOG_OVERHEAD:
             return 0
         size = <int64_t>be32(p + 8) + LOG_OVERHEAD
         if size < LEAST_BYTES[0]:
             raise self.corrupt("a batch is shorter than any header", be64(p))
-        return size if size <= end - p else 0
+        if size <= end - p:
+            return size
+        if end - p > MAGIC_AT:
+            self.check_magic(p)
+        return 0
+
+    cdef int check_magic(self, const uint8_t *p) except -1:
+        cdef int magic = <int8_t>p[MAGIC_AT]
+        if magic < 0:
+            raise self.corrupt(f"magic {magic} is no record format", be64(p))
+        if magic > 2:
+            raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **self.place(be64(p)))
+        return 0
 
     cdef int64_t end_of_corrupt(self, const uint8_t *p, int64_t size) except -1:
         """Where to go on behind a corrupt batch. Its header is believed where the checksum holds, or where its count and
@@ -1008,11 +1021,8 @@ cdef class _Decoder:
     cdef int batch(self, const uint8_t *p, int64_t size) except -1:
         """The batch at `p` into the columns; nothing is changed when it raises."""
         cdef int64_t base_offset = be64(p)
-        cdef uint8_t magic = p[16]
-        if magic > 127:
-            raise self.corrupt(f"magic {<int>magic - 256} is no record format", base_offset)
-        if magic > 2:
-            raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **self.place(base_offset))
+        cdef uint8_t magic = p[MAGIC_AT]
+        self.check_magic(p)
         if size < LEAST_BYTES[magic]:
             raise self.corrupt("a batch is shorter than its header", base_offset)
         if magic == 2:

@@ -252,22 +252,31 @@ class _Place(NamedTuple):
 
 
 def _frame(view: memoryview, place: _Place) -> memoryview | None:
-    """The bytes of the first batch; None for none or for a part of one. A length that cannot be is nobody's part."""
+    """The bytes of the first batch; None for none or for a part. A length or magic that cannot be is no part."""
     if len(view) < LOG_OVERHEAD_BYTES:
         return None
     length = INT32.parse(view[8:12])
     if length < LEAST_BYTES[0] - LOG_OVERHEAD_BYTES:
         raise place._replace(offset=INT64.parse(view[:8])).corrupt("a batch is shorter than any header")
     frame = view[: LOG_OVERHEAD_BYTES + length]
-    return frame if len(frame) == LOG_OVERHEAD_BYTES + length else None
+    if len(frame) == LOG_OVERHEAD_BYTES + length:
+        return frame
+    if len(frame) > MAGIC_AT:
+        _magic(frame, place._replace(offset=INT64.parse(view[:8])))
+    return None
+
+
+def _magic(frame: memoryview, place: _Place) -> int:
+    magic: int = INT8.parse(frame[MAGIC_AT : MAGIC_AT + 1])
+    if magic < 0:
+        raise place.corrupt(f"magic {magic} is no record format")
+    if magic > 2:
+        raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **place.names())
+    return magic
 
 
 def _read_batch(frame: memoryview, place: _Place, limit: int) -> _Batch:
-    magic = INT8.parse(frame[MAGIC_AT : MAGIC_AT + 1])
-    if magic < 0:
-        raise _Lie(f"magic {magic} is no record format")
-    if magic > 2:
-        raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **place.names())
+    magic = _magic(frame, place)
     if len(frame) < LEAST_BYTES[magic]:
         raise _Lie("a batch is shorter than its header")
     return _read_v2(frame, place, limit) if magic == 2 else _read_legacy(frame, magic, place, limit)
