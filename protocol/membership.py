@@ -74,8 +74,20 @@ def build_subscription(value: Subscription, version: int = HIGHEST_VERSION) -> b
 
 
 def parse_subscription(data: Buffer) -> Subscription:
-    """What a member sent, in any version. Raises WireError."""
-    return _parse(Message.of(Subscription), data)
+    """What a member sent, in any version. Raises WireError.
+
+    Some clients say version 1 or higher and stop after version 0's fields; they are taken for what they sent, since
+    one odd member must not keep a leader from assigning to all the others.
+    """
+    try:
+        return _parse(Message.of(Subscription), data)
+    except WireError:
+        if len(data) < 2:
+            raise
+        value, end = Message.of(Subscription).parse_from(data, 2, 0)
+        if end != len(data):
+            raise
+        return value
 
 
 def build_assignment(value: Assignment, version: int = HIGHEST_VERSION) -> bytes:

@@ -13,8 +13,8 @@ else. People build it by keyword and read it by name. `Message.of(HeartbeatReque
 
 Rules that hold for every message:
 
-- A request's field without a default must be given wherever the version has the field; a response's field without one
-  is its type's zero. `MISSING` stands for "not given" until a version is known.
+- A request's field without a default must be given wherever the version has the field, unless it is tagged; a
+  response's field without one is its type's zero. `MISSING` stands for "not given" until a version is known.
 - A field outside the version is left out when it is at its default or `ignorable`, refused otherwise; after a parse it
   holds its default.
 - `tag` and `tagged` put a field behind the others (KIP-482): it is written only when it differs from its default.
@@ -181,7 +181,8 @@ class StructMeta(type):
             "_fields": tuple(each.name for each in fields),
             "_table": fields,
             "_zeros": tuple(each.zero for each in fields),
-            "_defaults": tuple(each.default if required else each.zero for each in fields),
+            # A tagged field may always be left out: that is what tags are for.
+            "_defaults": tuple(each.default if required and each.tag is None else each.zero for each in fields),
         }
         return super().__new__(mcs, name, bases, body, **how)
 
