@@ -92,11 +92,15 @@ class Consumer:
             self._session.hooks = hooks or RebalanceHooks()
             self._session.call(lambda core: core.subscribe(subscription, self._session.driver.now()))
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without membership. Partitions that stay keep their positions."""
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
+        """Read exactly these partitions, without membership. Partitions that stay keep their positions.
+
+        A mapping also says where to start, before anything is looked up.
+        """
         wanted = frozenset(TopicPartition(*one) for one in partitions)
+        starts = dict(partitions) if isinstance(partitions, Mapping) else {}
         with self._session.use(in_hooks=False):
-            self._session.call(lambda core: core.assign(wanted))
+            self._session.call(lambda core: core.assign(wanted, starts))
 
     def unsubscribe(self) -> None:
         """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
@@ -274,7 +278,7 @@ class Consumer:
             return self._result(self._session.call(lambda core: core.look_up_topic(topic, deadline)), timeout_s)
 
     def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """Records between the position and the log's end (the last stable offset under read_committed), by partition."""
+        """Records between position and end of the log (the last stable offset under read_committed), by partition."""
         with self._session.use():
             partitions = self.assignment
             known = self._session.read(lambda core: core.known_ends(partitions))
@@ -293,8 +297,8 @@ class Consumer:
         """Store offsets (of the *next* record to read) for the group, and wait until they are stored.
 
         None: the positions, which is everything poll has returned. Raises CommitFailed once the group has gone on
-        without this member, RebalanceInProgress during a rebalance (poll, then commit again), CommitRewind for an offset
-        behind the committed one, OperationTimeout when the outcome is unknown, BrokerError for other refusals.
+        without this member, RebalanceInProgress during a rebalance (poll, then commit again), CommitRewind for an
+        offset behind the committed one, OperationTimeout when the outcome is unknown, BrokerError for other refusals.
         """
         with self._session.use():
             deadline = self._deadline(timeout_s)
@@ -315,7 +319,7 @@ class Consumer:
         *,
         allow_rewind: bool = False,
     ) -> None:
-        """As `commit`, without waiting. `on_done(offsets, error or None)` is called inside poll, in the order of sending."""
+        """As `commit`, without waiting. `on_done(offsets, error or None)` is called inside poll, in sending order."""
         with self._session.use():
             deadline = self._deadline(None)
             self._session.call(

@@ -180,7 +180,7 @@ class Core:
         """Look at everything that happened; what is to be sent comes out."""
         self._wall_ms = wall_ms
         wakes = self._step_member(now)
-        self._align(now)
+        self._align()
         self._owe_metadata(now)
         self._owe_coordinator(now)
         self._owe_committed(now)
@@ -302,7 +302,7 @@ class Core:
             return self.view.assignment if self.view is not None else Assignment()
         return self._manual
 
-    def _align(self, now: float) -> None:
+    def _align(self) -> None:
         """Make positions follow the assignment: what left is forgotten, what came begins."""
         assignment = self._assignment
         if assignment is not self._aligned:
@@ -776,13 +776,14 @@ class Core:
         if self.member is None:
             self.visible = frozenset()
 
-    def assign(self, partitions: frozenset[TopicPartition]) -> None:
+    def assign(self, partitions: frozenset[TopicPartition], starts: Mapping[TopicPartition, int]) -> None:
         if self.subscription is not None:
             raise IllegalState("this consumer is subscribed", hint="unsubscribe() first")
-        self._manual = self._manual.replaced(partitions)
+        self._manual = self._manual.replaced(partitions).started(starts)
         self.visible = partitions
         self.marks = self.marks.kept_on(partitions)
         self.keeper.want(WantedTopics(frozenset(partition.topic for partition in partitions)))
+        self._align()  # now, not at the next turn: a seek may follow at once
 
     def polled(self, now: float) -> None:
         self._caller_events = [event for event in self._caller_events if not isinstance(event, Polled)]
