@@ -536,6 +536,16 @@ cdef class RecordColumns:
 
         return record_batch(self, schema)
 
+    def to_pandas(self, schema=None):
+        """A pandas.DataFrame, through Arrow."""
+        return self.to_arrow(schema).to_pandas()
+
+    def to_polars(self, schema=None):
+        """A polars.DataFrame, through Arrow; keys and values are polars' own view layout and stay where they are."""
+        from kohort.fastpath.arrow import polars_frame
+
+        return polars_frame(self, schema)
+
     def __repr__(self):
         return (
             f"RecordColumns(topic={self.topic!r}, partition={self.partition}, records={len(self)}, "

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kohort.fastpath.errors import KohortError
 
 if TYPE_CHECKING:
+    import polars
     import pyarrow as pa
 
     from kohort.fastpath._records import BytesColumn, RecordColumns
@@ -48,6 +49,20 @@ def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) ->
                 raise KohortError(f"column {field.name!r} cannot be {field.type}: {error}") from None
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def polars_frame(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "polars.DataFrame":
+    """A polars.DataFrame of `columns`; without a schema, keys and values as views, which polars takes as they are."""
+    import polars
+    import pyarrow as pa
+
+    if schema is None:
+        schema = default_schema()
+        for name in ("key", "value"):
+            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.binary_view()))
+    frame = polars.from_arrow(record_batch(columns, schema))
+    assert isinstance(frame, polars.DataFrame)
+    return frame
 
 
 def default_schema() -> "pa.Schema":
