@@ -72,7 +72,6 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are n
             stops[one.place] = max(stops.get(one.place, 0), one.stop)
         if stops:
             with Consumer(**{**self._connect, "group": group}) as consumer:
-                consumer.assign(stops)
                 consumer.commit(stops)
 
 

@@ -31,8 +31,7 @@ def read_range(wanted: OffsetRange, settings: Mapping[str, Any], *, skip_lost: b
     if not len(wanted):
         return
     with Consumer(**{**_OURS, **settings}) as consumer:
-        consumer.assign([wanted.place])
-        consumer.seek(wanted.place, wanted.start)
+        consumer.assign({wanted.place: wanted.start})
         yield from _follow(consumer, wanted, skip_lost=skip_lost)
 
 

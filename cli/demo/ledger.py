@@ -11,12 +11,12 @@ Members write to the ledger first and commit to Kafka later, so what is committe
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from kohort.cli.demo.tally import Aircraft, Countable, Tally, Totals, tally
+from kohort.cli.demo.tally import Aircraft, Tally, Totals, tally
 from kohort.fastpath import KohortError, TopicPartition
 
 _SCHEMA = """
@@ -57,6 +57,14 @@ class Read(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Iterable[tuple[str, bytes | None]]: ...
+
+
+class Readings(Protocol):
+    """Records in a row: a list of them, or RecordColumns."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Read]: ...
+    def __getitem__(self, place: int, /) -> Read: ...
 
 
 class Slice(NamedTuple):
@@ -108,7 +116,7 @@ class Ledger:
 
     # --- what members write
 
-    def append(self, member: str, generation: int, place: TopicPartition, records: Sequence[Read]) -> None:
+    def append(self, member: str, generation: int, place: TopicPartition, records: Readings) -> None:
         """Put some records in a row of one partition on record.
 
         Raises LedgerBroken if records between the mark and these were never read, or if another writer came between.
@@ -143,7 +151,7 @@ class Ledger:
         place: TopicPartition,
         start: int,
         stop: int,
-        records: Sequence[Countable],
+        records: Readings,
         reread: bool,
     ) -> tuple[tuple[object, ...], Tally]:
         return (now_ms(), member, generation, *place, start, stop, len(records), int(reread)), tally(records)
@@ -193,7 +201,7 @@ class Ledger:
             "SELECT id, at_ms, member, generation, topic, partition, start, stop, records, reread"
             " FROM slices ORDER BY id"
         )
-        return [Slice(*row[:9], bool(row[9])) for row in rows]
+        return [Slice._make((*row[:9], bool(row[9]))) for row in rows]
 
     def happenings(self) -> list[Happening]:
         rows = self._db.execute(
@@ -226,9 +234,7 @@ class Ledger:
         return {Aircraft(carrier, tail): Totals(*counts) for carrier, tail, *counts in rows}
 
 
-def _parts(
-    records: Sequence[Read], start: int, stop: int, mark: int | None
-) -> Iterator[tuple[int, int, Sequence[Countable], bool]]:
+def _parts(records: Readings, start: int, stop: int, mark: int | None) -> Iterator[tuple[int, int, Readings, bool]]:
     """Cut at the mark: (start, stop, records, re-read) once, or twice where the mark lies inside."""
     if mark is None or mark <= start:
         yield start, stop, records, False

@@ -18,4 +18,4 @@ def committed_offsets(bootstrap: str, group: str, topic: str, partitions: Iterab
     places = [TopicPartition(topic, number) for number in partitions]
     with Consumer(bootstrap, group=group) as consumer:
         found = consumer.committed(places)
-    return {place.partition: offset for place, offset in found.items() if offset is not None}
+    return {place.partition: commit.offset for place, commit in found.items() if commit is not None}

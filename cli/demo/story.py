@@ -119,7 +119,7 @@ def _read(
     finally:
         ledger.close()
     screen.say(f"The group read {reading.records:,} records, and {reread:,} of them twice; its ledger: {path}")
-    spark = _spark(options, screen, bootstrap, topic)
+    spark = _spark(options, screen, bootstrap, topic, folder)
     return Outcome(
         title="One topic, read by a group and by Spark",
         broker=broker, topic=topic, filled=filled, ends=ends, committed=committed, happenings=happenings,
@@ -127,10 +127,10 @@ def _read(
     )  # fmt: skip
 
 
-def _spark(options: Options, screen: Screen, bootstrap: str, topic: str) -> tuple[Reading, ...]:
+def _spark(options: Options, screen: Screen, bootstrap: str, topic: str, folder: Path) -> tuple[Reading, ...]:
     screen.say(f"Reading the same topic with PySpark ({options.spark_master})")
     readings = []
-    with spark_session(options.spark_master) as (session, started_s):
+    with spark_session(options.spark_master, folder / "spark.log") as (session, started_s):
         for name, read in READERS.items():
             reading = read(session, bootstrap, topic, started_s)
             screen.say(f"{name} read {reading.records:,} records in {reading.seconds:.1f} s")
