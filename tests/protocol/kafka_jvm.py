@@ -46,6 +46,10 @@ class KafkaJvm:
         """Each message as Kafka's class reads it and writes it again."""
         return self._ask(b"R", name, version, messages)
 
+    def read(self, name: str, version: int, messages: Sequence[bytes]) -> list[Reply]:
+        """Whether Kafka's class reads each message, and nothing is left over."""
+        return self._ask(b"P", name, version, messages)
+
     def make(self, name: str, version: int, blobs: Sequence[bytes]) -> list[Reply]:
         """Messages that Kafka's class writes, one for each blob of choices."""
         return self._ask(b"M", name, version, blobs)
