@@ -2,13 +2,17 @@
 # make demo       sets everything up and runs the main job on a real broker
 # make test       sets everything up, then lint, types and every test
 
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
+PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 
-.PHONY: help dev demo test test-fast test-brokers lint types bench docs clean
+.PHONY: help dev demo test test-fast test-brokers lint types bench fuzz docs clean
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -17,9 +21,10 @@ dev: $(READY)  ## .venv: editable, built, everything installed
 $(READY): setup.py pyproject.toml constraints.txt $(wildcard fastpath/*.pyx fastpath/*.pxd)
 	@$(PYTHON) .ci/preflight.py
 	@test -x $(BIN)/python || { echo "== creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "== installing kohort (editable) and its tools; the first time downloads about 600 MB"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt "setuptools>=77" "Cython>=3.1" wheel
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	@echo "== installing what builds it"
+	@$(PIP) "setuptools>=77" "Cython>=3.1" wheel $(PROGRESS)
+	@echo "== installing kohort (editable, compiled) and its tools; the first time downloads about 600 MB"
+	@$(PIP) --no-build-isolation -e ".[dev]" $(PROGRESS)
 	@touch $@
 
 demo: dev  ## the main job: broker, group of three, a kill, Spark, equal totals, a report
@@ -46,6 +51,9 @@ types: dev  ## mypy, strict
 
 bench: dev  ## ours and the peers in one run; JSON goes to benchmarks/results
 	@$(BIN)/python -m benchmarks
+
+fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
+	@$(BIN)/python -m tests.sanitized tests.protocol.fuzz_codec --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 
 docs: dev  ## pages and pictures made from code
 	@$(BIN)/python docs/make.py
