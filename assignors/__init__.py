@@ -4,6 +4,7 @@ from kohort.assignors.base import Assignor, MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError, BadGroup, DuplicateAssignor, PlanError, UnknownAssignor
 from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Partitions, Plan
+from kohort.assignors.planning import make_plan, replay
 from kohort.assignors.registry import get, get_all, names
 
 __all__ = [
@@ -21,5 +22,7 @@ __all__ = [
     "UnknownAssignor",
     "get",
     "get_all",
+    "make_plan",
     "names",
+    "replay",
 ]

@@ -118,15 +118,19 @@ class _Cut:
 
 
 def _match_racks(cuts: list[_Cut], owners: array[int]) -> None:
-    """First what can be read from the own rack: co-partitioned topics as one, then each topic alone."""
+    """First what can be read from the own rack, where co-partitioned topics stay together or are not looked at at all.
+
+    A partition number whose replicas are not near the same member in every one of the topics is left to the plain cut:
+    being together comes before being near.
+    """
     by_subscribers = sorted(cuts, key=_alike)
     for (members, _), alike in groupby(by_subscribers, key=_alike):
         together = list(alike)
-        if len(together) > 1 and any(cut.group.members[member].rack for cut in together for member in members):
-            _match_racks_together(together, owners)
-        for cut in together:
-            if cut.racks_matter:
-                cut.give_runs(owners, cut.near)
+        if len(together) > 1:
+            if any(cuts[0].group.members[member].rack for member in members):
+                _match_racks_together(together, owners)
+        elif together[0].racks_matter:
+            together[0].give_runs(owners, together[0].near)
 
 
 def _alike(cut: _Cut) -> tuple[tuple[int, ...], int]:

@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from kohort.assignors.base import Assignor
 from kohort.assignors.errors import AssignorError, DuplicateAssignor, UnknownAssignor
 
+RACK_PREFIX = "rack-"
 ENTRY_POINT_GROUP = "kohort.assignors"
 
 #: Name -> where its class is; imported when asked for, so that `import kohort` loads none of them.
@@ -18,6 +19,9 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
     "roundrobin": ("kohort.assignors.roundrobin", "RoundRobinAssignor"),
     "sticky": ("kohort.assignors.sticky", "StickyAssignor"),
     "cooperative-sticky": ("kohort.assignors.cooperative_sticky", "CooperativeStickyAssignor"),
+    "lag": ("kohort.assignors.lag", "LagAssignor"),
+    "weighted": ("kohort.assignors.weighted", "WeightedAssignor"),
+    "copartition": ("kohort.assignors.copartition", "CopartitionAssignor"),
 }
 
 
@@ -48,6 +52,10 @@ def get(assignor: str | Assignor) -> Assignor:
     if origins:
         loaded = origins[0][1]()
         return _checked(loaded() if isinstance(loaded, type) else loaded, assignor)
+    if assignor.startswith(RACK_PREFIX):
+        from kohort.assignors.rack import RackAssignor
+
+        return RackAssignor(get(assignor.removeprefix(RACK_PREFIX)))
     near = get_close_matches(assignor, [*BUILT_IN, *registered], n=1, cutoff=0.5)
     known = ", ".join(sorted({*BUILT_IN, *registered}))
     raise UnknownAssignor(

@@ -21,6 +21,14 @@ def balance(
     far: array[int],
     weights: array[int],
 ) -> array[int]: ...
+def place(
+    supplies: array[int],
+    stops: array[int],
+    edge_members: array[int],
+    owned: array[int],
+    far: array[int],
+    loads: array[int],
+) -> array[int]: ...
 def deal(
     owners: array[int],
     class_of: array[int],

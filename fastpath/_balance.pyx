@@ -126,6 +126,16 @@ def count_owned(
     return made
 
 
+cdef _check_edges(supplies, const int32_t[::1] stops, const int32_t[::1] edge_members, owned, far, Py_ssize_t members):
+    if len(stops) != len(supplies):
+        raise ValueError(f"{len(supplies)} classes with {len(stops)} rows of edges")
+    if len(owned) != len(edge_members) or len(far) != len(edge_members):
+        raise ValueError("owned and far need one number for each edge")
+    _check_stops(stops, edge_members.shape[0], "stops")
+    _check_indexes(edge_members, 0, members, "edge_members")
+    _check_indexes(supplies, 0, (1 << 31) - 1, "supplies")
+
+
 def balance(
     const int32_t[::1] supplies,
     const int32_t[::1] stops,
@@ -136,14 +146,8 @@ def balance(
 ):
     cdef Py_ssize_t kinds = supplies.shape[0], members = weights.shape[0], number = 0, i
     cdef list pieces
-    if stops.shape[0] != kinds:
-        raise ValueError(f"{kinds} classes with {stops.shape[0]} rows of edges")
-    if owned.shape[0] != edge_members.shape[0] or far.shape[0] != edge_members.shape[0]:
-        raise ValueError("owned and far need one number for each edge")
-    _check_stops(stops, edge_members.shape[0], "stops")
-    _check_indexes(edge_members, 0, members, "edge_members")
+    _check_edges(supplies, stops, edge_members, owned, far, members)
     _check_indexes(weights, 1, 1 << 30, "weights")
-    _check_indexes(supplies, 0, (1 << 31) - 1, "supplies")
     for i in range(kinds):
         if supplies[i] and stops[i] == (stops[i - 1] if i else 0):
             raise ValueError(f"class {i} has {supplies[i]} partitions and nobody to read them")
@@ -160,6 +164,22 @@ def balance(
         else:
             network.place_nothing()
             network.fill_cheapest()
+    return network.made
+
+
+def place(
+    const int32_t[::1] supplies,
+    const int32_t[::1] stops,
+    const int32_t[::1] edge_members,
+    const int32_t[::1] owned,
+    const int32_t[::1] far,
+    const int32_t[::1] loads,
+):
+    cdef Py_ssize_t kinds = supplies.shape[0], members = loads.shape[0]
+    _check_edges(supplies, stops, edge_members, owned, far, members)
+    _check_indexes(loads, 0, (1 << 31) - 1, "loads")
+    network = _Network(supplies, stops, edge_members, owned, far, members)
+    network.place_with(loads, array("i", range(kinds)), array("i", range(members)))
     return network.made
 
 
@@ -355,6 +375,8 @@ cdef class _Network:
     cdef int64_t[::1] dist
     cdef int64_t goal
     cdef bint priced
+    cdef int64_t new_price
+    cdef int64_t far_price
 
     def __init__(
         self,
@@ -406,6 +428,20 @@ cdef class _Network:
         self.dist = _longs(nodes)
         self.goal = 0
         self.priced = False
+        self.new_price = NEW
+        self.far_price = 1
+
+    cdef place_with(self, const int32_t[::1] loads, int32_t[::1] classes, int32_t[::1] members):
+        cdef Py_ssize_t member
+        self.new_price = 1
+        self.far_price = NEW
+        self.take(classes, members, 0)
+        for member in range(loads.shape[0]):
+            self.low[member] = self.high[member] = loads[member]
+        self.fill_cheapest()
+        for member in range(loads.shape[0]):
+            if self.load[member] != loads[member]:
+                raise ValueError("loads that do not add up to the supplies")
 
     cdef take(self, int32_t[::1] classes, int32_t[::1] members, Py_ssize_t number):
         cdef Py_ssize_t i
@@ -512,6 +548,8 @@ cdef class _Network:
         self.priced = True
         while self.any_left():
             self.measure()
+            if self.goal >= UNREACHED:
+                raise ValueError("no plan has these loads")
             self.fill(self.high)
 
     cdef fill(self, int32_t[::1] room):
@@ -648,7 +686,7 @@ cdef class _Network:
         self.goal = UNREACHED
         for i in range(self.members.shape[0]):
             member = self.members[i]
-            if self.load[member] < self.high[member]:
+            if self.load[member] < self.high[member] and self.dist[self.kinds + member] < UNREACHED:
                 price = self.dist[self.kinds + member] + (0 if self.load[member] < self.low[member] else HIGH)
                 self.goal = min(self.goal, price)
 
@@ -692,10 +730,10 @@ cdef class _Network:
         return self.class_piece[self.edge_class[edge]] == self.member_piece[self.edge_members[edge]]
 
     cdef inline int64_t price(self, Py_ssize_t edge) noexcept:
-        return (0 if self.flow[edge] < self.owned[edge] else NEW) + self.far[edge]
+        return (0 if self.flow[edge] < self.owned[edge] else self.new_price) + self.far[edge] * self.far_price
 
     cdef inline int64_t refund(self, Py_ssize_t edge) noexcept:
-        return (NEW if self.flow[edge] > self.owned[edge] else 0) + self.far[edge]
+        return (self.new_price if self.flow[edge] > self.owned[edge] else 0) + self.far[edge] * self.far_price
 
     cdef inline int64_t forward(self, Py_ssize_t edge) noexcept:
         cdef int64_t spare

@@ -32,7 +32,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 NOBODY = -1
-_FAR = 1
 _NEW = 1 << 24
 _HIGH = 1 << 56
 _UNREACHED = 1 << 62
@@ -93,6 +92,11 @@ def balance(
     `edge_members`, ascending. `far[e]`: 1 where the member would read the class from another rack, else 0.
     `weights[m]` > 0. Every class with a supply needs an edge.
     """
+    begin = 0
+    for kind, stop in enumerate(stops):
+        if supplies[kind] and begin == stop:
+            raise ValueError(f"class {kind} has {supplies[kind]} partitions and nobody to read them")
+        begin = stop
     network = _Network(supplies, stops, edge_members, owned, far, len(weights))
     pieces = [(list(range(len(supplies))), list(range(len(weights))))]
     number = 0
@@ -111,6 +115,28 @@ def balance(
         else:
             network.take(classes, members)
             network.fill_cheapest()
+    return network.flow
+
+
+def place(
+    supplies: Sequence[int],
+    stops: Sequence[int],
+    edge_members: Sequence[int],
+    owned: Sequence[int],
+    far: Sequence[int],
+    loads: Sequence[int],
+) -> array[int]:
+    """As `balance`, but `loads[m]` is what each member reads, no more and no less, and nearness comes before moves.
+
+    Raises ValueError where no plan has these loads.
+    """
+    network = _Network(supplies, stops, edge_members, owned, far, len(loads))
+    network.new_price, network.far_price = network.far_price, network.new_price
+    network.take(list(range(len(supplies))), list(range(len(loads))))
+    network.low[:] = network.high[:] = loads
+    network.fill_cheapest()
+    if network.load != list(loads):
+        raise ValueError("loads that do not add up to the supplies")
     return network.flow
 
 
@@ -251,6 +277,7 @@ class _Network:
         self.dist = [0] * (kinds + members)
         self.goal = 0
         self.priced = False
+        self.new_price, self.far_price = _NEW, 1
 
     def take(self, classes: list[int], members: list[int]) -> None:
         """Start on a piece: nothing of it is placed."""
@@ -318,6 +345,8 @@ class _Network:
         self.priced = True
         while any(self.left[kind] for kind in self.classes):
             self._measure()
+            if self.goal >= _UNREACHED:
+                raise ValueError("no plan has these loads")
             self._fill(self.high)
 
     def _fill(self, room: list[int]) -> None:
@@ -438,7 +467,8 @@ class _Network:
         for member in self.members:
             if self.load[member] < self.high[member]:
                 price = 0 if self.load[member] < self.low[member] else _HIGH
-                self.goal = min(self.goal, dist[self.kinds + member] + price)
+                if dist[self.kinds + member] < _UNREACHED:
+                    self.goal = min(self.goal, dist[self.kinds + member] + price)
 
     def _mark_what_reaches(self, short: list[int]) -> None:
         """Level -1 for every node from which load could be shed to a member of `short`, 0 for the others."""
@@ -466,11 +496,11 @@ class _Network:
 
     def _price(self, edge: int) -> int:
         """What one more partition on this edge costs."""
-        return (0 if self.flow[edge] < self.owned[edge] else _NEW) + self.far[edge] * _FAR
+        return (0 if self.flow[edge] < self.owned[edge] else self.new_price) + self.far[edge] * self.far_price
 
     def _refund(self, edge: int) -> int:
         """What one partition less on this edge saves."""
-        return (_NEW if self.flow[edge] > self.owned[edge] else 0) + self.far[edge] * _FAR
+        return (self.new_price if self.flow[edge] > self.owned[edge] else 0) + self.far[edge] * self.far_price
 
     def _forward(self, edge: int) -> int:
         """How many more partitions this edge takes at its present price, if the way is a cheapest one."""

@@ -1,0 +1,111 @@
+"""`copartition`: partition p of topics that belong together is always read by one member: an invariant, not luck.
+
+`range` puts them together while everybody subscribes alike, and loses it otherwise. Here topics that belong together
+are planned as one: a *bundle* is partition p of all of them, and bundles are balanced as `sticky` balances partitions,
+with the fewest moves. No plan, not even the first round of a move, has two members on one bundle.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kohort.assignors.balance import balanced
+from kohort.assignors.base import MemberSubscription, Rebalance
+from kohort.assignors.cooperative_sticky import claims_of
+from kohort.assignors.errors import AssignorError, BadGroup
+from kohort.assignors.group import GroupView
+from kohort.assignors.plan import NOBODY, Plan
+from kohort.fastpath import TopicPartition
+
+
+class CopartitionAssignor:
+    """`together=[["orders", "payments"]]` names topics that belong together; without it those do that have the same
+    number of partitions and the same subscribers.
+
+    Members who subscribe alike have numbers of bundles that differ by at most one. A member that subscribes to only
+    some of the named topics gets none of them.
+    """
+
+    name = "copartition"
+    rebalance = Rebalance.COOPERATIVE
+    #: Partitions must not be moved one by one, so the rack wrapper keeps away.
+    bundled = True
+
+    def __init__(self, together: Iterable[Iterable[str]] | None = None) -> None:
+        self.together = None if together is None else [sorted(set(topics)) for topics in together]
+        named = Counter(topic for topics in self.together or () for topic in topics)
+        if twice := [topic for topic, times in named.items() if times > 1]:
+            raise AssignorError("a topic that belongs to two sets", assignor=self.name, topic=twice[0])
+
+    def subscription(
+        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
+    ) -> MemberSubscription:
+        return MemberSubscription(tuple(topics), None, tuple(sorted(owned)), generation_id=generation)
+
+    def target(self, group: GroupView) -> Plan:
+        """Where the group is heading: the plan once everything on the move has been let go."""
+        sets = self._sets(group)
+        bundles = _bundles(group, sets)
+        previous = claims_of(group).settle(group)
+        owners = array("i", [NOBODY]) * group.size
+        before = array("i")
+        for number, topics in enumerate(sets):
+            for partition in range(bundles.starts[number + 1] - bundles.starts[number]):
+                owning = Counter(previous[group.starts[topic] + partition] for topic in topics)
+                del owning[NOBODY]
+                before.append(max(owning, key=lambda member: (owning[member], -member), default=NOBODY))
+        planned = balanced(bundles, before)
+        for number, topics in enumerate(sets):
+            row = planned[bundles.starts[number] : bundles.starts[number + 1]]
+            for topic in topics:
+                owners[group.starts[topic] : group.starts[topic + 1]] = row
+        return Plan(group, owners)
+
+    def assign(self, group: GroupView) -> Plan:
+        claims = claims_of(group)
+        return Plan(group, claims.withhold(self.target(group).owners, claims.settle(group)))
+
+    def _sets(self, group: GroupView) -> list[list[int]]:
+        """Topics that belong together, as indexes; every topic is in exactly one set."""
+        counts = [stop - start for start, stop in zip(group.starts, group.starts[1:], strict=False)]
+        sets: dict[object, list[int]] = {}
+        named = {topic: number for number, topics in enumerate(self.together or ()) for topic in topics}
+        for index, topic in enumerate(group.topics):
+            if self.together is None:
+                sets.setdefault((counts[index], tuple(group.subscribers[index])), []).append(index)
+            else:
+                sets.setdefault(named.get(topic, topic), []).append(index)
+        for together in sets.values():
+            if len({counts[topic] for topic in together}) > 1:
+                told = ", ".join(f"{group.topics[topic]} has {counts[topic]}" for topic in together)
+                raise BadGroup(
+                    f"topics that belong together differ in their numbers of partitions: {told}", assignor=self.name
+                )
+        return list(sets.values())
+
+
+def _bundles(group: GroupView, sets: Sequence[Sequence[int]]) -> GroupView:
+    """The group with one topic for each set; its subscribers are those of all topics of the set."""
+    starts, racks = [0], []
+    wants: list[list[int]] = [[] for _ in group.members]
+    for number, topics in enumerate(sets):
+        first = topics[0]
+        starts.append(starts[-1] + group.starts[first + 1] - group.starts[first])
+        takers = set.intersection(*(set(group.subscribers[topic]) for topic in topics))
+        if not takers:
+            names = ", ".join(group.topics[topic] for topic in topics)
+            raise BadGroup("no member subscribes to all of the topics that belong together", topics=names)
+        for member in takers:
+            wants[member].append(number)
+        if group.racks is not None:
+            rows = [group.racks[group.starts[topic] : group.starts[topic + 1]] for topic in topics]
+            racks += [frozenset.intersection(*replicas) for replicas in zip(*rows, strict=True)]
+    return GroupView(
+        topics=tuple(group.topics[topics[0]] for topics in sets),
+        starts=tuple(starts),
+        members=tuple(replace(member, wants=tuple(wants[place])) for place, member in enumerate(group.members)),
+        racks=racks if group.racks is not None else None,
+    )

@@ -1,0 +1,83 @@
+"""`rack`: any assignor's plan with as few reads from other racks as its numbers allow (KIP-881, KIP-392).
+
+The wrapper leaves every member the number of partitions that the inner plan gives it and exchanges which ones. No plan
+with these numbers has fewer far reads, and of those none differs from the inner plan in fewer partitions. So what the
+inner assignor promises of numbers still holds; what it promises of particular partitions (that they stay together, that
+they stay where they are) need not, and an assignor that plans in bundles is refused.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+from kohort.assignors.balance import Classes
+from kohort.assignors.base import Assignor, MemberSubscription, Rebalance
+from kohort.assignors.cooperative_sticky import withheld
+from kohort.assignors.core import core
+from kohort.assignors.errors import AssignorError
+from kohort.assignors.group import GroupView
+from kohort.assignors.plan import NOBODY, Plan
+from kohort.fastpath import TopicPartition
+
+
+class RackAssignor:
+    """`RackAssignor(WeightedAssignor(4))`, or by name "rack-" and the inner one's name, as in "rack-weighted"."""
+
+    def __init__(self, inner: Assignor) -> None:
+        if getattr(inner, "bundled", False):
+            raise AssignorError(
+                "exchanging single partitions would break what the inner assignor keeps together", assignor=inner.name
+            )
+        if inner.rebalance is Rebalance.COOPERATIVE and not hasattr(inner, "target"):
+            raise AssignorError(
+                "a cooperative assignor without a target", assignor=inner.name,
+                hint="give it target(group) -> Plan: its plan before it withholds what is on the move",
+            )  # fmt: skip
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        return f"rack-{self.inner.name}"
+
+    @property
+    def rebalance(self) -> Rebalance:
+        return self.inner.rebalance
+
+    @property
+    def needs_lag(self) -> bool:
+        return getattr(self.inner, "needs_lag", False)
+
+    def subscription(
+        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
+    ) -> MemberSubscription:
+        return self.inner.subscription(topics, owned, generation)
+
+    def target(self, group: GroupView) -> Plan:
+        """Where the group is heading: the plan once everything on the move has been let go."""
+        planned = getattr(self.inner, "target", self.inner.assign)(group)
+        plan = planned if isinstance(planned, Plan) else Plan.of(group, planned)
+        return Plan(group, _nearer(plan))
+
+    def assign(self, group: GroupView) -> Plan:
+        target = self.target(group)
+        if self.rebalance is Rebalance.COOPERATIVE:
+            return Plan(group, withheld(group, target.owners))
+        return target
+
+
+def _nearer(plan: Plan) -> array[int]:
+    group = plan.group
+    if group.racks is None or not any(member.rack for member in group.members):
+        return plan.owners
+    rows = Classes.in_group(group)
+    given = [index for index, owner in enumerate(plan.owners) if owner != NOBODY]
+    kinds = array("i", [rows.of[index] for index in given])
+    owners = array("i", [plan.owners[index] for index in given])
+    supplies = core.count_classes(kinds, len(rows.supplies))
+    owned = core.count_owned(owners, kinds, rows.stops, rows.members)
+    flow = core.place(supplies, rows.stops, rows.members, owned, rows.far, array("i", plan.counts))
+    nearer = array("i", [NOBODY]) * group.size
+    for index, owner in zip(given, core.deal(owners, kinds, rows.stops, rows.members, owned, flow), strict=True):
+        nearer[index] = owner
+    return nearer

@@ -1,0 +1,66 @@
+"""`weighted`: members get partitions in proportion to their capacity, which each of them tells in its user data.
+
+What is evened out is load / weight, as `sticky` evens out load: no plan has a lower highest load / weight, and of those
+none moves fewer partitions. Cooperative: what stays is never interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from array import array
+from collections.abc import Iterable
+
+from kohort.assignors.balance import balanced
+from kohort.assignors.base import MemberSubscription, Rebalance
+from kohort.assignors.cooperative_sticky import claims_of
+from kohort.assignors.errors import AssignorError
+from kohort.assignors.group import GroupView, Member
+from kohort.assignors.plan import Plan
+from kohort.fastpath import TopicPartition
+
+log = logging.getLogger(__name__)
+
+HIGHEST_WEIGHT = 1_000_000
+_USER_DATA = struct.Struct(">hi")  # version 0, weight
+
+
+class WeightedAssignor:
+    """`WeightedAssignor(weight=4)` on a machine that can do four times the work; members that tell none count 1."""
+
+    name = "weighted"
+    rebalance = Rebalance.COOPERATIVE
+
+    def __init__(self, weight: int = 1) -> None:
+        if not 1 <= weight <= HIGHEST_WEIGHT:
+            raise AssignorError(f"a weight of {weight}", hint=f"weights are whole numbers from 1 to {HIGHEST_WEIGHT}")
+        self.weight = weight
+
+    def subscription(
+        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
+    ) -> MemberSubscription:
+        return MemberSubscription(
+            tuple(topics), _USER_DATA.pack(0, self.weight), tuple(sorted(owned)), generation_id=generation
+        )
+
+    def target(self, group: GroupView) -> Plan:
+        """Where the group is heading: the plan once everything on the move has been let go."""
+        weights = array("i", map(_weight, group.members))
+        return Plan(group, balanced(group, claims_of(group).settle(group), weights))
+
+    def assign(self, group: GroupView) -> Plan:
+        claims = claims_of(group)
+        return Plan(group, claims.withhold(self.target(group).owners, claims.settle(group)))
+
+
+def _weight(member: Member) -> int:
+    if member.user_data is None:
+        return 1
+    try:
+        version, weight = _USER_DATA.unpack_from(member.user_data)
+    except struct.error:
+        version = weight = -1
+    if version < 0 or not 1 <= weight <= HIGHEST_WEIGHT:
+        log.warning("member %s: user data without a weight, counted as 1", member.id)
+        return 1
+    return int(weight)
