@@ -1,5 +1,6 @@
 """One member of one group: Consumer and AsyncConsumer over one driver, and the pure machines beneath."""
 
+from kohort.coordinator_client.aio import AsyncConsumer
 from kohort.coordinator_client.config import SETTINGS, Config
 from kohort.coordinator_client.consumer import Consumer
 from kohort.coordinator_client.errors import (
@@ -35,6 +36,7 @@ from kohort.coordinator_client.subscription import PauseReason, Subscription
 __all__ = [
     "SETTINGS",
     "Assigned",
+    "AsyncConsumer",
     "AuthenticationFailed",
     "AuthorizationFailed",
     "CallbackError",

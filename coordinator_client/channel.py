@@ -1,4 +1,4 @@
-"""One socket of a connection: connecting, TLS, reading frames, writing frames; never blocks. Used by the driver only."""
+"""One socket of a connection: connecting, TLS, frames in and out; never blocks. Used by the driver only."""
 
 import os
 import socket
@@ -100,9 +100,7 @@ class Channel:
         if self.tls is None:
             self._open(now)
             return
-        self.sock = self.tls.wrap_socket(
-            self.sock, server_hostname=self.endpoint.host, do_handshake_on_connect=False
-        )
+        self.sock = self.tls.wrap_socket(self.sock, server_hostname=self.endpoint.host, do_handshake_on_connect=False)
         self._shaking_hands = True
         self._shake_hands(now)
 
@@ -207,7 +205,7 @@ class Channel:
         reason = os.strerror(problem.errno) if problem.errno else str(problem)
         return ConnectionFailed(f"cannot reach the broker: {reason}", **self._place())
 
-    def _place(self) -> dict[str, object]:
+    def _place(self) -> dict[str, Any]:
         return {"host": self.endpoint.host, "port": self.endpoint.port}
 
     def _drop_socket(self) -> None:

@@ -7,7 +7,7 @@ partitions that are still owned under the same epoch, and fails for the others, 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, OperationTimeout, RebalanceInProgress
 from kohort.coordinator_client.events import Identity, OffsetToCommit
@@ -90,7 +90,7 @@ class Committer:
         return len(self._queue) + (self.in_flight is not None) + (self._judged is not None)
 
     def owed(self, view: MemberView | None, outside: Identity, now: float) -> OffsetCommitRequest | None:
-        """The request for the first commit that may go now. `outside`: the identity of a consumer without membership."""
+        """The request for the first commit that may go now. `outside`: the identity where there is no membership."""
         if self.in_flight is not None or self._judged is not None:
             return None
         for commit in list(self._queue):
@@ -252,7 +252,7 @@ class Committer:
 def _error(
     verdict: CommitVerdict, code: int, partition: TopicPartition, group_id: str, view: MemberView | None
 ) -> KohortError:
-    place = {"group": group_id, "topic": partition.topic, "partition": partition.partition}
+    place: dict[str, Any] = {"group": group_id, "topic": partition.topic, "partition": partition.partition}
     if verdict is CommitVerdict.FENCED and view is not None and view.fatal is not None:
         return view.fatal
     if verdict is CommitVerdict.FAIL:
@@ -282,7 +282,10 @@ def _request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
         generation_id_or_member_epoch=identity.generation,
         member_id=identity.member_id,
         group_instance_id=identity.instance_id,
-        topics=tuple(OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps)) for name, ps in topics.items()),
+        topics=tuple(
+            OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps))
+            for name, ps in topics.items()
+        ),
     )
 
 

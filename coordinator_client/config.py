@@ -1,4 +1,4 @@
-# ruff: noqa: E501 -- one setting a line reads as the table it is
+# ruff: noqa: E501, RUF009 -- one setting a line reads as the table it is, and `_setting` is a dataclass field
 """Every setting, once: our name (units last), Kafka's name, type, default, bounds and a sentence.
 
 `SETTINGS` is the table; `Config` is one checked set of values. Docs, `Consumer(**settings)` and
@@ -115,6 +115,7 @@ class Config:
     metadata_recovery_strategy: str = _setting("metadata.recovery.strategy", "str", "rebootstrap", "What to do when no known broker answers: start from `bootstrap` again, or not (KIP-899).", choices=("rebootstrap", "none"))
     receive_buffer_bytes: int = _setting("receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
     send_buffer_bytes: int = _setting("send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
+    tape: str | None = _setting("kohort.tape", "str", None, "File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it).", optional=True)
 
     # --- security
     security_protocol: str = _setting("security.protocol", "str", "PLAINTEXT", "How brokers are spoken to.", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from kohort import __version__
 from kohort.coordinator_client.errors import ConnectionFailed, FrameTooLarge
 from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
+from kohort.coordinator_client.tape import Keep
 from kohort.fastpath import KohortError, WireError
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.catalogue import API, choose_version
@@ -97,6 +98,7 @@ class Connection:
     setup_timeout_s: float
     opened_at: float
     ranges: VersionRanges | None = None
+    tape: Keep | None = None
     stage: Stage = Stage.OPENING
     _wire: WireConnection = field(init=False)
     _waiting: deque[tuple[Ask, float]] = field(default_factory=deque)
@@ -141,6 +143,7 @@ class Connection:
     def received(self, frame: memoryview, now: float) -> list[tuple[Ask, Outcome]]:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
         outcomes: list[tuple[Ask, Outcome]] = []
+        self._keep_answer(frame, now)
         answer = self._wire.receive_frame(frame[LENGTH_BYTES:])
         sent = self._in_flight.pop(answer.correlation_id)
         if self.stage is Stage.ASKING_VERSIONS:
@@ -170,7 +173,7 @@ class Connection:
         limit = self.deadline()
         if limit is None or now < limit:
             return None
-        place = {"host": self.endpoint.host, "port": self.endpoint.port}
+        place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
         if self.stage is not Stage.READY:
             return ConnectionFailed("no answer while connecting", hint="is this a Kafka broker's port?", **place)
         names = sorted({sent.ask.api for sent in self._in_flight.values()})
@@ -191,7 +194,7 @@ class Connection:
         ask = Ask("ApiVersions", request, _nobody, -1.0)
         correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
         self._in_flight[correlation_id] = _InFlight(ask, version, self.opened_at + self.setup_timeout_s)
-        self._out.append(frame)
+        self._put("ApiVersions", version, correlation_id, frame, now)
 
     def _versions_answered(self, answer: ApiVersionsResponse, version: int, now: float) -> None:
         # KIP-511: a broker that does not know our version of ApiVersions says so in the form of version 0.
@@ -209,14 +212,26 @@ class Connection:
             ask, deadline = self._waiting.popleft()
             api = API[ask.api]
             try:
-                version = choose_version(api.key, self.ranges, ask.at_most)
+                version = choose_version(api.key, self.ranges or {}, ask.at_most)
                 request = ask.request(version) if callable(ask.request) else ask.request
                 correlation_id, frame = self._wire.send(api.key, version, request)
             except KohortError as error:
                 self._refused.append((ask, NotSent(error)))
                 continue
             self._in_flight[correlation_id] = _InFlight(ask, version, deadline)
-            self._out.append(frame)
+            self._put(ask.api, version, correlation_id, frame, now)
+
+    def _put(self, api: str, version: int, correlation_id: int, frame: bytes, now: float) -> None:
+        self._out.append(frame)
+        if self.tape is not None:
+            self.tape("request", api, version, correlation_id, frame, now)
+
+    def _keep_answer(self, frame: memoryview, now: float) -> None:
+        """Before it is parsed: a frame that cannot be is the one that people will want to see."""
+        correlation_id = int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
+        sent = self._in_flight.get(correlation_id)
+        if self.tape is not None and sent is not None:
+            self.tape("response", sent.ask.api, sent.version, correlation_id, bytes(frame), now)
 
 
 def _nobody(_outcome: Outcome, _now: float) -> None:

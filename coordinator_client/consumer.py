@@ -24,36 +24,11 @@ ALL = 1 << 30
 Offsets = Mapping[TopicPartition, int | OffsetToCommit]
 
 
-class Consumer:
-    """A member of a consumer group, or, with `assign`, a reader of given partitions.
+class Face:
+    """What Consumer and AsyncConsumer have in common: everything that does not wait."""
 
-        with Consumer("localhost:9092", group="billing", assignors=["range"]) as consumer:
-            consumer.subscribe(["payments"])
-            for columns in consumer:
-                ...
-                consumer.commit(columns.next_offsets)
-
-    `bootstrap`: brokers to ask first, "host:port", comma-separated or as a list. `group`: without one, only `assign`.
-    `on_reset`: called inside poll with a `Gap` when a position had to be chosen by `auto_offset_reset`.
-    `settings`: by our names, see `kohort.coordinator_client.config.SETTINGS`.
-
-    One thread at a time may use it (ConcurrentUseError), except for `wakeup`. Heartbeats and fetches run on a thread of
-    their own. Every error derives from KohortError. Raises ConfigError at once for settings that cannot work; that no
-    broker answers is raised by the first call that needs one.
-    """
-
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        *,
-        group: str | None = None,
-        assignors: Sequence[str | Assignor] | None = None,
-        on_reset: Callable[[Gap], None] | None = None,
-        **settings: Any,
-    ) -> None:
-        if assignors is not None:
-            settings["assignors"] = assignors
-        self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
+    _config: Config
+    _session: Session
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any], *, on_reset: Callable[[Gap], None] | None = None) -> Self:
@@ -102,12 +77,6 @@ class Consumer:
         with self._session.use(in_hooks=False):
             self._session.call(lambda core: core.assign(wanted, starts))
 
-    def unsubscribe(self) -> None:
-        """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
-        with self._session.use(in_hooks=False):
-            self._session.call(lambda core: core.unsubscribe())
-            self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)
-
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions this consumer reads; changes only at hook calls (inside poll) and in assign."""
@@ -118,76 +87,6 @@ class Consumer:
     def subscription(self) -> Subscription | None:
         with self._session.use():
             return self._session.read(lambda core: core.subscription)
-
-    # --- records
-
-    def poll(self, timeout_s: float = 1.0) -> list[RecordColumns]:
-        """Records that are there, one RecordColumns a partition, waiting up to `timeout_s` seconds for the first.
-
-        Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError.
-        """
-        with self._session.use(in_hooks=False), self._session.polling():
-            return self._poll(self._session.driver.now() + timeout_s, ALL)
-
-    def __iter__(self) -> Iterator[RecordColumns]:
-        """Slices as they come, for ever; ends when the consumer is closed."""
-        while not self._session.closed:
-            with self._session.use(in_hooks=False), self._session.polling():
-                slices = self._poll(self._session.driver.now() + 3600.0, 1)
-            yield from slices
-
-    def _poll(self, until: float, most_slices: int) -> list[RecordColumns]:
-        session = self._session
-        while True:
-            due = session.due(most_slices)
-            if isinstance(due, Deliver):
-                if out := session.decoded(due):
-                    return out
-            elif due is not None:
-                self._do(due)
-            elif not session.wait(until):
-                return []
-
-    def _do(self, due: Due) -> None:
-        match due:
-            case RunHook(call):
-                self._run_hook(call)
-            case RunCallback(tell):
-                tell()
-
-    def _run_hook(self, call: HookCall) -> None:
-        session = self._session
-        answer: object = None
-        error: BaseException | None = None
-        session.in_hook = True
-        try:
-            match call.event:
-                case Revoked():
-                    answer = session.hooks.on_revoked(call.event)
-                case Assigned():
-                    answer = session.hooks.on_assigned(call.event)
-                case Lost():
-                    session.hooks.on_lost(call.event)
-        except BaseException as problem:
-            error = problem
-        finally:
-            session.in_hook = False
-        session.hook_done(call, answer, error)
-
-    def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> bool:
-        """Run hooks until the core is there, or the time is up."""
-        session = self._session
-        until = session.driver.now() + timeout_s
-        with session.polling():
-            while not session.read(reached):
-                with session.driver.lock:
-                    session.core.news = False
-                    call = session.core.take_hook(session.driver.now())
-                if call is not None:
-                    self._run_hook(call)
-                elif not session.read(reached) and not session.wait(until):
-                    return False
-        return True
 
     # --- positions
 
@@ -216,102 +115,6 @@ class Consumer:
 
             self._session.call(seek)
 
-    def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
-        """The offset of the next record that poll returns; waits while it is being found out."""
-        with self._session.use():
-            until = self._session.driver.now() + self._seconds(timeout_s)
-            while True:
-                found, error = self._session.read(lambda core: core.position(TopicPartition(*partition)))
-                if error is not None:
-                    raise error
-                if found is not None:
-                    return found
-                if not self._session.wait_quietly(until):
-                    raise OperationTimeout(
-                        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
-                    )
-
-    def committed(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetToCommit | None]:
-        """What the group has committed, None where nothing; asked from the coordinator."""
-        wanted = frozenset(TopicPartition(*one) for one in partitions)
-        with self._session.use():
-            deadline = self._deadline(timeout_s)
-            return self._result(self._session.call(lambda core: core.look_up_committed(wanted, deadline)), timeout_s)
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each log. No assignment is needed."""
-        return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), EARLIEST), timeout_s)
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each log (the last stable one under read_committed)."""
-        return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST), timeout_s)
-
-    def offsets_for_times(
-        self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
-    ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record not older than a time (ms since the epoch), None where there is none that late."""
-        if early := [time for time in times_ms.values() if time < 0]:
-            raise ValueError(f"a time is not negative: {early[0]}")
-        found = self._look_up({TopicPartition(*one): time for one, time in times_ms.items()}, timeout_s)
-        return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
-
-    def _offsets(self, wanted: dict[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
-        return {one: listed.offset for one, listed in self._look_up(wanted, timeout_s).items()}
-
-    def _look_up(
-        self, wanted: dict[TopicPartition, int], timeout_s: float | None
-    ) -> Mapping[TopicPartition, ListedOffset]:
-        with self._session.use():
-            deadline = self._deadline(timeout_s)
-            return self._result(self._session.call(lambda core: core.look_up(wanted, deadline)), timeout_s)
-
-    def partitions_for(self, topic: str, timeout_s: float | None = None) -> tuple[TopicPartition, ...]:
-        """The partitions of a topic, asked from a broker. Raises UnknownTopic."""
-        with self._session.use():
-            deadline = self._deadline(timeout_s)
-            return self._result(self._session.call(lambda core: core.look_up_topic(topic, deadline)), timeout_s)
-
-    def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """Records between position and end of the log (the last stable offset under read_committed), by partition."""
-        with self._session.use():
-            partitions = self.assignment
-            known = self._session.read(lambda core: core.known_ends(partitions))
-            asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
-            return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
-
-    # --- commits
-
-    def commit(
-        self,
-        offsets: Offsets | None = None,
-        *,
-        timeout_s: float | None = None,
-        allow_rewind: bool = False,
-    ) -> None:
-        """Store offsets (of the *next* record to read) for the group, and wait until they are stored.
-
-        None: the positions, which is everything poll has returned. Raises CommitFailed once the group has gone on
-        without this member, RebalanceInProgress during a rebalance (poll, then commit again), CommitRewind for an
-        offset behind the committed one, OperationTimeout when the outcome is unknown, BrokerError for other refusals.
-        """
-        with self._session.use():
-            deadline = self._deadline(timeout_s)
-            future = self._session.call(
-                lambda core: core.commit(_plain(offsets), deadline=deadline, allow_rewind=allow_rewind, blocking=True)
-            )
-            try:
-                self._result(future, timeout_s)
-            finally:
-                # Callbacks of earlier commits come before a later commit returns (S-08).
-                while (tell := self._session.read(lambda core: core.take_callback())) is not None:
-                    tell()
-
     def commit_async(
         self,
         offsets: Offsets | None = None,
@@ -323,7 +126,9 @@ class Consumer:
         with self._session.use():
             deadline = self._deadline(None)
             self._session.call(
-                lambda core: core.commit(_plain(offsets), deadline=deadline, allow_rewind=allow_rewind, on_done=on_done)
+                lambda core: core.commit(
+                    plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, on_done=on_done
+                )
             )
 
     def group_metadata(self) -> Identity:
@@ -380,11 +185,250 @@ class Consumer:
         with self._session.use():
             return self._session.read(lambda core: core.marks.paused(core.visible))
 
-    # --- the end
-
     def wakeup(self) -> None:
         """From any thread: the running poll, or else the next one, raises WakeupError."""
         self._session.wakeup()
+
+    # --- seeing
+
+    # --- inner
+
+    def _seconds(self, timeout_s: float | None) -> float:
+        return self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        return self._session.driver.now() + self._seconds(timeout_s)
+
+    def _position_now(self, partition: TopicPartition) -> int | None:
+        found, error = self._session.read(lambda core: core.position(TopicPartition(*partition)))
+        if error is not None:
+            raise error
+        return found
+
+    def _ask_committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None
+    ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
+        wanted = frozenset(TopicPartition(*one) for one in partitions)
+        deadline = self._deadline(timeout_s)
+        return self._session.call(lambda core: core.look_up_committed(wanted, deadline))
+
+    def _ask_offsets(
+        self, wanted: dict[TopicPartition, int], timeout_s: float | None
+    ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
+        deadline = self._deadline(timeout_s)
+        return self._session.call(lambda core: core.look_up(wanted, deadline))
+
+    def _ask_topic(self, topic: str, timeout_s: float | None) -> "Future[tuple[TopicPartition, ...]]":
+        deadline = self._deadline(timeout_s)
+        return self._session.call(lambda core: core.look_up_topic(topic, deadline))
+
+    def _run_callbacks(self) -> None:
+        """Callbacks of earlier commits come before a later commit returns (S-08)."""
+        while (tell := self._session.read(lambda core: core.take_callback())) is not None:
+            tell()
+
+    def _commit_on_close(self, until: float) -> None:
+        """A manual assignment has no on_revoked in which its last positions would be committed."""
+        self._session.call(lambda core: core.commit_on_close(until))
+
+
+class Consumer(Face):
+    """A member of a consumer group, or, with `assign`, a reader of given partitions.
+
+        with Consumer("localhost:9092", group="billing", assignors=["range"]) as consumer:
+            consumer.subscribe(["payments"])
+            for columns in consumer:
+                ...
+                consumer.commit(columns.next_offsets)
+
+    `bootstrap`: brokers to ask first, "host:port", comma-separated or as a list. `group`: without one, only `assign`.
+    `on_reset`: called inside poll with a `Gap` when a position had to be chosen by `auto_offset_reset`.
+    `settings`: by our names, see `kohort.coordinator_client.config.SETTINGS`.
+
+    One thread at a time may use it (ConcurrentUseError), except for `wakeup`. Heartbeats and fetches run on a thread of
+    their own. Every error derives from KohortError. Raises ConfigError at once for settings that cannot work; that no
+    broker answers is raised by the first call that needs one.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        group: str | None = None,
+        assignors: Sequence[str | Assignor] | None = None,
+        on_reset: Callable[[Gap], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        if assignors is not None:
+            settings["assignors"] = assignors
+        self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
+
+    def unsubscribe(self) -> None:
+        """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
+        with self._session.use(in_hooks=False):
+            self._session.call(lambda core: core.unsubscribe())
+            self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)
+
+    # --- records
+
+    def poll(self, timeout_s: float = 1.0) -> list[RecordColumns]:
+        """Records that are there, one RecordColumns a partition, waiting up to `timeout_s` seconds for the first.
+
+        Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError.
+        """
+        with self._session.use(in_hooks=False), self._session.polling():
+            return self._poll(self._session.driver.now() + timeout_s, ALL)
+
+    def __iter__(self) -> Iterator[RecordColumns]:
+        """Slices as they come, for ever; ends when the consumer is closed."""
+        while not self._session.closed:
+            with self._session.use(in_hooks=False), self._session.polling():
+                slices = self._poll(self._session.driver.now() + 3600.0, 1)
+            yield from slices
+
+    def _poll(self, until: float, most_slices: int) -> list[RecordColumns]:
+        session = self._session
+        while True:
+            due = session.due(most_slices)
+            if isinstance(due, Deliver):
+                if out := session.decoded(due):
+                    return out
+            elif due is not None:
+                self._do(due)
+            elif not session.wait(until):
+                return []
+
+    def _do(self, due: Due) -> None:
+        match due:
+            case RunHook(call):
+                self._run_hook(call)
+            case RunCallback(tell):
+                tell()
+
+    def _run_hook(self, call: HookCall) -> None:
+        session = self._session
+        answer: object = None
+        error: BaseException | None = None
+        session.in_hook = True
+        try:
+            match call.event:
+                case Revoked():
+                    answer = session.hooks.on_revoked(call.event)
+                case Assigned():
+                    answer = session.hooks.on_assigned(call.event)
+                case Lost():
+                    session.hooks.on_lost(call.event)
+        except BaseException as problem:
+            error = problem
+        finally:
+            session.in_hook = False
+        session.hook_done(call, answer, error)
+
+    def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
+        """Run hooks until the core is there, or the time is up."""
+        session = self._session
+        until = session.driver.now() + timeout_s
+        with session.polling():
+            while True:
+                call = session.next_hook(reached)
+                if call is not None:
+                    self._run_hook(call)
+                elif session.read(reached) or not session.wait(until):
+                    return
+
+    # --- offsets
+
+    def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
+        """The offset of the next record that poll returns; waits while it is being found out."""
+        with self._session.use():
+            until = self._deadline(timeout_s)
+            while True:
+                found = self._position_now(partition)
+                if found is not None:
+                    return found
+                if not self._session.wait_quietly(until):
+                    raise OperationTimeout(
+                        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
+                    )
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetToCommit | None]:
+        """What the group has committed, None where nothing; asked from the coordinator."""
+        with self._session.use():
+            return self._result(self._ask_committed(partitions, timeout_s), timeout_s)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each log. No assignment is needed."""
+        return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), EARLIEST), timeout_s)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each log (the last stable one under read_committed)."""
+        return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST), timeout_s)
+
+    def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record not older than a time (ms since the epoch), None where there is none that late."""
+        if early := [time for time in times_ms.values() if time < 0]:
+            raise ValueError(f"a time is not negative: {early[0]}")
+        found = self._look_up({TopicPartition(*one): time for one, time in times_ms.items()}, timeout_s)
+        return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
+
+    def _offsets(self, wanted: dict[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
+        return {one: listed.offset for one, listed in self._look_up(wanted, timeout_s).items()}
+
+    def _look_up(
+        self, wanted: dict[TopicPartition, int], timeout_s: float | None
+    ) -> Mapping[TopicPartition, ListedOffset]:
+        with self._session.use():
+            return self._result(self._ask_offsets(wanted, timeout_s), timeout_s)
+
+    def partitions_for(self, topic: str, timeout_s: float | None = None) -> tuple[TopicPartition, ...]:
+        """The partitions of a topic, asked from a broker. Raises UnknownTopic."""
+        with self._session.use():
+            return self._result(self._ask_topic(topic, timeout_s), timeout_s)
+
+    def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """Records between position and end of the log (the last stable offset under read_committed), by partition."""
+        with self._session.use():
+            partitions = self.assignment
+            known = self._session.read(lambda core: core.known_ends(partitions))
+            asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
+            return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
+
+    # --- commits
+
+    def commit(
+        self,
+        offsets: Offsets | None = None,
+        *,
+        timeout_s: float | None = None,
+        allow_rewind: bool = False,
+    ) -> None:
+        """Store offsets (of the *next* record to read) for the group, and wait until they are stored.
+
+        None: the positions, which is everything poll has returned. Raises CommitFailed once the group has gone on
+        without this member, RebalanceInProgress during a rebalance (poll, then commit again), CommitRewind for an
+        offset behind the committed one, OperationTimeout when the outcome is unknown, BrokerError for other refusals.
+        """
+        with self._session.use():
+            deadline = self._deadline(timeout_s)
+            future = self._session.call(
+                lambda core: core.commit(
+                    plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, blocking=True
+                )
+            )
+            try:
+                self._result(future, timeout_s)
+            finally:
+                self._run_callbacks()
+
+    # --- the end
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Let partitions go (hooks run), commit if that is automatic, leave the group, close every connection.
@@ -395,8 +439,9 @@ class Consumer:
         if session.closed:
             return
         with session.use(in_hooks=False):
+            until = session.driver.now() + timeout_s
             try:
-                until = session.driver.now() + timeout_s
+                self._commit_on_close(until)
                 session.call(lambda core: core.request_close(until))
                 self._run_until(lambda core: core.left, timeout_s)
             finally:
@@ -413,12 +458,6 @@ class Consumer:
 
     # --- inner
 
-    def _seconds(self, timeout_s: float | None) -> float:
-        return self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
-
-    def _deadline(self, timeout_s: float | None) -> float:
-        return self._session.driver.now() + self._seconds(timeout_s)
-
     def _result(self, future: "Future[T]", timeout_s: float | None) -> T:
         try:
             # The core ends every future at its deadline; this is for a driver that has died.
@@ -427,7 +466,7 @@ class Consumer:
             raise OperationTimeout("no answer in time") from None
 
 
-def _plain(offsets: Offsets | None) -> Any:
+def plain_offsets(offsets: Offsets | None) -> Any:
     return None if offsets is None else {TopicPartition(*one): to for one, to in offsets.items()}
 
 

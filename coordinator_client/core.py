@@ -800,6 +800,12 @@ class Core:
             raise IllegalState("not subscribed")
         self._caller_events.append(RebalanceEnforced(reason))
 
+    def commit_on_close(self, deadline: float) -> None:
+        """What is handled and not committed, of a manual assignment; a member commits when it lets go."""
+        unsaved = self.book.unsaved()
+        if self.subscription is None and unsaved:
+            self.commit(unsaved, deadline=deadline)
+
     def request_close(self, deadline: float) -> None:
         self._closing = True
         if self.member is not None:
@@ -815,7 +821,10 @@ class Core:
     @property
     def left(self) -> bool:
         """Whether the group's machine has ended."""
-        return self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
+        if self._fatal is not None and not self.endpoints.ever_answered:
+            return True
+        member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
+        return member_ended and not len(self.committer)
 
     # --- hooks
 

@@ -5,6 +5,7 @@ User code never runs here and never holds the lock, so nothing a user does delay
 to resolve does so on a thread of its own, for the same reason.
 """
 
+import contextlib
 import ipaddress
 import logging
 import random
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.channel import Address, Channel, Ended
@@ -24,6 +26,7 @@ from kohort.coordinator_client.core import Core, Line, Outgoing
 from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.security import tls_context
+from kohort.coordinator_client.tape import Tape
 from kohort.fastpath import KohortError
 
 log = logging.getLogger("kohort.driver")
@@ -40,6 +43,7 @@ class Driver:
         self.lock = threading.Condition(threading.Lock())
         self.on_news: Callable[[], None] | None = None
         self.crashed: BaseException | None = None
+        self._tape = Tape(config.tape, self.now()) if config.tape else None
         self._tls: ssl.SSLContext | None = tls_context(config)
         self._selector = selectors.DefaultSelector()
         self._bell_in, self._bell_out = socket.socketpair()
@@ -70,10 +74,8 @@ class Driver:
         if self._rung:
             return
         self._rung = True
-        try:
+        with contextlib.suppress(OSError):  # full: it is ringing already; closed: there is nobody to wake
             self._bell_in.send(b"!")
-        except OSError:  # full: it is ringing already; closed: there is nobody to wake
-            pass
 
     def stop(self, timeout_s: float) -> None:
         """End the thread and close every socket."""
@@ -144,10 +146,8 @@ class Driver:
         return min(max(earliest - self.now(), 0.0), LONGEST_SLEEP_S)
 
     def _hear_bell(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             self._bell_out.recv(4096)
-        except BlockingIOError:
-            pass
 
     # --- connections
 
@@ -178,6 +178,7 @@ class Driver:
             setup_timeout_s=config.connection_setup_timeout_ms / 1000,
             opened_at=now,
             ranges=self._ranges.get(endpoint),
+            tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
         )
         channel = Channel(
             line,
@@ -293,6 +294,8 @@ class Driver:
     def _close_all(self) -> None:
         for channel in list(self._channels.values()):
             self._forget(channel)
+        if self._tape is not None:
+            self._tape.close()
         self._selector.close()
         self._bell_in.close()
         self._bell_out.close()
@@ -303,5 +306,5 @@ def _addresses(endpoint: Endpoint) -> list[Address]:
     return [(int(family), address) for family, _kind, _protocol, _name, address in found]
 
 
-def _place(endpoint: Endpoint) -> dict[str, object]:
+def _place(endpoint: Endpoint) -> dict[str, Any]:
     return {"host": endpoint.host, "port": endpoint.port}

@@ -6,9 +6,10 @@ has all it may have parked: the request would name only the idle ones, and the b
 `fetch_max_wait_ms` while the busy partition runs dry (Apache Kafka's KAFKA-17182 is about the same thing).
 """
 
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed, TopicRecreated
@@ -122,7 +123,7 @@ class Fetcher:
             elif (want := self._want(partition, positions, view, now)) is not None:
                 wanted.setdefault(node, {})[partition] = want
         room = self.config.max_buffered_bytes - live_bytes - len(self._in_flight) * self.config.fetch_max_bytes
-        orders = []
+        orders: list[FetchOrder] = []
         for node in sorted(wanted, key=lambda node: self._rank(node)):
             # The first request always goes, however small the budget: else a budget below one fetch would hang.
             if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self._in_flight or orders)):
@@ -250,7 +251,7 @@ class Fetcher:
             outcome.parked += 1
 
     def _park(self, partition: TopicPartition, data: PartitionData, ask: Asked) -> None:
-        records = memoryview(data.records)
+        records = memoryview(data.records or b"")
         end = slice_end(records)
         next_offset = ask.offset if end.next_offset is None else max(end.next_offset, ask.offset)
         aborted = tuple((one.producer_id, one.first_offset) for one in data.aborted_transactions or ())
@@ -275,7 +276,7 @@ class Fetcher:
         if followed is not None and followed.node == node:
             # A follower may lag behind or be shut down; only the leader's word counts (KIP-392).
             return
-        place = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
+        place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
         if code == OUT_OF_RANGE:
             log_start = data.log_start_offset if data.log_start_offset >= 0 else None
             if not self.parked.bytes_of(partition):
@@ -377,8 +378,8 @@ def _by_topic(changed: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, ...
     )
 
 
-def _forgotten(forgotten: Mapping[TopicPartition, object]) -> tuple[ForgottenTopic, ...]:
-    topics: dict[tuple[str, object], list[int]] = {}
+def _forgotten(forgotten: Mapping[TopicPartition, uuid.UUID]) -> tuple[ForgottenTopic, ...]:
+    topics: dict[tuple[str, uuid.UUID], list[int]] = {}
     for partition, topic_id in forgotten.items():
         topics.setdefault((partition.topic, topic_id), []).append(partition.partition)
     return tuple(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kohort.coordinator_client.errors import AuthorizationFailed, OperationTimeout, UnknownTopic
 from kohort.coordinator_client.metadata import ClusterView
@@ -85,7 +86,7 @@ class Lookup:
         for partition in self.wanted:
             if partition in self.found:
                 continue
-            place = {"topic": partition.topic, "partition": partition.partition}
+            place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
             if view.brokers and view.partition(partition) is None:
                 return UnknownTopic("no such topic or partition", hint="check its name", **place)
             return OperationTimeout("no answer about offsets in time", **place)
@@ -93,7 +94,7 @@ class Lookup:
 
 
 def _refusal(partition: TopicPartition, code: int) -> KohortError:
-    place = {"topic": partition.topic, "partition": partition.partition}
+    place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
     if code == TOPIC_AUTHORIZATION:
         return AuthorizationFailed("not allowed to read the topic", **place)
     return BrokerError(code, api="ListOffsets", **place)

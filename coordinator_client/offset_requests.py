@@ -75,7 +75,10 @@ def offset_fetch_request(group_id: str, partitions: Iterable[TopicPartition]) ->
                 OffsetFetchRequestTopic(name=name, partition_indexes=tuple(ps)) for name, ps in topics.items()
             )
             return OffsetFetchRequest(group_id=group_id, topics=single, groups=(), require_stable=stable)
-        many = tuple(OffsetFetchRequestTopics(name=name, topic_id=NO_TOPIC_ID, partition_indexes=tuple(ps)) for name, ps in topics.items())
+        many = tuple(
+            OffsetFetchRequestTopics(name=name, topic_id=NO_TOPIC_ID, partition_indexes=tuple(ps))
+            for name, ps in topics.items()
+        )
         group = OffsetFetchRequestGroup(group_id=group_id, topics=many)
         return OffsetFetchRequest(group_id="", topics=(), groups=(group,), require_stable=stable)
 
@@ -83,7 +86,7 @@ def offset_fetch_request(group_id: str, partitions: Iterable[TopicPartition]) ->
 
 
 class CommittedAnswer(NamedTuple):
-    """`error`: of the whole answer, 0 if none. `found`: None where nothing is committed; `failed`: code by partition."""
+    """`error`: of the whole answer. `found`: None where nothing is committed. `failed`: code by partition."""
 
     error: int
     found: Mapping[TopicPartition, OffsetToCommit | None]

@@ -126,5 +126,4 @@ def _by_name(name: str) -> MetadataRequestTopic:
 def _info(view: ClusterView, topic: TopicView) -> TopicInfo:
     racks = view.racks_of(topic.name)
     count = max(topic.partitions, default=-1) + 1
-    known = tuple(racks.get(number, frozenset()) for number in range(count)) if any(racks.values()) else ()
-    return TopicInfo(count, topic.id, topic.internal, known)
+    return TopicInfo(count, topic.id, topic.internal, {number: known for number, known in racks.items() if known})

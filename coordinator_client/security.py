@@ -1,4 +1,4 @@
-"""How a connection is protected: plain, or TLS by the standard library's own context. No I/O beyond reading the files."""
+"""How a connection is protected: plain, or TLS by the standard library's own context."""
 
 import ssl
 

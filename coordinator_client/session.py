@@ -240,6 +240,12 @@ class Session:
                     room -= len(part)
         return out
 
+    def next_hook(self, reached: Callable[[Core], bool]) -> HookCall | None:
+        """The hook that is due while something else than a poll waits for the group."""
+        with self.driver.lock:
+            self.core.news = False
+            return None if reached(self.core) else self.core.take_hook(self.driver.now())
+
     def wait(self, until: float) -> bool:
         """Sleep until something is due or the time has come; False: the time has come."""
         with self.driver.lock:

@@ -1,0 +1,261 @@
+"""AsyncConsumer: the face of the same driver for asyncio. What waits is awaited; what does not is as in Consumer.
+
+Heartbeats do not depend on the loop: they run on the driver's thread, so a loop that is blocked for a while costs
+nothing but that while (until max_poll_interval_ms).
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kohort.assignors import Assignor
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.consumer import ALL, Face, Offsets, plain_offsets
+from kohort.coordinator_client.core import Core
+from kohort.coordinator_client.errors import ConcurrentUseError, OperationTimeout
+from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
+from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
+from kohort.coordinator_client.session import Deliver, RunCallback, RunHook
+from kohort.fastpath import RecordColumns, TopicPartition
+
+T = TypeVar("T")
+
+
+class AsyncConsumer(Face):
+    """As `Consumer`, for asyncio; hooks may be coroutine functions.
+
+        async with AsyncConsumer("localhost:9092", group="billing") as consumer:
+            consumer.subscribe(["payments"])
+            async for columns in consumer:
+                ...
+                await consumer.commit(columns.next_offsets)
+
+    Make it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError).
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        group: str | None = None,
+        assignors: Sequence[str | Assignor] | None = None,
+        on_reset: Callable[[Gap], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        if assignors is not None:
+            settings["assignors"] = assignors
+        self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
+
+    def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+        super()._begin(config, on_reset)
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._busy = False
+        self._session.driver.on_news = self._tell
+
+    def _tell(self) -> None:
+        # The loop may have been closed under a consumer that was not.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._news.set)
+
+    # --- records
+
+    async def poll(self, timeout_s: float = 1.0) -> list[RecordColumns]:
+        """See `Consumer.poll`."""
+        with self._session.use(in_hooks=False), self._alone(), self._session.polling():
+            return await self._poll(self._session.driver.now() + timeout_s, ALL)
+
+    async def __aiter__(self) -> AsyncIterator[RecordColumns]:
+        """Slices as they come, for ever; ends when the consumer is closed."""
+        while not self._session.closed:
+            with self._session.use(in_hooks=False), self._alone(), self._session.polling():
+                slices = await self._poll(self._session.driver.now() + 3600.0, 1)
+            for one in slices:
+                yield one
+
+    @contextlib.contextmanager
+    def _alone(self) -> Any:
+        if self._busy:
+            raise ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    async def _poll(self, until: float, most_slices: int) -> list[RecordColumns]:
+        session = self._session
+        while True:
+            self._news.clear()
+            due = session.due(most_slices)
+            match due:
+                case Deliver():
+                    if out := session.decoded(due):
+                        return out
+                case RunHook(call):
+                    await self._run_hook(call)
+                case RunCallback(tell):
+                    tell()
+                case None:
+                    if not await self._wait(until):
+                        return []
+
+    async def _wait(self, until: float) -> bool:
+        left = until - self._session.driver.now()
+        if left <= 0:
+            return False
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), left)
+        return True
+
+    async def _run_hook(self, call: HookCall) -> None:
+        session = self._session
+        answer: Any = None
+        error: BaseException | None = None
+        session.in_hook = True
+        try:
+            match call.event:
+                case Revoked():
+                    answer = session.hooks.on_revoked(call.event)
+                case Assigned():
+                    answer = session.hooks.on_assigned(call.event)
+                case Lost():
+                    answer = session.hooks.on_lost(call.event)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except BaseException as problem:
+            error = problem
+        finally:
+            session.in_hook = False
+        session.hook_done(call, answer, error)
+
+    async def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
+        session = self._session
+        until = session.driver.now() + timeout_s
+        with session.polling():
+            while True:
+                self._news.clear()
+                call = session.next_hook(reached)
+                if call is not None:
+                    await self._run_hook(call)
+                elif session.read(reached) or not await self._wait(until):
+                    return
+
+    async def unsubscribe(self) -> None:
+        """See `Consumer.unsubscribe`."""
+        with self._session.use(in_hooks=False):
+            self._session.call(lambda core: core.unsubscribe())
+            await self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)
+
+    # --- offsets
+
+    async def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
+        """See `Consumer.position`."""
+        with self._session.use():
+            until = self._deadline(timeout_s)
+            while True:
+                found = self._position_now(partition)
+                if found is not None:
+                    return found
+                if self._session.driver.now() >= until:
+                    raise OperationTimeout(
+                        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
+                    )
+                await asyncio.sleep(0.01)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetToCommit | None]:
+        """See `Consumer.committed`."""
+        with self._session.use():
+            return await self._future(self._ask_committed(partitions, timeout_s))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """See `Consumer.beginning_offsets`."""
+        return await self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), EARLIEST), timeout_s)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """See `Consumer.end_offsets`."""
+        return await self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST), timeout_s)
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """See `Consumer.offsets_for_times`."""
+        if early := [time for time in times_ms.values() if time < 0]:
+            raise ValueError(f"a time is not negative: {early[0]}")
+        with self._session.use():
+            wanted = {TopicPartition(*one): time for one, time in times_ms.items()}
+            found = await self._future(self._ask_offsets(wanted, timeout_s))
+        return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
+
+    async def _offsets(self, wanted: dict[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
+        with self._session.use():
+            found = await self._future(self._ask_offsets(wanted, timeout_s))
+        return {one: listed.offset for one, listed in found.items()}
+
+    async def partitions_for(self, topic: str, timeout_s: float | None = None) -> tuple[TopicPartition, ...]:
+        """See `Consumer.partitions_for`."""
+        with self._session.use():
+            return await self._future(self._ask_topic(topic, timeout_s))
+
+    async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """See `Consumer.lag`."""
+        partitions = self.assignment
+        known = self._session.read(lambda core: core.known_ends(partitions))
+        ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
+        return {one: max(ends[one] - await self.position(one, timeout_s), 0) for one in sorted(partitions)}
+
+    async def commit(
+        self, offsets: Offsets | None = None, *, timeout_s: float | None = None, allow_rewind: bool = False
+    ) -> None:
+        """See `Consumer.commit`."""
+        with self._session.use():
+            deadline = self._deadline(timeout_s)
+            future = self._session.call(
+                lambda core: core.commit(
+                    plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, blocking=True
+                )
+            )
+            try:
+                await self._future(future)
+            finally:
+                self._run_callbacks()
+
+    async def _future(self, future: "Future[T]") -> T:
+        return await asyncio.wrap_future(future)
+
+    # --- the end
+
+    async def close(self, timeout_s: float = 30.0) -> None:
+        """See `Consumer.close`."""
+        session = self._session
+        if session.closed:
+            return
+        with session.use(in_hooks=False):
+            until = session.driver.now() + timeout_s
+            try:
+                self._commit_on_close(until)
+                session.call(lambda core: core.request_close(until))
+                await self._run_until(lambda core: core.left, timeout_s)
+            finally:
+                session.closed = True
+                await asyncio.to_thread(session.driver.stop, max(until - session.driver.now(), 1.0))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
