@@ -475,13 +475,12 @@ class GroupMember:
         if self._state is came_from:
             return  # another attempt: it has been in this state since it came here first
         self._since = self._now
-        self.timeline.entered(self._state, self._now)
-        if self._state in _ENDS:
-            ended = self.timeline.current
+        if self._state not in _ENDS:
+            self.timeline.entered(self._state, self._now)
+        elif (ended := self.timeline.current) is not None:
             self.timeline.end(self._state, self._now)
-            if ended is not None:
-                took_s = self._now - ended.started_at
-                self._notice("rebalance_ended", f"{ended.cause}: {self._state.value}, after {took_s:.3f} s")
+            took_s = self._now - ended.started_at
+            self._notice("rebalance_ended", f"{ended.cause}: {self._state.value}, after {took_s:.3f} s")
 
     def _begin(self, cause: Cause) -> None:
         self._cause = cause

@@ -34,18 +34,16 @@ class CoordinatorSearch:
 
     def not_found(self, now: float) -> None:
         self.state = coordinator_after(self.state, CoordinatorTrigger.NOT_FOUND)
-        self._failed(now)
+        self.failures += 1
+        self.retry_at = now + self._settings.backoff_s(self.failures)
 
     def gone(self, now: float) -> None:
         """It is dead or not the coordinator. The first search after good times starts at once."""
         self.state = coordinator_after(self.state, CoordinatorTrigger.GONE)
         self.coordinator = None
-        self._failed(now)
+        self.retry_at = now + (self._settings.backoff_s(self.failures) if self.failures else 0.0)
+        self.failures += 1
 
     def proved(self) -> None:
         """The coordinator answered as one."""
         self.failures = 0
-
-    def _failed(self, now: float) -> None:
-        self.retry_at = now + (self._settings.backoff_s(self.failures) if self.failures else 0.0)
-        self.failures += 1

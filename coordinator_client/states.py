@@ -176,18 +176,15 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
         _T.LOST_NOTHING: _M.JOINING,
         _T.STALLED: _M.STALLED,
         _T.GAVE_UP: _M.FAILED,
-        _T.CLOSED: _M.CLOSED,
     },
     _M.PLANNING: {
         _T.PLANNED: _M.SYNCING,
-        _T.AGAIN: _M.JOINING,
         _T.MUST_REVOKE: _M.REVOKING,
         _T.MUST_LEAVE: _M.LEAVING,
         _T.LOST: _M.LOSING,
         _T.LOST_NOTHING: _M.JOINING,
         _T.STALLED: _M.STALLED,
         _T.GAVE_UP: _M.FAILED,
-        _T.CLOSED: _M.CLOSED,
     },
     _M.SYNCING: {
         _T.ASSIGNED: _M.ASSIGNING,
@@ -198,7 +195,6 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
         _T.LOST_NOTHING: _M.JOINING,
         _T.STALLED: _M.STALLED,
         _T.GAVE_UP: _M.FAILED,
-        _T.CLOSED: _M.CLOSED,
     },
     _M.ASSIGNING: {
         _T.TAKEN: _M.STABLE,
@@ -218,7 +214,6 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
         _T.LOST_NOTHING: _M.JOINING,
         _T.STALLED: _M.STALLED,
         _T.GAVE_UP: _M.FAILED,
-        _T.CLOSED: _M.CLOSED,
     },
     _M.STALLED: {
         _T.LOST: _M.LOSING,
@@ -235,11 +230,12 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
     _M.FAILED: {
         _T.SUBSCRIBED: _M.JOINING,
         _T.MUST_LEAVE: _M.LEAVING,
-        _T.CLOSED: _M.CLOSED,
     },
     _M.CLOSED: {},
 }
-"""state -> trigger -> state. What is absent cannot happen; `docs/states.md` is drawn from this."""
+"""state -> trigger -> state. What is absent cannot happen; `docs/states.md` is drawn from this.
+
+`CLOSED` is missing where nothing waits for anybody: close leaves those states at once, by letting go or by leaving."""
 
 _C, _U = CoordinatorState, CoordinatorTrigger
 

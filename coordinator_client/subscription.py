@@ -86,7 +86,7 @@ class Owned(NamedTuple):
     start: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # it is equal to any mapping with the same content, as mappings are
 class Assignment(Mapping[TopicPartition, Owned]):
     """What is owned, by partition. `epoch`: of the newest assignment, whether or not it brought anything."""
 
