@@ -23,6 +23,7 @@ from kohort.protocol.framing import (
 )
 from kohort.protocol.message import Message
 
+Direction = Literal["request", "response"]
 SECRET_FIELD = {"SaslAuthenticate": "auth_bytes"}
 _SIZE_BYTES = 4
 
@@ -37,7 +38,7 @@ class Taped(NamedTuple):
     time_s: float
     node: str
     connection: int
-    direction: Literal["request", "response"]
+    direction: Direction
     api: str
     version: int
     correlation_id: int
@@ -78,6 +79,12 @@ def codecs(taped: Taped) -> tuple[Message[Any], int, Message[Any]]:
     return Message.of(ResponseHeader), response_header_version(api.response, taped.version), api.response
 
 
+def body_version(taped: Taped) -> int:
+    """The version the body is in: the request's, but for ApiVersions' refusal, which is in version 0 (KIP-511)."""
+    refusal = taped.direction == "response" and taped.api == "ApiVersions" and taped.frame[8:10] == b"\0\x23"
+    return 0 if refusal else taped.version
+
+
 def scrub(taped: Taped) -> Taped:
     """The same frame with the bytes of a SASL exchange emptied; any other frame as it is."""
     secret = SECRET_FIELD.get(taped.api)
@@ -100,8 +107,8 @@ def difference(taped: Taped) -> str | None:
     header, header_version, body = codecs(taped)
     try:
         head, at = header.parse_from(taped.frame, _SIZE_BYTES, header_version)
-        value = body.parse(memoryview(taped.frame)[at:], taped.version)
-        again = frame(header.build(head, header_version), body.build(value, taped.version))
+        value = body.parse(memoryview(taped.frame)[at:], body_version(taped))
+        again = frame(header.build(head, header_version), body.build(value, body_version(taped)))
     except WireError as error:
         return str(error)
     return None if again == taped.frame else "written otherwise than it was read"
