@@ -114,7 +114,7 @@ cdef enum:
     CLASSES = 31
     POOL_DEPTH = 8
 
-cdef Py_ssize_t POOL_BYTES_MAX = 64 << 20
+cdef Py_ssize_t POOL_BYTES_MAX = 32 << 20
 cdef char *_pool[31][8]
 cdef int _pooled[31]
 cdef Py_ssize_t _pool_bytes = 0
@@ -176,6 +176,12 @@ cdef class Block:
             self.power = power
         self.size = size
         return 0
+
+    cdef void discard(self) noexcept:
+        """Back to the system instead of the pool: for a block that turned out too small."""
+        PyMem_RawFree(self.data)
+        self.data = NULL
+        self.size = 0
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
@@ -1248,6 +1254,7 @@ cdef class _Decoder:
                 try:
                     block.size = compression.decompress_into(source, block)
                 except DoesNotFit:
+                    block.discard()
                     if size >= self.limit:
                         name = Codec(codec).name.lower()
                         raise DecompressionLimit(

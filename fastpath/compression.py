@@ -81,22 +81,28 @@ def _gzip_bound(source: memoryview, limit: int) -> int:
     return int.from_bytes(source[-4:], "little") if len(source) >= 18 else 0
 
 
+_GZIP_PIECE_BYTES = 1 << 20  # what the library hands out at once: memory beside the target
+
+
 def _isal_gzip_into(source: memoryview, target: Any) -> int:
-    written, rest = 0, source
     room = memoryview(target).cast("B")
+    written, rest = 0, source
     while True:
         member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-        try:
+        while not member.eof:
             # One byte more than fits tells a full target from an exact fit.
-            out = member.decompress(rest, max_length=len(room) - written + 1)
-        except igzip_lib.IsalError as error:
-            raise Broken(str(error)) from None
-        if len(out) > len(room) - written:
-            raise DoesNotFit
-        room[written : written + len(out)] = out
-        written += len(out)
-        if not member.eof:
-            raise Broken("incomplete gzip stream")
+            most = min(len(room) - written + 1, _GZIP_PIECE_BYTES)
+            try:
+                out = member.decompress(rest, max_length=most)
+            except igzip_lib.IsalError as error:
+                raise Broken(str(error)) from None
+            if len(out) > len(room) - written:
+                raise DoesNotFit
+            room[written : written + len(out)] = out
+            written += len(out)
+            if not out and not member.eof:
+                raise Broken("incomplete gzip stream")
+            rest = memoryview(b"")
         if not member.unused_data:
             return written
         rest = memoryview(member.unused_data)
