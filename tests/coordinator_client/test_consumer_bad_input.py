@@ -1,0 +1,237 @@
+"""What a user does wrong, or a broker: one clear typed error with its place, and nothing hangs past its timeout."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kohort.coordinator_client import (
+    ConcurrentUseError,
+    ConfigError,
+    ConnectionFailed,
+    Consumer,
+    ConsumerClosed,
+    IllegalState,
+    TlsError,
+    UnknownTopic,
+    WakeupError,
+)
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.testing import RealBroker
+from kohort.testing.selection import Broker
+
+HASTY = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_ms": 500, "request_timeout_ms": 1000}
+
+
+@contextmanager
+def server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A listener that does `answer` to whoever calls, and is no Kafka broker."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stopped = threading.Event()
+
+        def serve() -> None:
+            while not stopped.is_set():
+                try:
+                    caller, _ = listener.accept()
+                except OSError:
+                    return
+                with caller:
+                    caller.settimeout(5)
+                    try:
+                        answer(caller)
+                    except OSError:
+                        continue
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        stopped.set()
+        listener.close()
+
+
+def poll_until_error(consumer: Consumer, seconds: float = 20.0) -> KohortError:
+    """Poll as an application does; the error that it gets."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        try:
+            consumer.poll(0.2)
+        except KohortError as error:
+            return error
+    raise AssertionError("no error came")
+
+
+@pytest.mark.proves("B-28")
+def test_a_host_that_does_not_exist_is_named_in_the_error() -> None:
+    with Consumer("no-such-host.invalid:9092", **HASTY) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        error = poll_until_error(consumer)
+    assert isinstance(error, ConnectionFailed)
+    assert error.place["host"] == "no-such-host.invalid"
+    assert error.hint
+
+
+def test_a_closed_port_is_an_error_that_says_where() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with Consumer(f"127.0.0.1:{port}", group="g", **HASTY) as consumer:
+        consumer.subscribe(["t"])
+        error = poll_until_error(consumer)
+        # Every call that needs a broker says the same, at once.
+        with pytest.raises(ConnectionFailed):
+            consumer.end_offsets([TopicPartition("t", 0)])
+    assert isinstance(error, ConnectionFailed)
+    assert error.place["port"] == port
+
+
+@pytest.mark.proves("B-24")
+def test_a_listener_that_never_answers_is_left_after_its_timeout() -> None:
+    with server(lambda caller: time.sleep(3)) as address, Consumer(address, **HASTY) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        error = poll_until_error(consumer)
+    assert isinstance(error, ConnectionFailed)
+    assert "no answer" in str(error)
+
+
+def test_something_else_than_kafka_is_told_apart() -> None:
+    def http(caller: socket.socket) -> None:
+        caller.recv(1000)
+        caller.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    with server(http) as address, Consumer(address, **HASTY) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        error = poll_until_error(consumer)
+    assert isinstance(error, ConnectionFailed)
+    assert "does not speak Kafka's protocol" in str(error)
+
+
+@pytest.mark.proves("B-01")
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"])
+def test_a_frame_of_impossible_length_ends_the_connection(length: bytes) -> None:
+    def lie(caller: socket.socket) -> None:
+        caller.recv(1000)
+        caller.sendall(length + b"\0" * 16)
+
+    with server(lie) as address, Consumer(address, **HASTY) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        error = poll_until_error(consumer)
+    assert isinstance(error, ConnectionFailed)
+    assert "a frame of" in str(error)
+
+
+@pytest.mark.proves("B-29")
+def test_a_plaintext_client_on_a_tls_port_is_told_so() -> None:
+    def alert(caller: socket.socket) -> None:
+        caller.recv(1000)
+        caller.sendall(b"\x15\x03\x03\x00\x02\x02\x46")
+
+    with server(alert) as address, Consumer(address, **HASTY) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        error = poll_until_error(consumer)
+    assert isinstance(error, ConnectionFailed)
+    assert "speaks TLS" in str(error)
+    assert error.hint is not None
+    assert "SSL" in error.hint
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-29")
+def test_a_tls_client_on_a_plaintext_port_fails_closed(broker: Broker) -> None:
+    with Consumer(broker.bootstrap, security_protocol="SSL", **HASTY) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        error = poll_until_error(consumer)
+    assert isinstance(error, TlsError)
+    assert error.hint is not None
+    assert "plaintext" in error.hint
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-29")
+def test_tls_works_with_the_authority_given_and_fails_without() -> None:
+    with RealBroker(tls=True) as broker:
+        with Consumer(broker.bootstrap_tls, security_protocol="SSL", ssl_ca_path=str(broker.ca_file)) as consumer:
+            with pytest.raises(UnknownTopic):
+                consumer.partitions_for("no-such-topic", timeout_s=1.0)
+        with Consumer(broker.bootstrap_tls, security_protocol="SSL", **HASTY) as stranger:
+            stranger.assign([TopicPartition("t", 0)])
+            error = poll_until_error(stranger)
+        assert isinstance(error, TlsError)
+        assert "certificate" in str(error)
+        with Consumer(broker.bootstrap_tls, **HASTY) as plain:
+            plain.assign([TopicPartition("t", 0)])
+            assert isinstance(poll_until_error(plain), ConnectionFailed)
+
+
+@pytest.mark.broker
+def test_an_unknown_topic_is_an_error_that_names_it(broker: Broker, unique: Callable[[str], str]) -> None:
+    name = unique("missing")
+    with Consumer(broker.bootstrap, group=unique("group")) as consumer:
+        consumer.subscribe([name])
+        error = poll_until_error(consumer)
+        assert isinstance(error, UnknownTopic)
+        assert error.place["topic"] == name
+        assert consumer.poll(0.1) == []  # said once, not at every poll
+        with pytest.raises(UnknownTopic):
+            consumer.end_offsets([TopicPartition(name, 0)], timeout_s=0.5)
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-37")
+def test_a_second_thread_gets_a_typed_error(broker: Broker, topic: str) -> None:
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        polling = threading.Event()
+
+        def poll() -> None:
+            polling.set()
+            consumer.poll(2.0)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        polling.wait()
+        time.sleep(0.2)
+        with pytest.raises(ConcurrentUseError):
+            consumer.position(TopicPartition(topic, 0))
+        thread.join()
+        consumer.poll(0)  # and afterwards it is free again
+
+
+@pytest.mark.broker
+@pytest.mark.proves("S-11")
+def test_wakeup_ends_one_poll_and_is_kept_for_the_next(broker: Broker, topic: str) -> None:
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        threading.Timer(0.2, consumer.wakeup).start()
+        with pytest.raises(WakeupError):
+            consumer.poll(30)
+        assert consumer.poll(0.1) == []
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.poll(30)
+        assert consumer.poll(0.1) == []
+
+
+@pytest.mark.broker
+def test_calls_that_make_no_sense_say_why(broker: Broker, topic: str, unique: Callable[[str], str]) -> None:
+    with Consumer(broker.bootstrap) as loner:
+        with pytest.raises(IllegalState, match="group"):
+            loner.subscribe([topic])
+        with pytest.raises(IllegalState, match="group"):
+            loner.commit({TopicPartition(topic, 0): 1})
+        with pytest.raises(IllegalState, match="not assigned"):
+            loner.seek(TopicPartition(topic, 0), 0)
+    with pytest.raises(ConsumerClosed):
+        loner.poll(0)
+    with Consumer(broker.bootstrap, group=unique("group")) as member:
+        member.subscribe([topic])
+        with pytest.raises(IllegalState, match="subscribed"):
+            member.assign([TopicPartition(topic, 0)])
+        with pytest.raises(IllegalState):
+            member.subscribe([topic], pattern=".*")
+
+
+def test_settings_that_cannot_work_are_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'session_timeout_ms'"):
+        Consumer("localhost:9092", session_timeot_ms=1000)
