@@ -1,0 +1,78 @@
+"""A real Spark session for the run, and topics filled by librdkafka."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+
+from kohort.testing.selection import Broker
+from tests.spark.sent import Sent
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """local[2] that tries a failed task a second time, as a cluster would."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = (
+        SparkSession.builder.master("local[2, 2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def send(broker: Broker) -> Callable[..., None]:
+    """`send(topic, records, codec=..., flush_every=...)` by librdkafka, waiting for every acknowledgement."""
+
+    def sender(topic: str, records: Iterable[Sent], *, codec: str = "none", **settings: Any) -> None:
+        refused: list[object] = []
+
+        def delivered(error: object, _message: object) -> None:
+            if error is not None:
+                refused.append(error)
+
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 5, **settings}
+        )
+        transactional = "transactional.id" in settings
+        if transactional:
+            producer.init_transactions(20)
+            producer.begin_transaction()
+        for record in records:
+            producer.produce(
+                topic, partition=record.partition, key=record.key, value=record.value,
+                timestamp=record.timestamp_ms, headers=list(record.headers), on_delivery=delivered,
+            )  # fmt: skip
+        assert producer.flush(30) == 0
+        assert refused == []
+        if transactional:
+            producer.commit_transaction(20)
+
+    return sender
+
+
+@pytest.fixture(scope="session")
+def delete_before(broker: Broker) -> Callable[[str, int, int], None]:
+    """`delete_before(topic, partition, offset)` as retention would."""
+
+    def deleter(topic: str, partition: int, offset: int) -> None:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for future in admin.delete_records([Place(topic, partition, offset)]).values():
+            future.result(20)
+
+    return deleter

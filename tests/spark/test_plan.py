@@ -1,0 +1,129 @@
+"""Plans on a real broker: every way to say where to start and stop, and what each refuses."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, TopicPartition
+from kohort.coordinator_client import UnknownTopic
+from kohort.spark import DataLossError, OffsetRange, PlanError, plan
+from kohort.testing.selection import Broker
+from tests.spark.sent import varied
+
+pytestmark = pytest.mark.broker
+
+FIRST = datetime.fromtimestamp(1_700_000_000, UTC)
+
+
+@pytest.fixture
+def thirty(topic: str, send: Callable[..., None]) -> str:
+    """A topic with ten records in each of three partitions, a second between any two."""
+    send(topic, varied(30))
+    return topic
+
+
+def ranges(topic: str, *bounds: tuple[int, int]) -> tuple[OffsetRange, ...]:
+    return tuple(OffsetRange(topic, partition, *bound) for partition, bound in enumerate(bounds))
+
+
+def test_all_there_is(broker: Broker, thirty: str) -> None:
+    assert plan(broker.bootstrap, topics=[thirty]) == ranges(thirty, (0, 10), (0, 10), (0, 10))
+
+
+def test_some_partitions_only(broker: Broker, thirty: str) -> None:
+    found = plan(broker.bootstrap, partitions=[TopicPartition(thirty, 2), TopicPartition(thirty, 0)])
+    assert found == (OffsetRange(thirty, 0, 0, 10), OffsetRange(thirty, 2, 0, 10))
+
+
+def test_from_the_end_there_is_nothing(broker: Broker, thirty: str) -> None:
+    assert plan(broker.bootstrap, topics=[thirty], start="latest") == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "bounds"),
+    [
+        # Partition p holds records p, p+3, p+6 ... of the seconds since the first.
+        (FIRST + timedelta(seconds=9), "latest", [(3, 10), (3, 10), (3, 10)]),
+        (FIRST + timedelta(seconds=10), FIRST + timedelta(seconds=20), [(4, 7), (3, 7), (3, 6)]),
+        ("earliest", FIRST, [(0, 0), (0, 0), (0, 0)]),
+        (FIRST + timedelta(days=1), "latest", [(0, 0), (0, 0), (0, 0)]),
+        ("earliest", FIRST + timedelta(days=1), [(0, 10), (0, 10), (0, 10)]),
+        (FIRST + timedelta(seconds=20), FIRST + timedelta(seconds=10), [(0, 0), (0, 0), (0, 0)]),
+    ],
+)
+def test_by_time(broker: Broker, thirty: str, start: Any, stop: Any, bounds: list[tuple[int, int]]) -> None:
+    wanted = tuple(one for one in ranges(thirty, *bounds) if len(one))
+    assert plan(broker.bootstrap, topics=[thirty], start=start, stop=stop) == wanted
+
+
+def test_each_partition_its_own_way(broker: Broker, thirty: str) -> None:
+    zero, one, two = (TopicPartition(thirty, partition) for partition in range(3))
+    found = plan(
+        broker.bootstrap, topics=[thirty],
+        start={zero: 4, one: "earliest", two: FIRST + timedelta(seconds=8)},
+        stop={zero: 5, one: "latest", two: 9},
+    )  # fmt: skip
+    assert found == ranges(thirty, (4, 5), (0, 10), (2, 9))
+
+
+def test_from_what_a_group_committed(broker: Broker, thirty: str, unique: Callable[[str], str]) -> None:
+    group = unique("group")
+    with Consumer(broker.bootstrap, group=group) as consumer:
+        consumer.commit({TopicPartition(thirty, 0): 7, TopicPartition(thirty, 2): 10})
+    assert plan(broker.bootstrap, topics=[thirty], start="committed", group=group) == (
+        OffsetRange(thirty, 0, 7, 10),
+        OffsetRange(thirty, 1, 0, 10),
+    )
+
+
+def test_wishes_about_sizes_reach_the_split(broker: Broker, thirty: str) -> None:
+    assert len(plan(broker.bootstrap, topics=[thirty], min_partitions=7)) == 7
+    assert max(len(one) for one in plan(broker.bootstrap, topics=[thirty], max_records_per_partition=4)) == 4
+
+
+@pytest.mark.proves("B-40")
+def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
+    broker: Broker, thirty: str, delete_before: Callable[[str, int, int], None]
+) -> None:
+    delete_before(thirty, 1, 6)
+    asked: dict[str, Any] = {"partitions": [TopicPartition(thirty, 1)], "start": {TopicPartition(thirty, 1): 2}}
+    with pytest.raises(DataLossError, match=rf"holds \[6, 10\) \(topic={thirty}, partition=1, offset=2\)"):
+        plan(broker.bootstrap, **asked)
+    assert plan(broker.bootstrap, **asked, on_data_loss="skip") == (OffsetRange(thirty, 1, 6, 10),)
+    assert plan(broker.bootstrap, topics=[thirty])[1] == OffsetRange(thirty, 1, 6, 10)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"start": "earlyest"}, "start cannot be 'earlyest'"),
+        ({"start": datetime(2024, 1, 1)}, "start is a time without a time zone"),
+        ({"start": "committed"}, "'committed' needs a group"),
+        ({"start": {TopicPartition("other", 0): 1}}, "start names no offset for a partition that is read"),
+        ({"start": FIRST + timedelta(days=1), "on_late_time": "fail"}, "no record is as late as that"),
+        ({"min_partitions": 0}, "min_partitions must be at least 1"),
+        ({"partitions": [("TOPIC", 3)]}, "no such partition .*partition=3"),
+        ({"topics": "TOPIC"}, "one string"),
+        ({"topics": []}, "nothing to read"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_planned_says_why(broker: Broker, thirty: str, asked: dict[str, Any], says: str) -> None:
+    asked = {"topics": [thirty]} | asked
+    if "partitions" in asked:
+        asked["partitions"] = [TopicPartition(thirty, number) for _, number in asked["partitions"]]
+    with pytest.raises(PlanError, match=says):
+        plan(broker.bootstrap, **asked)
+
+
+def test_two_numbers_in_the_wrong_order_are_a_mistake(broker: Broker, thirty: str) -> None:
+    place = TopicPartition(thirty, 0)
+    with pytest.raises(PlanError, match="start=5, stop=4"):
+        plan(broker.bootstrap, partitions=[place], start={place: 5}, stop={place: 4})
+
+
+def test_a_topic_that_is_not_there_is_named(broker: Broker, unique: Callable[[str], str]) -> None:
+    name = unique("nowhere")
+    with pytest.raises(UnknownTopic, match=name):
+        plan(broker.bootstrap, topics=[name])
