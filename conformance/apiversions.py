@@ -1,0 +1,194 @@
+"""A, first half: what every conversation starts with, and requests that no broker can serve."""
+
+from kohort.conformance.check import Kind, Section
+from kohort.conformance.errors import PeerClosed
+from kohort.conformance.peer import request_bytes, request_for
+from kohort.conformance.scene import Scene
+from kohort.protocol.catalogue import API
+
+SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "ApiVersions")
+NAMED = {"client_software_name": "kohort", "client_software_version": "1.0"}
+UNSUPPORTED_VERSION = 35
+CLOSE_TIMEOUT_S = 5.0
+_KEY = API["ApiVersions"].key
+
+
+def _values(version: int, **changes: object) -> dict[str, object]:
+    return {**NAMED, **changes} if version >= 3 else {}
+
+
+async def closes(scene: Scene, data: bytes, what: str) -> None:
+    """The broker must hang up on these bytes, without a word, and go on serving others."""
+    peer = await scene.connection(fresh=True)
+    try:
+        answers = await peer.raw(data, what, CLOSE_TIMEOUT_S)
+    except PeerClosed:
+        pass
+    else:
+        scene.true(what, False, "the connection closed", f"an answer of {len(answers[0])} bytes")
+    told = await scene.ask("ApiVersions", version=0)
+    scene.error(told.error_code, "NONE", "ApiVersions on a new connection afterwards")
+
+
+@SECTION.check(
+    "A1",
+    "A version from the future",
+    once=True,
+    source="KIP-511",
+    expected="a v0 body with UNSUPPORTED_VERSION that names ApiVersions' own range",
+)
+async def future_version(scene: Scene) -> None:
+    peer = await scene.connection()
+    data = request_bytes(_KEY, 32767, b"\x02x\x02y\x00", tags=b"\0")
+    (answer,) = await peer.raw(data, "ApiVersions v32767", CLOSE_TIMEOUT_S)
+    told, end = API["ApiVersions"].response.parse_from(answer, 4, 0)
+    scene.equal("the body read as version 0 ends with the frame", end, len(answer))
+    scene.error(told.error_code, "UNSUPPORTED_VERSION", "ApiVersions v32767")
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in told.api_keys}
+    scene.equal("its own range", ranges.get(_KEY), scene.target.ranges[_KEY])
+
+
+@SECTION.check(
+    "A1b",
+    "After UNSUPPORTED_VERSION the connection lives",
+    once=True,
+    source="KIP-511",
+    kind=Kind.SHOULD,
+    expected="a second ApiVersions, in a version from the first answer, is served on the same connection",
+)
+async def lives_after_unsupported(scene: Scene) -> None:
+    peer = await scene.connection()
+    await peer.raw(request_bytes(_KEY, 32767, b"\x02x\x02y\x00", tags=b"\0"), "ApiVersions v32767", CLOSE_TIMEOUT_S)
+    told = await peer.ask("ApiVersions", scene.version, _values(scene.version), CLOSE_TIMEOUT_S)
+    scene.error(told.error_code, "NONE", "the second ApiVersions")
+
+
+@SECTION.check("A2a", "Empty client software name", versions="3+", source="KIP-511", expected="INVALID_REQUEST")
+async def empty_software_name(scene: Scene) -> None:
+    told = await scene.ask("ApiVersions", _values(scene.version, client_software_name=""))
+    scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions without a software name")
+
+
+@SECTION.check("A2b", "Empty client software version", versions="3+", source="KIP-511", expected="INVALID_REQUEST")
+async def empty_software_version(scene: Scene) -> None:
+    told = await scene.ask("ApiVersions", _values(scene.version, client_software_version=""))
+    scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions without a software version")
+
+
+@SECTION.check(
+    "A2c",
+    "Client software name with characters outside [a-zA-Z0-9.-]",
+    versions="3+",
+    source="KIP-511",
+    expected="INVALID_REQUEST",
+)
+async def odd_software_name(scene: Scene) -> None:
+    told = await scene.ask("ApiVersions", _values(scene.version, client_software_name="-bad name!"))
+    scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions from '-bad name!'")
+
+
+@SECTION.check(
+    "A3",
+    "The answer's header has no tagged fields in any version",
+    source="KIP-511",
+    expected="after the correlation id the body starts at once, and fills the frame",
+)
+async def plain_header(scene: Scene) -> None:
+    peer = await scene.connection()
+    data = request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=99)
+    (answer,) = await peer.raw(data, f"ApiVersions v{scene.version}", CLOSE_TIMEOUT_S)
+    scene.equal("the correlation id", int.from_bytes(answer[:4], "big"), 99)
+    told, end = API["ApiVersions"].response.parse_from(answer, 4, scene.version)
+    scene.equal("the body ends with the frame", end, len(answer))
+    scene.error(told.error_code, "NONE", "ApiVersions")
+
+
+@SECTION.check(
+    "A4a",
+    "Unknown API key",
+    once=True,
+    source="protocol guide",
+    expected="the connection is closed; others are served on",
+)
+async def unknown_key(scene: Scene) -> None:
+    await closes(scene, request_bytes(32000, 0, b""), "API key 32000")
+
+
+@SECTION.check(
+    "A4b",
+    "A version above the highest",
+    subject="Heartbeat",
+    once=True,
+    source="KIP-35",
+    expected="the connection is closed; others are served on",
+)
+async def version_above(scene: Scene) -> None:
+    key = API["Heartbeat"].key
+    high = scene.target.ranges[key][1]
+    body = API["Heartbeat"].request.build(
+        {"group_id": scene.group, "generation_id": 1, "member_id": "x"}, scene.version
+    )
+    await closes(scene, request_bytes(key, high + 1, body, tags=b"\0"), f"Heartbeat v{high + 1}")
+
+
+@SECTION.check(
+    "A4c",
+    "A header that ends in the middle",
+    once=True,
+    source="protocol guide",
+    expected="the connection is closed; others are served on",
+)
+async def short_header(scene: Scene) -> None:
+    await closes(scene, (6).to_bytes(4, "big") + b"\x00\x12\x00\x00\x00\x00", "a header of six bytes")
+
+
+@SECTION.check("A5", "Null client id", source="protocol guide", expected="served as any other")
+async def null_client_id(scene: Scene) -> None:
+    peer = await scene.connection()
+    data = request_for("ApiVersions", scene.version, _values(scene.version), client_id=None)
+    (answer,) = await peer.raw(data, f"ApiVersions v{scene.version}, client id null", CLOSE_TIMEOUT_S)
+    told, _ = API["ApiVersions"].response.parse_from(answer, 4, scene.version)
+    scene.error(told.error_code, "NONE", "ApiVersions with a null client id")
+
+
+@SECTION.check(
+    "A12",
+    "The ranges are ranges, and the same in every version",
+    source="KIP-35",
+    expected="each key once, lowest <= highest, equal to what version 0 says",
+)
+async def sane_ranges(scene: Scene) -> None:
+    told = await scene.ask("ApiVersions", _values(scene.version))
+    keys = [entry.api_key for entry in told.api_keys]
+    scene.equal("each key once", sorted(set(keys)), sorted(keys))
+    upside_down = [entry.api_key for entry in told.api_keys if not 0 <= entry.min_version <= entry.max_version]
+    scene.equal("keys with a range upside down", upside_down, [])
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in told.api_keys}
+    scene.equal("the ranges, against version 0's", ranges, scene.target.ranges)
+
+
+@SECTION.check(
+    "A13",
+    "Three requests in one write",
+    source="protocol guide",
+    expected="three answers, in the order of the requests",
+)
+async def in_order(scene: Scene) -> None:
+    peer = await scene.connection()
+    ids = (5, 2**31 - 1, 6)
+    data = b"".join(
+        request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=identity) for identity in ids
+    )
+    answers = await peer.raw(data, f"three ApiVersions v{scene.version}", CLOSE_TIMEOUT_S, answers=3)
+    scene.equal("the correlation ids", tuple(int.from_bytes(answer[:4], "big") for answer in answers), ids)
+
+
+@SECTION.check(
+    "A14", "A request byte by byte", once=True, source="protocol guide", expected="served as if it had come at once"
+)
+async def dribble(scene: Scene) -> None:
+    peer = await scene.connection()
+    data = request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=3)
+    await peer.dribble(data[:-1])
+    (answer,) = await peer.raw(data[-1:], "the last byte of ApiVersions", CLOSE_TIMEOUT_S)
+    scene.equal("the correlation id", int.from_bytes(answer[:4], "big"), 3)

@@ -1,0 +1,143 @@
+"""One check as data, and the table that a section's file fills.
+
+A check has a subject, the API that it judges, and runs once for every version of the subject that both sides speak.
+Whatever else it sends goes out in the highest version in common, so that a failure points at the subject's version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from kohort.conformance.errors import SelectionError
+from kohort.protocol.catalogue import API
+from kohort.protocol.message import Versions
+
+if TYPE_CHECKING:
+    from kohort.conformance.scene import Scene
+
+Probe = Callable[["Scene"], Awaitable[None]]
+
+
+class Kind(Enum):
+    """What a check's result depends on."""
+
+    MUST = "every broker must do so"
+    VERSIONED = "what is expected depends on the API version"
+    CONFIG = "depends on a broker's setting, which is read first"
+    TIMING = "waits for a timer of the broker's"
+    SHOULD = "Apache Kafka does so; nothing written asks for it"
+
+
+class Need(Enum):
+    """What must be there for a check to make sense; the runner finds out, and says what is missing."""
+
+    TOPIC = "a topic, which the run may create"
+    CLUSTER = "more than one broker"
+    SETTINGS = "the broker's settings, which DescribeConfigs must tell"
+    STRANGER = "a user without rights (--stranger NAME:PASSWORD)"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`id`: section letter, row, and a letter where a row has several. `versions`: those of the subject that the rule
+    is about, as Kafka writes ranges. `apis`: further APIs that it cannot do without, each "Name" or "Name N+"."""
+
+    id: str
+    title: str
+    subject: str
+    versions: str
+    kind: Kind
+    source: str
+    expected: str
+    probe: Probe
+    apis: tuple[str, ...] = ()
+    needs: frozenset[Need] = frozenset()
+    once: bool = False
+    note: str = ""
+
+    def versions_with(self, low: int, high: int) -> tuple[int, ...]:
+        """The versions to run, of a broker that speaks `low` to `high`; only the highest where one run says it all."""
+        ours_low, ours_high = API[self.subject].versions
+        rule = Versions.of(self.versions)
+        found = tuple(v for v in range(max(low, ours_low), min(high, ours_high) + 1) if v in rule)
+        return found[-1:] if self.once else found
+
+    @property
+    def section(self) -> str:
+        return self.id[0]
+
+
+class Section:
+    """The checks of one file, in the order in which they stand there."""
+
+    def __init__(self, letter: str, title: str, subject: str) -> None:
+        self.letter = letter
+        self.title = title
+        self.subject = subject
+        self._checks: dict[str, Check] = {}
+
+    def check(
+        self,
+        id: str,  # noqa: A002  # it is the column's name
+        title: str,
+        *,
+        expected: str,
+        source: str,
+        versions: str = "0+",
+        subject: str | None = None,
+        kind: Kind = Kind.MUST,
+        apis: tuple[str, ...] = (),
+        needs: tuple[Need, ...] = (),
+        once: bool = False,
+        note: str = "",
+    ) -> Callable[[Probe], Probe]:
+        """Enter the function below as a check; a name used twice is an error."""
+
+        def enter(probe: Probe) -> Probe:
+            if id in self._checks or not id.startswith(self.letter):
+                raise ValueError(f"{id} is taken, or is not of section {self.letter}")
+            self._checks[id] = Check(
+                id, title, subject or self.subject, versions, kind, source, expected, probe,
+                apis, frozenset(needs), once, note,
+            )  # fmt: skip
+            return probe
+
+        return enter
+
+    def __iter__(self) -> Iterator[Check]:
+        return iter(self._checks.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which cells to run: `B*`, `C3` (with C3a, C3b, ...), or `B4@5` for one version."""
+
+    patterns: tuple[tuple[str, int | None], ...] = ()
+
+    @classmethod
+    def of(cls, text: str, checks: tuple[Check, ...]) -> Selection:
+        """Parse a comma-separated list. Raises SelectionError for a pattern that matches no check."""
+        patterns = []
+        for entry in filter(None, (part.strip() for part in text.split(","))):
+            name, _, version = entry.partition("@")
+            if version and not version.isdigit():
+                raise SelectionError(f"{entry!r}: {version!r} is no version", hint="write it like B4@5")
+            if not any(_matches(name, check.id) for check in checks):
+                raise SelectionError(f"no check matches {entry!r}", hint="`kohort conformance list` shows them all")
+            patterns.append((name, int(version) if version else None))
+        return cls(tuple(patterns))
+
+    def takes(self, check: Check, version: int) -> bool:
+        """Whether the cell is wanted; everything is where nothing was asked for."""
+        return not self.patterns or any(
+            _matches(name, check.id) and only in (None, version) for name, only in self.patterns
+        )
+
+
+def _matches(pattern: str, identity: str) -> bool:
+    row = identity.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return fnmatchcase(identity.lower(), pattern.lower()) or pattern.upper() == row

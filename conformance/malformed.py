@@ -1,0 +1,217 @@
+"""N: bytes that are odd, and bytes that are wrong."""
+
+import asyncio
+
+from kohort.conformance.apiversions import CLOSE_TIMEOUT_S, closes
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.member import subscribe
+from kohort.conformance.peer import request_bytes, request_for
+from kohort.conformance.scene import Scene
+from kohort.conformance.shapes import GROUP_REQUESTS, GroupRequest, describe_one
+from kohort.protocol.catalogue import API
+from kohort.protocol.framing import response_header_version
+
+SECTION = Section("N", "Malformed and unusual bytes", "JoinGroup")
+ODD_TAG = b"\x01\xe7\x07\x03odd"  # one tagged field, number 999, of three bytes
+HUGE = b"\x00\x01\x7f\xff\xff\xff"  # subscription v1 that announces 2**31 - 1 topics and has none
+
+
+@SECTION.check(
+    "N1a",
+    "Consumer metadata that is no subscription",
+    source="protocol guide",
+    expected="opaque to the coordinator: the member joins, is listed and synced with it",
+)
+async def garbage(scene: Scene) -> None:
+    members = await scene.stable(2, protocols=(("range", b"\x00\x01\x00"),))
+    scene.equal("the assignments", [member.assignment for member in members], [b"for 0", b"for 1"])
+    told = {bytes(entry.metadata) for entry in members[0].members}
+    scene.equal("the metadata told to the leader", told, {b"\x00\x01\x00"})
+
+
+@SECTION.check(
+    "N1b",
+    "Consumer metadata that announces two thousand million topics",
+    once=True,
+    source="protocol guide",
+    kind=Kind.SHOULD,
+    expected="opaque to the coordinator as any metadata: an answer to the member within a second",
+    note="Apache Kafka parses it when the generation completes, and trips: the JoinGroup is never answered.",
+)
+async def announces_too_much(scene: Scene) -> None:
+    member = scene.member(protocols=(("range", HUGE),))
+    answer = await member.join(timeout_s=3.0)
+    if answer.error_code == 79:
+        answer = await member.join(member_id=answer.member_id, timeout_s=3.0)
+    scene.error(answer.error_code, "NONE or INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with such metadata")
+
+
+@SECTION.check(
+    "N1c",
+    "Other groups, while one has such metadata",
+    once=True,
+    source="protocol guide",
+    expected="they join, sync and beat as if nothing had happened",
+)
+async def others_survive(scene: Scene) -> None:
+    bad = scene.member(
+        group=scene.new_group(), instance="i-1" if scene.version >= 5 else None, protocols=(("range", HUGE),)
+    )
+    scene.start(bad.join(timeout_s=2.0))
+    await asyncio.sleep(0.1)
+    members = await scene.stable(2)
+    for member in members:
+        scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat in another group")
+
+
+@SECTION.check(
+    "N2",
+    "A subscription of a later version, with more fields",
+    source="KIP-429",
+    expected="taken as it is: the version is the members' own business",
+)
+async def later_subscription(scene: Scene) -> None:
+    metadata = b"\x00\x63" + subscribe("a-topic")[2:] + b"from the future"
+    (leader,) = await scene.stable(1, protocols=(("range", metadata),))
+    scene.equal("the metadata told to the leader", bytes(leader.members[0].metadata), metadata)
+    scene.equal("the state", (await describe_one(scene)).group_state, "Stable")
+
+
+def _tags(row: str, request: GroupRequest) -> None:
+    flexible = API[request.api].request.flexible_since
+
+    @SECTION.check(
+        row,
+        f"{request.api} with tagged fields that nobody defined",
+        subject=request.api,
+        versions=f"{flexible}+",
+        source="KIP-482",
+        needs=request.needs,
+        expected="ignored, in the header and at the end of the body",
+    )
+    async def tagged(scene: Scene) -> None:
+        api, version = API[request.api], scene.version
+        body = api.request.build(request.values(scene), version)
+        assert body.endswith(b"\0"), "a flexible request ends with its tagged fields, of which it has none"
+        node = await scene.coordinator(scene.group)
+        peer = await scene.connection(node)
+        plain = request_for(request.api, version, request.values(scene))
+        odd = request_bytes(api.key, version, body[:-1] + ODD_TAG, tags=ODD_TAG)
+        codes = []
+        for data in (plain, odd):
+            (answer,) = await peer.raw(data, f"{request.api} v{version}", CLOSE_TIMEOUT_S)
+            at = 4 + response_header_version(api.response, version)
+            codes.append(request.code(api.response.parse_from(answer, at, version)[0]))
+        scene.equal("the code, without and with odd tags", codes[1], codes[0])
+
+
+for _letter, _request in zip("abcdefgh", GROUP_REQUESTS, strict=True):
+    _tags(f"N4{_letter}", _request)
+
+
+@SECTION.check(
+    "N5a",
+    "A frame longer than anything",
+    subject="ApiVersions",
+    once=True,
+    source="socket.request.max.bytes",
+    kind=Kind.SHOULD,
+    expected="the connection is closed; others are served on",
+)
+async def long_frame(scene: Scene) -> None:
+    await closes(scene, b"\x7f\xff\xff\xff\x00\x12\x00\x00", "a frame of 2 GiB")
+
+
+@SECTION.check(
+    "N5b",
+    "A frame of negative length",
+    subject="ApiVersions",
+    once=True,
+    source="protocol guide",
+    expected="the connection is closed; others are served on",
+)
+async def negative_frame(scene: Scene) -> None:
+    await closes(scene, b"\xff\xff\xff\xff\x00\x12\x00\x00", "a frame of -1 bytes")
+
+
+@SECTION.check(
+    "N5c",
+    "A body that ends in the middle",
+    subject="Heartbeat",
+    source="protocol guide",
+    expected="the connection is closed; others are served on",
+)
+async def short_body(scene: Scene) -> None:
+    body = API["Heartbeat"].request.build(
+        {"group_id": scene.group, "generation_id": 1, "member_id": "nobody"}, scene.version
+    )
+    tags = b"\0" if API["Heartbeat"].request.is_flexible(scene.version) else b""
+    data = request_bytes(API["Heartbeat"].key, scene.version, body[:-4], tags=tags)
+    await closes(scene, data, f"Heartbeat v{scene.version} without its last bytes")
+
+
+@SECTION.check(
+    "N5d",
+    "An array that announces more than the frame can hold",
+    subject="JoinGroup",
+    source="protocol guide",
+    expected="the connection is closed; others are served on",
+)
+async def huge_array(scene: Scene) -> None:
+    version, request = scene.version, API["JoinGroup"].request
+    values: dict[str, object] = {
+        "group_id": scene.group, "session_timeout_ms": 30_000, "member_id": "", "protocol_type": "consumer", "protocols": (),
+    }  # fmt: skip
+    body = request.build(values, version)
+    if request.is_flexible(version):
+        tail = b"\x01" + (b"\x00" if version >= 8 else b"") + b"\x00"  # no protocols, null reason, no tags
+        assert body.endswith(tail)
+        body = body[: -len(tail)] + b"\xff\xff\xff\xff\x07" + tail[1:]
+    else:
+        assert body.endswith(b"\0\0\0\0")
+        body = body[:-4] + b"\x7f\xff\xff\xff"
+    tags = b"\0" if request.is_flexible(version) else b""
+    await closes(scene, request_bytes(11, version, body, tags=tags), f"JoinGroup v{version} with 2**31 - 1 protocols")
+
+
+@SECTION.check(
+    "N6",
+    "A group id beyond ASCII",
+    source="protocol guide",
+    apis=("DescribeGroups",),
+    expected="joined and described under the same letters",
+)
+async def letters(scene: Scene) -> None:
+    group = f"{scene.new_group()}-läuft-✓-数据"
+    scene.target.made_groups[group] = None
+    await scene.stable(1, group=group)
+    told = await describe_one(scene, group)
+    scene.equal("the state", told.group_state, "Stable")
+
+
+@SECTION.check(
+    "N7",
+    "An assignment of no bytes",
+    subject="SyncGroup",
+    source="protocol guide",
+    expected="comes back as no bytes, NONE",
+)
+async def no_bytes(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, sync=False)
+    answer = await leader.sync({leader.id: b""})
+    scene.error(answer.error_code, "NONE", "SyncGroup")
+    scene.equal("the assignment", bytes(answer.assignment), b"")
+
+
+@SECTION.check(
+    "N8",
+    "A list with nothing in it",
+    subject="OffsetCommit",
+    versions="2+",
+    needs=(Need.TOPIC,),
+    source="protocol guide",
+    expected="answered with an empty list",
+)
+async def nothing(scene: Scene) -> None:
+    answer = await scene.ask("OffsetCommit", group_id=scene.group, member_id="", topics=())
+    scene.equal("the topics", answer.topics, ())

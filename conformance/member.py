@@ -1,0 +1,122 @@
+"""A classic member as a puppet: it remembers ids and generations, and does only what a check tells it to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
+from kohort.fastpath.errors import WireError
+from kohort.protocol.errors import error_name
+from kohort.protocol.membership import Subscription, build_subscription
+
+if TYPE_CHECKING:
+    from kohort.conformance.scene import Scene
+
+SESSION_MS = 30_000
+REBALANCE_MS = 60_000
+MEMBER_ID_REQUIRED = 79
+
+
+def subscribe(*topics: str, user_data: bytes | None = None) -> bytes:
+    """A consumer's metadata that every coordinator can read."""
+    return build_subscription(Subscription(topics=topics, user_data=user_data), 1)
+
+
+SUBSCRIPTION = subscribe("nothing-to-read")
+
+
+@dataclass
+class Member:
+    """The plain calls give whatever the broker answers; `enter` and `settle` are for set-ups, and raise Blocked."""
+
+    scene: Scene = field(repr=False)
+    group: str
+    id: str = ""
+    instance: str | None = None
+    protocols: tuple[tuple[str, bytes], ...] = (("range", SUBSCRIPTION),)
+    protocol_type: str = "consumer"
+    session_ms: int = SESSION_MS
+    rebalance_ms: int = REBALANCE_MS
+    generation: int = -1
+    leader: str = ""
+    protocol_name: str | None = None
+    members: tuple[Any, ...] = ()
+    assignment: bytes | None = None
+
+    async def join(self, *, version: int | None = None, timeout_s: float = 30.0, **changes: object) -> Any:
+        """One JoinGroup. `changes` replace its fields. A good answer is remembered."""
+        version = self.scene.version_of("JoinGroup") if version is None else version
+        values: dict[str, object] = {
+            "group_id": self.group,
+            "session_timeout_ms": self.session_ms,
+            "rebalance_timeout_ms": self.rebalance_ms,
+            "member_id": self.id,
+            "protocol_type": self.protocol_type,
+            "protocols": tuple({"name": name, "metadata": metadata} for name, metadata in self.protocols),
+        }
+        if self.instance is not None:
+            values["group_instance_id"] = self.instance
+        answer = await self.scene.ask("JoinGroup", values | changes, version=version, timeout_s=timeout_s)
+        if answer.error_code == 0:
+            self.id, self.generation, self.leader = answer.member_id, answer.generation_id, answer.leader
+            self.members, self.protocol_name = answer.members, answer.protocol_name
+        return answer
+
+    async def enter(self, **changes: Any) -> Any:
+        """Join, by way of MEMBER_ID_REQUIRED if need be; returns once the generation is complete."""
+        try:
+            answer = await self.join(**changes)
+            if answer.error_code == MEMBER_ID_REQUIRED:
+                self.id = answer.member_id
+                answer = await self.join(**changes)
+        except (PeerClosed, NoAnswer, WireError) as error:
+            raise Blocked(f"JoinGroup: {error}") from error
+        if answer.error_code:
+            raise Blocked(f"JoinGroup says {error_name(answer.error_code)}")
+        return answer
+
+    async def sync(
+        self, shares: Mapping[str, bytes] | None = None, *, version: int | None = None, **changes: object
+    ) -> Any:
+        """One SyncGroup with the assignments in `shares` (member id to bytes)."""
+        version = self.scene.version_of("SyncGroup") if version is None else version
+        values: dict[str, object] = {
+            "group_id": self.group,
+            "generation_id": self.generation,
+            "member_id": self.id,
+            "assignments": tuple({"member_id": key, "assignment": share} for key, share in (shares or {}).items()),
+        }
+        if version >= 5:
+            values |= {"protocol_type": self.protocol_type, "protocol_name": self.protocol_name or self.protocols[0][0]}
+        if self.instance is not None and version >= 3:
+            values["group_instance_id"] = self.instance
+        return await self.scene.ask("SyncGroup", values | changes, version=version, timeout_s=30.0)
+
+    async def settle(self, shares: Mapping[str, bytes] | None = None) -> Any:
+        """Sync, and remember the assignment."""
+        try:
+            answer = await self.sync(shares)
+        except (PeerClosed, NoAnswer, WireError) as error:
+            raise Blocked(f"SyncGroup: {error}") from error
+        if answer.error_code:
+            raise Blocked(f"SyncGroup says {error_name(answer.error_code)}")
+        self.assignment = bytes(answer.assignment)
+        return answer
+
+    async def heartbeat(self, **changes: object) -> Any:
+        values: dict[str, object] = {"group_id": self.group, "generation_id": self.generation, "member_id": self.id}
+        if self.instance is not None and self.scene.version_of("Heartbeat") >= 3:
+            values["group_instance_id"] = self.instance
+        return await self.scene.ask("Heartbeat", values | changes)
+
+    async def leave(self, *, version: int | None = None) -> Any:
+        """LeaveGroup for this one member, whatever form the version has."""
+        version = self.scene.version_of("LeaveGroup") if version is None else version
+        values: dict[str, object] = {"group_id": self.group}
+        if version >= 3:
+            values["members"] = ({"member_id": self.id, "group_instance_id": self.instance},)
+        else:
+            values["member_id"] = self.id
+        return await self.scene.ask("LeaveGroup", values, version=version)

@@ -1,0 +1,72 @@
+"""Deviations that are known of a broker and accepted, each with its reason: a failure among them is no surprise.
+
+name = "Some broker 1.2"
+
+[[deviation]]
+check = "B16"
+versions = "0+"                  # left out: all
+reason = "the maker says so in ..."
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kohort.conformance.errors import ProfileError
+from kohort.conformance.verdict import Result, Verdict
+from kohort.protocol.message import Versions
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    check: str
+    versions: Versions
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A broker's name for reports, and what is accepted of it."""
+
+    name: str = ""
+    deviations: tuple[Deviation, ...] = ()
+
+    @classmethod
+    def load(cls, path: Path) -> Profile:
+        """Read a profile. Raises ProfileError for anything that is not one."""
+        try:
+            with path.open("rb") as file:
+                data = tomllib.load(file)
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ProfileError(f"the profile cannot be read: {error}", profile=path) from None
+        unknown = set(data) - {"name", "deviation"}
+        if unknown:
+            raise ProfileError(
+                f"unknown keys: {', '.join(sorted(unknown))}", profile=path, hint="`name`, `[[deviation]]`"
+            )
+        deviations = []
+        for entry in data.get("deviation", ()):
+            if set(entry) - {"check", "versions", "reason"} or not entry.get("check") or not entry.get("reason"):
+                raise ProfileError(
+                    f"not a deviation: {entry}", profile=path, hint="it has `check`, `reason` and perhaps `versions`"
+                )
+            try:
+                versions = Versions.of(entry.get("versions", "0+"))
+            except ValueError:
+                raise ProfileError(
+                    f"{entry['versions']!r} is no range", profile=path, hint='"0+", "2-4", "7"'
+                ) from None
+            deviations.append(Deviation(entry["check"], versions, entry["reason"]))
+        return cls(str(data.get("name", "")), tuple(deviations))
+
+    def judge(self, result: Result) -> Result:
+        """The same result, or a deviation where it failed as declared; one that passes all the same says so."""
+        for entry in self.deviations:
+            if entry.check == result.check and result.version in entry.versions:
+                if result.verdict is Verdict.FAIL:
+                    return replace(result, verdict=Verdict.DEVIATION, reason=f"{entry.reason} ({result.reason})")
+                if result.verdict is Verdict.PASS:
+                    return replace(result, reason="passes, although the profile declares a deviation")
+        return result

@@ -1,0 +1,107 @@
+"""What a run found, and its one lossless form, JSON."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kohort.conformance.errors import ConformanceError
+from kohort.conformance.verdict import Result, Verdict
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who was judged. `ranges`: API key to its versions; `features`: the finalised ones."""
+
+    address: str
+    name: str
+    cluster_id: str | None
+    brokers: int
+    ranges: Mapping[int, tuple[int, int]]
+    features: Mapping[str, int]
+
+    @property
+    def title(self) -> str:
+        return self.name or self.address
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`ended_early`: why the run was cut short, or ""; `left_behind`: what could not be cleaned up."""
+
+    subject: Subject
+    started: str
+    took_s: float
+    command: str
+    results: tuple[Result, ...]
+    ended_early: str = ""
+    left_behind: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> Mapping[Verdict, int]:
+        found = Counter(result.verdict for result in self.results)
+        return {verdict: found[verdict] for verdict in Verdict}
+
+    @property
+    def exit_code(self) -> int:
+        """0: nothing failed; 1: something did; 3: the run could not be finished, or judged nothing."""
+        if self.ended_early or not any(
+            self.counts[verdict] for verdict in (Verdict.PASS, Verdict.FAIL, Verdict.DEVIATION)
+        ):
+            return 3
+        return 1 if self.counts[Verdict.FAIL] or self.counts[Verdict.BLOCKED] else 0
+
+    def dump(self, *, all_frames: bool = False) -> str:
+        """JSON; with the frames of everything that did not pass, or of all."""
+        subject = {
+            name: getattr(self.subject, name)
+            for name in ("address", "name", "cluster_id", "brokers", "ranges", "features")
+        }
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "subject": subject,
+                "started": self.started,
+                "took_s": self.took_s,
+                "command": self.command,
+                "ended_early": self.ended_early,
+                "left_behind": self.left_behind,
+                "counts": {verdict.value: count for verdict, count in self.counts.items()},
+                "results": [
+                    result.as_json(with_frames=all_frames or result.verdict is not Verdict.PASS)
+                    for result in self.results
+                ],
+            },
+            indent=1,
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Report:
+        """Read `dump`'s text from a file, gzipped or not. Raises ConformanceError for anything else."""
+        try:
+            raw = path.read_bytes()
+            data: dict[str, Any] = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+            if data["format"] != FORMAT:
+                raise ConformanceError(f"it has format {data['format']}, not {FORMAT}", report=path)
+            subject = data["subject"]
+            return cls(
+                subject=Subject(
+                    subject["address"], subject["name"], subject["cluster_id"], subject["brokers"],
+                    {int(key): (low, high) for key, (low, high) in subject["ranges"].items()}, subject["features"],
+                ),
+                started=data["started"],
+                took_s=data["took_s"],
+                command=data["command"],
+                results=tuple(Result.from_json(entry) for entry in data["results"]),
+                ended_early=data["ended_early"],
+                left_behind=tuple(data["left_behind"]),
+            )  # fmt: skip
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConformanceError(f"this is no report: {error}", report=path) from None

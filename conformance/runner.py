@@ -1,0 +1,211 @@
+"""Plays checks against a target: the quick ones some at a time, those that wait for timers all at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kohort.conformance.check import Check, Kind, Need, Selection
+from kohort.conformance.errors import Blocked, CheckEnd, Failed, NoAnswer, NotApplicable, PeerClosed
+from kohort.conformance.profile import Profile
+from kohort.conformance.report import Report, Subject
+from kohort.conformance.scene import Scene
+from kohort.conformance.target import Target
+from kohort.conformance.verdict import Result, Verdict
+from kohort.fastpath.errors import WireError
+from kohort.protocol.message import Versions
+
+AT_A_TIME = 24
+CHECK_TIMEOUT_S = 90.0
+ALIVE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: cells in order, and results that are known without running."""
+
+    cells: tuple[tuple[Check, int], ...]
+    known: tuple[Result, ...]
+
+
+def plan(target: Target, checks: Iterable[Check], selection: Selection = Selection(), *, timing: bool = True) -> Plan:
+    """Lay out the cells; a check that says nothing about this target becomes one result with the reason."""
+    cells: list[tuple[Check, int]] = []
+    known: list[Result] = []
+    for check in checks:
+        if check.kind is Kind.TIMING and not timing:
+            if selection.takes(check, -1):
+                known.append(Result(check.id, -1, Verdict.NOT_APPLICABLE, "TIMING checks were left out of this run"))
+            continue
+        reason = _missing(target, check)
+        versions = () if reason else check.versions_with(*target.common(check.subject))
+        if not versions:
+            if selection.takes(check, -1):
+                low, high = target.ranges.get(_key(check.subject), (0, -1))
+                reason = reason or f"{check.subject} {check.versions} is not among the broker's {low}-{high}"
+                known.append(Result(check.id, -1, Verdict.NOT_APPLICABLE, reason))
+            continue
+        cells += [(check, version) for version in versions if selection.takes(check, version)]
+    return Plan(tuple(cells), tuple(known))
+
+
+async def play(
+    target: Target,
+    laid: Plan,
+    *,
+    profile: Profile = Profile(),
+    on_result: Callable[[Result], None] = lambda result: None,
+    at_a_time: int = AT_A_TIME,
+) -> tuple[list[Result], str]:
+    """Run the cells; (results, why the run ended early or ""). Cells that were not reached have no result."""
+    results = list(laid.known)
+    for result in laid.known:
+        on_result(result)
+    serial = itertools.count(1)
+    gate = asyncio.Semaphore(at_a_time)
+    dead = asyncio.Event()
+
+    async def one(check: Check, version: int, gated: bool) -> None:
+        if gated:
+            async with gate:
+                await one(check, version, False)
+            return
+        if dead.is_set():
+            return
+        result = profile.judge(await _judge(Scene(target, check, version, next(serial))))
+        if result.verdict in (Verdict.FAIL, Verdict.BLOCKED) and not await _alive(target):
+            dead.set()
+        results.append(result)
+        on_result(result)
+
+    quick = [cell for cell in laid.cells if cell[0].kind is not Kind.TIMING]
+    waiting = [cell for cell in laid.cells if cell[0].kind is Kind.TIMING]
+    for cells, gated in ((quick, True), (waiting, False)):
+        async with asyncio.TaskGroup() as group:
+            for check, version in cells:
+                group.create_task(one(check, version, gated))
+    order = {check.id: place for place, check in enumerate(dict.fromkeys(check for check, _ in laid.cells))}
+    results.sort(key=lambda result: (order.get(result.check, -1), result.version))
+    return results, "the broker stopped answering" if dead.is_set() else ""
+
+
+async def conduct(
+    target: Target,
+    checks: Sequence[Check],
+    *,
+    selection: Selection = Selection(),
+    timing: bool = True,
+    profile: Profile = Profile(),
+    command: str = "",
+    on_plan: Callable[[int], None] = lambda cells: None,
+    on_result: Callable[[Result], None] = lambda result: None,
+) -> Report:
+    """A whole run: prepare, play, clean up, report. Cleans up also when it is cancelled."""
+    started = datetime.now(UTC)
+    clock = time.monotonic()
+    ended_early = ""
+    results: list[Result] = []
+    left: list[str] = []
+    try:
+        await target.prepare()
+        laid = plan(target, checks, selection, timing=timing)
+        on_plan(len(laid.cells) + len(laid.known))
+        results, ended_early = await play(target, laid, profile=profile, on_result=on_result)
+    finally:
+        try:
+            left = await target.clean_up()
+        except (CheckEnd, WireError, OSError) as error:
+            left = [f"everything named {target.prefix}-*: {error}"]
+        await target.close()
+    return Report(
+        subject=Subject(
+            target.address, profile.name, target.cluster_id, len(target.nodes), target.ranges, target.features
+        ),
+        started=started.isoformat(timespec="seconds"),
+        took_s=round(time.monotonic() - clock, 1),
+        command=command,
+        results=tuple(results),
+        ended_early=ended_early,
+        left_behind=tuple(left),
+    )
+
+
+async def _judge(scene: Scene) -> Result:
+    """Run one check; whatever it ends with becomes a result, a bug of the check's own too."""
+    check, started = scene.check, time.monotonic()
+    verdict, reason, what, expected, observed = Verdict.PASS, "", "", "", ""
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_S):
+            await check.probe(scene)
+    except NotApplicable as end:
+        verdict, reason = Verdict.NOT_APPLICABLE, str(end)
+    except Blocked as end:
+        verdict, reason = Verdict.BLOCKED, str(end)
+    except Failed as end:
+        verdict, reason = Verdict.FAIL, str(end)
+        what, expected, observed = end.what, str(end.expected), str(end.observed)
+    except (PeerClosed, NoAnswer, WireError) as end:
+        verdict, reason, what, expected, observed = Verdict.FAIL, str(end), "the answer", check.expected, str(end)
+    except TimeoutError:
+        verdict, reason = Verdict.BLOCKED, f"not over after {CHECK_TIMEOUT_S:g} s"
+    except Exception as error:  # an answer shaped so oddly that the check trips over it, or a bug: the others go on
+        verdict, reason = Verdict.BLOCKED, f"the check broke: {type(error).__name__}: {error}"
+    finally:
+        await scene.close()
+    return Result(
+        check.id,
+        scene.version,
+        verdict,
+        reason,
+        what,
+        expected,
+        observed,
+        int((time.monotonic() - started) * 1000),
+        tuple(scene.frames),
+    )
+
+
+async def _alive(target: Target) -> bool:
+    """Whether the broker still answers ApiVersions, given a few seconds."""
+    for last in (False, False, True):
+        try:
+            peer = await target.connect()
+            try:
+                await peer.ask("ApiVersions", 0, {}, ALIVE_TIMEOUT_S)
+            finally:
+                await peer.close()
+        except (CheckEnd, WireError):
+            if not last:
+                await asyncio.sleep(1.0)
+        else:
+            return True
+    return False
+
+
+def _missing(target: Target, check: Check) -> str:
+    """Why a check cannot be asked of this target; "" where it can."""
+    for entry in check.apis:
+        name, _, versions = entry.partition(" ")
+        low, high = target.common(name)
+        rule = Versions.of(versions or "0+")
+        if not any(version in rule for version in range(low, high + 1)):
+            return f"it takes {entry}, which the broker does not speak"
+    if Need.TOPIC in check.needs and not target.topics:
+        return f"no topic could be made: {target.topic_error}"
+    if Need.CLUSTER in check.needs and len(target.nodes) < 2:
+        return "it takes a cluster of two brokers or more"
+    if Need.SETTINGS in check.needs and not target.settings:
+        return f"the broker's settings are not told: {target.settings_error}"
+    if Need.STRANGER in check.needs and target.stranger is None:
+        return "it takes a user without rights (--stranger NAME:PASSWORD)"
+    return ""
+
+
+def _key(api: str) -> int:
+    from kohort.protocol.catalogue import API
+
+    return API[api].key
