@@ -43,7 +43,15 @@ cdef extern from *:
     #else
     #error "kohort's data plane is written for little-endian machines with GCC or Clang"
     #endif
+
+    // Under AddressSanitizer every block is as large as asked for, so that one byte too far is seen.
+    #ifdef __SANITIZE_ADDRESS__
+    #define KOHORT_POOLED 0
+    #else
+    #define KOHORT_POOLED 1
+    #endif
     """
+    const bint POOLED "KOHORT_POOLED"
     int16_t be16 "kohort_be16"(const void *p) noexcept nogil
     int32_t be32 "kohort_be32"(const void *p) noexcept nogil
     int64_t be64 "kohort_be64"(const void *p) noexcept nogil
@@ -130,11 +138,11 @@ cdef inline int _class_of(Py_ssize_t size) noexcept nogil:
 @cython.final
 @cython.no_gc
 cdef class Block:
-    """Memory that anything speaking the buffer protocol can read, pooled when it is let go. Needs the GIL to be made."""
+    """Memory that anything speaking the buffer protocol can read and write, pooled when its last reader lets go."""
 
     cdef char *data
     cdef readonly Py_ssize_t size
-    cdef int power
+    cdef Py_ssize_t capacity
 
     def __cinit__(self, Py_ssize_t size):
         global _pool_bytes
@@ -142,38 +150,41 @@ cdef class Block:
             raise MemoryError(f"no block of {size} bytes")
         cdef int power = _class_of(size)
         self.size = size
-        self.power = power
-        if power < CLASSES and _pooled[power]:
+        self.capacity = (<Py_ssize_t>1 << power) if POOLED else size
+        if POOLED and power < CLASSES and _pooled[power]:
             _pooled[power] -= 1
             self.data = _pool[power][_pooled[power]]
-            _pool_bytes -= <Py_ssize_t>1 << power
+            _pool_bytes -= self.capacity
             return
-        self.data = <char *>PyMem_RawMalloc(<size_t>1 << power)
+        self.data = <char *>PyMem_RawMalloc(self.capacity)
         if self.data == NULL:
             raise MemoryError(f"no block of {size} bytes")
 
     def __dealloc__(self):
         global _pool_bytes
-        cdef Py_ssize_t bytes_held = <Py_ssize_t>1 << self.power
+        cdef int power
         if self.data == NULL:
             return
-        if self.power < CLASSES and _pooled[self.power] < POOL_DEPTH and _pool_bytes + bytes_held <= POOL_BYTES_MAX:
-            _pool[self.power][_pooled[self.power]] = self.data
-            _pooled[self.power] += 1
-            _pool_bytes += bytes_held
+        power = _class_of(self.capacity)
+        if (
+            POOLED and power < CLASSES and _pooled[power] < POOL_DEPTH and _pool_bytes + self.capacity <= POOL_BYTES_MAX
+        ):
+            _pool[power][_pooled[power]] = self.data
+            _pooled[power] += 1
+            _pool_bytes += self.capacity
         else:
             PyMem_RawFree(self.data)
 
-    cdef int grow(self, Py_ssize_t size) except -1:
+    cdef int resize(self, Py_ssize_t size) except -1:
         """Room for `size` bytes, keeping those already there; only before anybody else holds a pointer."""
-        cdef int power = _class_of(size)
+        cdef Py_ssize_t capacity = (<Py_ssize_t>1 << _class_of(size)) if POOLED else size
         cdef char *data
-        if power > self.power:
-            data = <char *>PyMem_RawRealloc(self.data, <size_t>1 << power)
+        if capacity > self.capacity or not POOLED:
+            data = <char *>PyMem_RawRealloc(self.data, capacity)
             if data == NULL:
                 raise MemoryError(f"no block of {size} bytes")
             self.data = data
-            self.power = power
+            self.capacity = capacity
         self.size = size
         return 0
 
@@ -252,11 +263,11 @@ cdef class _Store:
         if capacity <= self.capacity:
             return 0
         capacity = max(capacity, self.capacity * 2)
-        self.offsets_block.grow(capacity * sizeof(int64_t))
-        self.timestamps_block.grow(capacity * sizeof(int64_t))
-        self.keys_block.grow(capacity * sizeof(Span))
-        self.values_block.grow(capacity * sizeof(Span))
-        self.headers_block.grow(capacity * sizeof(uint32_t))
+        self.offsets_block.resize(capacity * sizeof(int64_t))
+        self.timestamps_block.resize(capacity * sizeof(int64_t))
+        self.keys_block.resize(capacity * sizeof(Span))
+        self.values_block.resize(capacity * sizeof(Span))
+        self.headers_block.resize(capacity * sizeof(uint32_t))
         self._point(capacity)
         return 0
 
@@ -1252,7 +1263,7 @@ cdef class _Decoder:
             while True:
                 block = Block(size)
                 try:
-                    block.size = compression.decompress_into(source, block)
+                    block.resize(compression.decompress_into(source, block))
                 except DoesNotFit:
                     block.discard()
                     if size >= self.limit:
@@ -1623,7 +1634,7 @@ cdef class _Writer:
 
     cdef inline int room(self, Py_ssize_t more) except -1:
         if self.at + more > self.block.size:
-            self.block.grow(max(self.at + more, self.block.size * 2))
+            self.block.resize(max(self.at + more, self.block.size * 2))
         return 0
 
     cdef inline void varint(self, int64_t value) noexcept:
@@ -1749,7 +1760,7 @@ def encode(
     if count == 0:
         raise ValueError("a batch holds at least one record")
 
-    body.block.size = body.at
+    body.block.resize(body.at)
     payload = body.block if number == 0 else CODECS[number].compress(body.block, level)
     size = len(payload)
     if BATCH_OVERHEAD + size > 0x7FFFFFFF:
