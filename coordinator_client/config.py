@@ -95,7 +95,7 @@ class Config:
     # --- fetching
     fetch_min_bytes: int = _setting("fetch.min.bytes", "int", 1, "A broker waits until it has as much to answer ...", low=0, high=INT32_MAX)
     fetch_max_wait_ms: int = _setting("fetch.max.wait.ms", "int", 500, "... or until so long has passed.", low=0, high=INT32_MAX)
-    fetch_max_bytes: int = _setting("fetch.max.bytes", "int", 16 * MIB, "Most bytes of records in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
+    fetch_max_bytes: int = _setting("fetch.max.bytes", "int", 8 * MIB, "Most bytes of records in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
     max_partition_fetch_bytes: int = _setting("max.partition.fetch.bytes", "int", 8 * MIB, "Most bytes of one partition in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
     max_buffered_bytes: int = _setting("kohort.max.buffered.bytes", "int", 64 * MIB, "Fetched and not yet polled: no Fetch is sent while there is more.", low=1)
     max_poll_records: int = _setting("max.poll.records", "int", 0, "Most records one poll returns; 0 is as many as one fetched slice of each partition holds.", low=0)

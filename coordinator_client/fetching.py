@@ -178,7 +178,8 @@ class Fetcher:
         last = self.parked.last(partition)
         if last is None:
             return False
-        return last.end == last.start or self.parked.bytes_of(partition) >= self.config.max_partition_fetch_bytes
+        # One answer's worth may be parked while the next is on its way; more would only keep others waiting.
+        return last.end == last.start or self.parked.bytes_of(partition) > self.config.max_partition_fetch_bytes
 
     def _may_ask(self, node: int, now: float) -> bool:
         return self._node_attempts.get(node, FRESH).may_try(now)

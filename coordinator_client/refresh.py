@@ -68,9 +68,12 @@ class MetadataKeeper:
         )
 
     def _due(self) -> float:
-        """From when on a request is owed."""
+        """From when on a request is owed. What was never asked for is asked for at once; again, at the backoff's pace."""
+        if not self._covers() and not self._attempts.failures:
+            return float("-inf")
         if self._stale or not self.view.brokers or not self._covers():
-            return self._attempts.not_before
+            pace = self._answered_at + self.backoff.initial_ms / 1000
+            return max(self._attempts.not_before, pace if not self._attempts.failures else float("-inf"))
         return max(self._attempts.not_before, self._answered_at + self.max_age_s)
 
     def _covers(self) -> bool:
@@ -86,15 +89,14 @@ class MetadataKeeper:
             self.view = self.view.forgetting(self.names)
         self._answered_for = asked
         self._answered_at = now
-        missing = self.missing()
         # A topic that is not there (yet) and a broker that knows nothing are asked about again, ever more slowly.
+        missing = self.missing() if asked is None else self.missing() & asked
         if missing or not answer.brokers or self._leaderless():
             self._stale = True
             self._attempts = self._attempts.failed(now, self.backoff, chance)
         else:
-            self._attempts = Attempts(0, now + self.backoff.delay_s(1, chance))
-        topics = {name: _info(self.view, topic) for name, topic in self.view.topics.items()}
-        return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
+            self._attempts = FRESH
+        return topics_changed(self.view, asked)
 
     def failed(self, now: float, chance: float) -> None:
         """No answer came."""
@@ -121,6 +123,12 @@ class MetadataKeeper:
 
 def _by_name(name: str) -> MetadataRequestTopic:
     return MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name)
+
+
+def topics_changed(view: ClusterView, asked: frozenset[str] | None) -> TopicsChanged:
+    """What the group's machine is told of a view; `asked` as in `ClusterView.updated`."""
+    topics = {name: _info(view, topic) for name, topic in view.topics.items()}
+    return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
 
 
 def _info(view: ClusterView, topic: TopicView) -> TopicInfo:
