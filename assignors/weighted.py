@@ -22,7 +22,8 @@ from kohort.fastpath import TopicPartition
 log = logging.getLogger(__name__)
 
 HIGHEST_WEIGHT = 1_000_000
-_USER_DATA = struct.Struct(">hi")  # version 0, weight
+_USER_DATA = struct.Struct(">6shi")  # what it is, version 0, the weight
+_MAGIC = b"weight"
 
 
 class WeightedAssignor:
@@ -40,7 +41,7 @@ class WeightedAssignor:
         self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
     ) -> MemberSubscription:
         return MemberSubscription(
-            tuple(topics), _USER_DATA.pack(0, self.weight), tuple(sorted(owned)), generation_id=generation
+            tuple(topics), _USER_DATA.pack(_MAGIC, 0, self.weight), tuple(sorted(owned)), generation_id=generation
         )
 
     def target(self, group: GroupView) -> Plan:
@@ -57,10 +58,10 @@ def _weight(member: Member) -> int:
     if member.user_data is None:
         return 1
     try:
-        version, weight = _USER_DATA.unpack_from(member.user_data)
+        magic, _, weight = _USER_DATA.unpack_from(member.user_data)
     except struct.error:
-        version = weight = -1
-    if version < 0 or not 1 <= weight <= HIGHEST_WEIGHT:
+        magic, weight = b"", 0
+    if magic != _MAGIC or not 1 <= weight <= HIGHEST_WEIGHT:
         log.warning("member %s: user data without a weight, counted as 1", member.id)
         return 1
     return int(weight)

@@ -1,0 +1,26 @@
+"""Both cores, Java's assignors, and what tests of plans share."""
+
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from kohort.assignors import balance, plan, rack
+from kohort.cli.java_plans import JavaPlans
+from kohort.fastpath import _balance, balance_py
+
+
+@pytest.fixture(params=[_balance, balance_py], ids=["compiled", "plain"])
+def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Every test that asks for it runs on the compiled core and on its twin."""
+    chosen: ModuleType = request.param
+    for user in (balance, plan, rack):
+        monkeypatch.setattr(user, "core", chosen)
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[JavaPlans]:
+    """Kafka's own assignors in one JVM for the whole run."""
+    with JavaPlans() as plans:
+        yield plans
