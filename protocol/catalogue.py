@@ -3,107 +3,78 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
-from kohort.protocol.apis import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    end_txn,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
-    share_group_describe,
-    share_group_heartbeat,
-    sync_group,
-    txn_offset_commit,
-)
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.protocol.message import Message, Request, Response
+from kohort.protocol.message import Message
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Api:
-    """One API: its key and name, and the codecs of its two messages."""
+    """One API: its key and name, and the codecs of its two messages.
+
+    A declaration is imported when it is first asked for: a consumer needs a dozen of them, and starts sooner.
+    """
 
     key: int
     name: str
-    request: Message[Any]
-    response: Message[Any]
+    module: str
+
+    @functools.cached_property
+    def request(self) -> Message[Any]:
+        return self._message("Request")
+
+    @functools.cached_property
+    def response(self) -> Message[Any]:
+        return self._message("Response")
 
     @property
     def versions(self) -> tuple[int, int]:
         """(lowest, highest), both spoken."""
         return self.request.versions
 
-
-def _api(request: type[Request], response: type[Response]) -> Api:
-    if request._key is None:
-        raise TypeError(f"{request.__name__} has no key")
-    return Api(request._key, request.__name__.removesuffix("Request"), Message.of(request), Message.of(response))
+    def _message(self, direction: str) -> Message[Any]:
+        return Message.of(getattr(import_module(f"kohort.protocol.apis.{self.module}"), self.name + direction))
 
 
 APIS: tuple[Api, ...] = (
-    _api(produce.ProduceRequest, produce.ProduceResponse),
-    _api(fetch.FetchRequest, fetch.FetchResponse),
-    _api(list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse),
-    _api(metadata.MetadataRequest, metadata.MetadataResponse),
-    _api(offset_commit.OffsetCommitRequest, offset_commit.OffsetCommitResponse),
-    _api(offset_fetch.OffsetFetchRequest, offset_fetch.OffsetFetchResponse),
-    _api(find_coordinator.FindCoordinatorRequest, find_coordinator.FindCoordinatorResponse),
-    _api(join_group.JoinGroupRequest, join_group.JoinGroupResponse),
-    _api(heartbeat.HeartbeatRequest, heartbeat.HeartbeatResponse),
-    _api(leave_group.LeaveGroupRequest, leave_group.LeaveGroupResponse),
-    _api(sync_group.SyncGroupRequest, sync_group.SyncGroupResponse),
-    _api(describe_groups.DescribeGroupsRequest, describe_groups.DescribeGroupsResponse),
-    _api(list_groups.ListGroupsRequest, list_groups.ListGroupsResponse),
-    _api(sasl_handshake.SaslHandshakeRequest, sasl_handshake.SaslHandshakeResponse),
-    _api(api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse),
-    _api(create_topics.CreateTopicsRequest, create_topics.CreateTopicsResponse),
-    _api(delete_topics.DeleteTopicsRequest, delete_topics.DeleteTopicsResponse),
-    _api(delete_records.DeleteRecordsRequest, delete_records.DeleteRecordsResponse),
-    _api(init_producer_id.InitProducerIdRequest, init_producer_id.InitProducerIdResponse),
-    _api(offset_for_leader_epoch.OffsetForLeaderEpochRequest, offset_for_leader_epoch.OffsetForLeaderEpochResponse),
-    _api(add_partitions_to_txn.AddPartitionsToTxnRequest, add_partitions_to_txn.AddPartitionsToTxnResponse),
-    _api(add_offsets_to_txn.AddOffsetsToTxnRequest, add_offsets_to_txn.AddOffsetsToTxnResponse),
-    _api(end_txn.EndTxnRequest, end_txn.EndTxnResponse),
-    _api(txn_offset_commit.TxnOffsetCommitRequest, txn_offset_commit.TxnOffsetCommitResponse),
-    _api(describe_configs.DescribeConfigsRequest, describe_configs.DescribeConfigsResponse),
-    _api(sasl_authenticate.SaslAuthenticateRequest, sasl_authenticate.SaslAuthenticateResponse),
-    _api(create_partitions.CreatePartitionsRequest, create_partitions.CreatePartitionsResponse),
-    _api(delete_groups.DeleteGroupsRequest, delete_groups.DeleteGroupsResponse),
-    _api(offset_delete.OffsetDeleteRequest, offset_delete.OffsetDeleteResponse),
-    _api(describe_cluster.DescribeClusterRequest, describe_cluster.DescribeClusterResponse),
-    _api(
-        consumer_group_heartbeat.ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.ConsumerGroupHeartbeatResponse
-    ),
-    _api(consumer_group_describe.ConsumerGroupDescribeRequest, consumer_group_describe.ConsumerGroupDescribeResponse),
-    _api(share_group_heartbeat.ShareGroupHeartbeatRequest, share_group_heartbeat.ShareGroupHeartbeatResponse),
-    _api(share_group_describe.ShareGroupDescribeRequest, share_group_describe.ShareGroupDescribeResponse),
+    Api(0, "Produce", "produce"),
+    Api(1, "Fetch", "fetch"),
+    Api(2, "ListOffsets", "list_offsets"),
+    Api(3, "Metadata", "metadata"),
+    Api(8, "OffsetCommit", "offset_commit"),
+    Api(9, "OffsetFetch", "offset_fetch"),
+    Api(10, "FindCoordinator", "find_coordinator"),
+    Api(11, "JoinGroup", "join_group"),
+    Api(12, "Heartbeat", "heartbeat"),
+    Api(13, "LeaveGroup", "leave_group"),
+    Api(14, "SyncGroup", "sync_group"),
+    Api(15, "DescribeGroups", "describe_groups"),
+    Api(16, "ListGroups", "list_groups"),
+    Api(17, "SaslHandshake", "sasl_handshake"),
+    Api(18, "ApiVersions", "api_versions"),
+    Api(19, "CreateTopics", "create_topics"),
+    Api(20, "DeleteTopics", "delete_topics"),
+    Api(21, "DeleteRecords", "delete_records"),
+    Api(22, "InitProducerId", "init_producer_id"),
+    Api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch"),
+    Api(24, "AddPartitionsToTxn", "add_partitions_to_txn"),
+    Api(25, "AddOffsetsToTxn", "add_offsets_to_txn"),
+    Api(26, "EndTxn", "end_txn"),
+    Api(28, "TxnOffsetCommit", "txn_offset_commit"),
+    Api(32, "DescribeConfigs", "describe_configs"),
+    Api(36, "SaslAuthenticate", "sasl_authenticate"),
+    Api(37, "CreatePartitions", "create_partitions"),
+    Api(42, "DeleteGroups", "delete_groups"),
+    Api(47, "OffsetDelete", "offset_delete"),
+    Api(60, "DescribeCluster", "describe_cluster"),
+    Api(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat"),
+    Api(69, "ConsumerGroupDescribe", "consumer_group_describe"),
+    Api(76, "ShareGroupHeartbeat", "share_group_heartbeat"),
+    Api(77, "ShareGroupDescribe", "share_group_describe"),
 )
 
 

@@ -28,7 +28,7 @@ import functools
 import io
 from collections import _tuplegetter  # type: ignore[attr-defined]  # namedtuple's own C getter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast, dataclass_transform
 
 import construct
 
@@ -87,8 +87,7 @@ class Versions:
         return f"{self.since}" if self.since == self.until else f"{self.since}-{self.until}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One line of a message's table."""
 
     name: str
@@ -168,9 +167,7 @@ class StructMeta(type):
     _required: bool
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **how: Any) -> Any:
-        fields = tuple(
-            dataclasses.replace(value, name=key) for key, value in namespace.items() if isinstance(value, Field)
-        )
+        fields = tuple(value._replace(name=key) for key, value in namespace.items() if isinstance(value, Field))
         body = {key: value for key, value in namespace.items() if not isinstance(value, Field)}
         for index, each in enumerate(fields):
             body[each.name] = _tuplegetter(index, f"Versions {each.versions}.")

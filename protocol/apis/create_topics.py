@@ -48,7 +48,7 @@ class CreatableTopic(RequestPart):
 
 class CreateTopicsRequest(Request, key=19, versions="0-7", flexible="5+"):
     topics: tuple[CreatableTopic, ...] = field([CreatableTopic], "0+")
-    """The topics to create."""
+    """What to create."""
     timeout_ms: int = field(int32, "0+", default=60000)
     """How long the controller may take."""
     validate_only: bool = field(boolean, "1+", default=False)
@@ -63,8 +63,8 @@ class CreatableTopicConfigs(ResponsePart):
     read_only: bool = field(boolean, "5+")
     """Whether it cannot be changed."""
     config_source: int = field(int8, "5+", default=-1, ignorable=True)
-    """Where the value comes from: 1 topic, 2 dynamic broker, 3 dynamic default, 4 static broker, 5 default; -1 unknown.
-    """
+    """Where the value comes from: 1 the topic, 2 the broker, 3 all brokers, 4 the broker's file, 5 Kafka's default, 6 a
+    broker's logger, 7 client metrics, 8 the group; 0 or -1 unknown."""
     is_sensitive: bool = field(boolean, "5+")
     """Whether the value is a secret and therefore hidden."""
 

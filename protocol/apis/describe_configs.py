@@ -50,8 +50,8 @@ class DescribeConfigsResourceResult(ResponsePart):
     is_default: bool = field(boolean, "0")
     """Whether nobody set it."""
     config_source: int = field(int8, "1+", default=-1, ignorable=True)
-    """Where the value comes from: 1 topic, 2 dynamic broker, 3 dynamic default, 4 static broker, 5 default; -1 unknown.
-    """
+    """Where the value comes from: 1 the topic, 2 the broker, 3 all brokers, 4 the broker's file, 5 Kafka's default, 6 a
+    broker's logger, 7 client metrics, 8 the group; 0 or -1 unknown."""
     is_sensitive: bool = field(boolean, "0+")
     """Whether the value is a secret and therefore hidden."""
     synonyms: tuple[DescribeConfigsSynonym, ...] = field([DescribeConfigsSynonym], "1+", ignorable=True)

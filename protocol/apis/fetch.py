@@ -57,7 +57,7 @@ class FetchTopic(RequestPart):
     topic_id: UUID = field(uuid, "13+", ignorable=True)
     """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
     partitions: tuple[FetchPartition, ...] = field([FetchPartition], "0+")
-    """The partitions to fetch."""
+    """Which partitions, and from where."""
 
 
 class ForgottenTopic(RequestPart):
@@ -121,7 +121,7 @@ class AbortedTransaction(ResponsePart):
     producer_id: int = field(int64, "4+")
     """The producer's id."""
     first_offset: int = field(int64, "4+")
-    """The first offset of the aborted transaction."""
+    """Where in the partition the aborted transaction begins."""
 
 
 class PartitionData(ResponsePart):
