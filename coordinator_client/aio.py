@@ -242,7 +242,7 @@ class AsyncConsumer(Face):
         session = self._session
         if session.closed:
             return
-        with session.use(in_hooks=False):
+        with session.use(in_hooks=False, when_crashed=True):
             until = session.driver.now() + timeout_s
             try:
                 self._commit_on_close(until)

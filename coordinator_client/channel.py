@@ -10,9 +10,9 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
 from kohort.coordinator_client.connections import Ask, Connection, Endpoint, Outcome, Stage, explained
-from kohort.coordinator_client.core import Line
 from kohort.coordinator_client.errors import ConnectionFailed, TlsError
 from kohort.coordinator_client.frame_buffer import FrameReader
+from kohort.coordinator_client.outgoing import Line
 from kohort.fastpath import KohortError
 
 READS_AT_ONCE = 64

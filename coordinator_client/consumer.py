@@ -210,17 +210,17 @@ class Face:
     ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
         wanted = frozenset(TopicPartition(*one) for one in partitions)
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.look_up_committed(wanted, deadline))
+        return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
 
     def _ask_offsets(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None
     ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.look_up(wanted, deadline))
+        return self._session.call(lambda core: core.questions.look_up(wanted, deadline))
 
     def _ask_topic(self, topic: str, timeout_s: float | None) -> "Future[tuple[TopicPartition, ...]]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.look_up_topic(topic, deadline))
+        return self._session.call(lambda core: core.questions.look_up_topic(topic, deadline))
 
     def _run_callbacks(self) -> None:
         """Callbacks of earlier commits come before a later commit returns (S-08)."""
@@ -438,7 +438,7 @@ class Consumer(Face):
         session = self._session
         if session.closed:
             return
-        with session.use(in_hooks=False):
+        with session.use(in_hooks=False, when_crashed=True):
             until = session.driver.now() + timeout_s
             try:
                 self._commit_on_close(until)

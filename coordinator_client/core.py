@@ -11,9 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS as COMMITS_BEFORE_TOPIC_IDS
@@ -23,14 +21,11 @@ from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSe
 from kohort.coordinator_client.endpoints import Endpoints
 from kohort.coordinator_client.errors import (
     AuthenticationFailed,
-    AuthorizationFailed,
     CommitRewind,
     ConnectionFailed,
     IllegalState,
-    OperationTimeout,
     RebalanceInProgress,
     TlsError,
-    UnknownTopic,
 )
 from kohort.coordinator_client.events import (
     ANSWERS,
@@ -53,21 +48,16 @@ from kohort.coordinator_client.events import (
 from kohort.coordinator_client.fetching import Fetcher, FetchOrder, recreated
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
-from kohort.coordinator_client.lookups import Lookup
 from kohort.coordinator_client.member import GroupMember
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
-from kohort.coordinator_client.offset_requests import (
-    ListFailure,
-    committed_offsets,
-    list_offsets_request,
-    listed_offsets,
-    offset_fetch_request,
-)
-from kohort.coordinator_client.offsets import CommitBook, ListAsk, ListedOffset, Positions
+from kohort.coordinator_client.offsets import CommitBook, Positions
+from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.questions import Questions
 from kohort.coordinator_client.ready import Coordinator, MemberView, Send, WantedTopics
 from kohort.coordinator_client.refresh import MetadataKeeper
+from kohort.coordinator_client.refusals import UNKNOWN_TOPIC, group_error, topic_error
 from kohort.coordinator_client.resets import Gap, ResetPolicy
-from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
+from kohort.coordinator_client.retry import FRESH, Backoff
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.slices import Slice
 from kohort.coordinator_client.states import MemberState
@@ -75,50 +65,11 @@ from kohort.coordinator_client.subscription import Assignment, PauseMarks, Subsc
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.protocol.apis.metadata import MetadataResponse
-from kohort.protocol.errors import BrokerError
 
 log = logging.getLogger("kohort.consumer")
 
-UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_AUTHORIZATION, GROUP_AUTHORIZATION = 3, 17, 29, 30
 UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
-RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
 RETRIED_COORDINATOR = frozenset({14, 15, 16})
-NO_MEMBER = ""
-
-
-class Line(Enum):
-    """Which of a broker's connections a request goes by. The coordinator's is its own (G-02), and so are those that
-    fetch: a Fetch that waits at the broker holds up everything behind it."""
-
-    CONTROL = "control"
-    GROUP = "group"
-    DATA = "data"
-
-
-class Outgoing(NamedTuple):
-    """A request, the connection it goes by, and where that leads; None: any broker."""
-
-    line: Line
-    endpoint: Endpoint | None
-    ask: Ask
-
-
-class Turn(NamedTuple):
-    """What the driver has to do: send these in order, and come back at `wake_at` (s, monotonic) if nothing happens."""
-
-    outgoing: tuple[Outgoing, ...]
-    wake_at: float | None
-
-
-@dataclass(slots=True)
-class _CommittedLookup:
-    """A caller's question for committed offsets."""
-
-    partitions: frozenset[TopicPartition]
-    deadline: float
-    future: "Future[dict[TopicPartition, OffsetToCommit | None]]"
-    asking: bool = False
-    attempts: Attempts = FRESH
 
 
 class Core:
@@ -156,9 +107,7 @@ class Core:
         self._hook_taken = -1
         self._caller_events: list[Event] = []
         self._socket_events: list[Event] = []
-        self._lookups: list[Lookup] = []
-        self._committed_lookups: list[_CommittedLookup] = []
-        self._topic_lookups: list[tuple[str, float, Future[tuple[TopicPartition, ...]]]] = []
+        self.questions = Questions(self)
         self._done_callbacks: deque[Callable[[], None]] = deque()
         self._outgoing: list[Outgoing] = []
         self._errors: deque[KohortError] = deque()
@@ -171,22 +120,19 @@ class Core:
         self._look_attempts = FRESH
         self._aligned: Assignment | None = None
         self._allowed: frozenset[TopicPartition] = frozenset()
-        self._wall_ms = 0
+        self.wall_ms = 0
         self._closing = False
 
     # ------------------------------------------------------------------ the driver's side
 
     def turn(self, now: float, wall_ms: int) -> Turn:
         """Look at everything that happened; what is to be sent comes out."""
-        self._wall_ms = wall_ms
+        self.wall_ms = wall_ms
         wakes = self._step_member(now)
         self._align()
         self._owe_metadata(now)
         self._owe_coordinator(now)
-        self._owe_committed(now)
-        self._owe_lists(now)
-        self._owe_lookups(now)
-        self._owe_topics(now)
+        self.questions.turn(now)
         self._owe_commits(now)
         self._owe_fetches(now)
         if self._socket_events:
@@ -199,11 +145,7 @@ class Core:
             self.endpoints.next_try() if self._starving(now) else None,
             self.book.wakes() if self._assignment else None,
             self._look_attempts.not_before if self._look_attempts.failures else None,
-            *(one.deadline for one in self._lookups),
-            *(one.attempts.not_before for one in self._lookups if one.attempts.failures),
-            *(one.deadline for one in self._committed_lookups),
-            *(deadline for _topic, deadline, _future in self._topic_lookups),
-            *(one.attempts.not_before for one in self._committed_lookups if one.attempts.failures),
+            *self.questions.wakes(),
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self._bootstrap_limit(),
         ]
@@ -316,7 +258,7 @@ class Core:
             for partition, owned in assignment.items():
                 if partition not in self.positions:
                     self.positions.assign(
-                        partition, start=owned.start, has_group=self.config.group is not None, wall_ms=self._wall_ms
+                        partition, start=owned.start, has_group=self.config.group is not None, wall_ms=self.wall_ms
                     )
                 elif owned.start is not None and before.get(partition) != owned:
                     self.positions.seek(partition, owned.start)
@@ -375,7 +317,7 @@ class Core:
                 return
             self.keeper.failed(when, self.chance())
             if isinstance(outcome, NotSent):
-                self._fail(outcome.error)
+                self.fail(outcome.error)
 
         self._ask_any(Ask("Metadata", request, done, self.config.request_timeout_ms / 1000))
 
@@ -399,7 +341,7 @@ class Core:
             if code == UNKNOWN_TOPIC and now - since < UNKNOWN_TOPIC_GRACE_S:
                 continue
             self._told_missing.add(name)
-            self._errors.append(_topic_error(name, code))
+            self._errors.append(topic_error(name, code))
             self.news = True
 
     def _named_topics(self) -> frozenset[str]:
@@ -415,22 +357,14 @@ class Core:
             return False
         certain = isinstance(error, TlsError | AuthenticationFailed)
         if certain or now - self._started >= self.config.bootstrap_timeout_ms / 1000:
-            self._fail(error)
+            self.fail(error)
             return True
         return False
 
-    def _fail(self, error: KohortError) -> None:
+    def fail(self, error: KohortError) -> None:
         self._fatal = error
         self.news = True
-        for lookup in self._lookups:
-            lookup.finished(error)
-        self._lookups.clear()
-        for asked in self._committed_lookups:
-            asked.future.set_exception(error)
-        self._committed_lookups.clear()
-        for _topic, _deadline, future in self._topic_lookups:
-            future.set_exception(error)
-        self._topic_lookups.clear()
+        self.questions.fail(error)
 
     # --- the coordinator, where there is no membership that looks for it
 
@@ -440,7 +374,7 @@ class Core:
         return self._coordinator
 
     def _owe_coordinator(self, now: float) -> None:
-        needed = len(self.committer) or self._committed_lookups or any(True for _ in self._needing_committed())
+        needed = len(self.committer) or self.questions.needs_coordinator or self.positions.needs_committed
         if not needed or self.config.group is None or self.coordinator() is not None or self._looking:
             return
         if self.view is not None and self.view.state not in (MemberState.OUT, MemberState.FAILED, MemberState.CLOSED):
@@ -457,214 +391,45 @@ class Core:
                 self._look_attempts = FRESH
                 return
             if isinstance(outcome, NotSent):
-                self._fail(outcome.error)
+                self.fail(outcome.error)
             self._look_attempts = self._look_attempts.failed(when, self.backoff, self.chance())
 
         ask = Ask("FindCoordinator", lambda version: fit(request, version), done, self.config.request_timeout_ms / 1000)
         self._ask_any(ask)
 
-    def _needing_committed(self) -> Iterable[TopicPartition]:
-        from kohort.coordinator_client.offsets import Phase
-
-        return (one for one in self.positions if self.positions.state(one).phase is Phase.NEEDS_COMMITTED)
-
     def _found(self, answer: FindCoordinatorResponse) -> bool:
         one = answer.coordinators[0] if answer.coordinators else answer
         if one.error_code:
             if one.error_code not in RETRIED_COORDINATOR:
-                self._fail(_group_error(one.error_code, self.config.group))
+                self.fail(group_error(one.error_code, self.config.group))
             return False
         self._coordinator = Coordinator(one.node_id, one.host, one.port)
         return True
 
-    # --- committed offsets
+    def coordinator_gone(self) -> None:
+        """It said that it is not, or was not reached: look again."""
+        self._coordinator = None
 
-    def _owe_committed(self, now: float) -> None:
-        coordinator = self.coordinator()
-        for lookup in list(self._committed_lookups):
-            if now >= lookup.deadline:
-                self._committed_lookups.remove(lookup)
-                lookup.future.set_exception(OperationTimeout("no answer about committed offsets in time"))
-        if coordinator is None or self.config.group is None:
-            return
-        owed = self.positions.owed_committed(now)
-        if owed:
-            self._ask_committed(coordinator, frozenset(owed), None)
-        for lookup in self._committed_lookups:
-            if not lookup.asking and lookup.attempts.may_try(now):
-                lookup.asking = True
-                self._ask_committed(coordinator, lookup.partitions, lookup)
+    def tell_member(self, event: Event) -> None:
+        """Something that came from a broker, for the group's machine."""
+        if self.member is not None:
+            self._socket_events.append(event)
 
-    def _ask_committed(
-        self, coordinator: Coordinator, partitions: frozenset[TopicPartition], lookup: _CommittedLookup | None
-    ) -> None:
-        def retry(now: float) -> None:
-            if lookup is not None:
-                lookup.asking = False
-                lookup.attempts = lookup.attempts.failed(now, self.backoff, self.chance())
-            else:
-                self.positions.ask_failed(partitions, FRESH.failed(now, self.backoff, self.chance()))
+    # --- asking a broker
 
-        def done(outcome: Outcome, now: float) -> None:
-            if not isinstance(outcome, Answered):
-                if isinstance(outcome, NotSent):
-                    self._fail(outcome.error)
-                self._coordinator = None
-                retry(now)
-                return
-            answer = committed_offsets(outcome.value)
-            codes = {answer.error, *answer.failed.values()} - {0}
-            if codes & NOT_THE_COORDINATOR:
-                self._coordinator = None
-                if self.member is not None and self.view is not None:
-                    self._socket_events.append(
-                        CommitRefused((codes & NOT_THE_COORDINATOR).pop(), self.view.identity, partitions)
-                    )
-            if codes and codes <= RETRIED_OFFSET_FETCH:
-                retry(now)
-                return
-            if codes:
-                self._committed_refused(partitions, answer.error, answer.failed, lookup)
-                return
-            if lookup is not None:
-                if lookup in self._committed_lookups:
-                    self._committed_lookups.remove(lookup)
-                    lookup.future.set_result({one: answer.found.get(one) for one in lookup.partitions})
-                return
-            for partition in partitions:
-                found = answer.found.get(partition)
-                if found is not None:
-                    self.book.known(partition, found.offset)
-                self.positions.committed(partition, found, self._wall_ms)
-
-        request = offset_fetch_request(self.config.group or "", sorted(partitions))
-        ask = Ask("OffsetFetch", request, done, self.config.request_timeout_ms / 1000, COMMITS_BEFORE_TOPIC_IDS)
-        self._outgoing.append(Outgoing(Line.GROUP, _endpoint(coordinator), ask))
-
-    def _committed_refused(
-        self,
-        partitions: Iterable[TopicPartition],
-        error: int,
-        failed: Mapping[TopicPartition, int],
-        lookup: _CommittedLookup | None,
-    ) -> None:
-        if lookup is not None:
-            if lookup in self._committed_lookups:
-                self._committed_lookups.remove(lookup)
-                partition, code = next(iter(failed.items()), (None, error))
-                lookup.future.set_exception(_offset_error(partition, code or error, self.config.group))
-            return
-        for partition in partitions:
-            code = failed.get(partition, error)
-            self.positions.fail(partition, _offset_error(partition, code, self.config.group))
-        self.news = True
-
-    # --- positions that have to be found out
-
-    def _owe_lists(self, now: float) -> None:
-        for node, asks in self.positions.owed_lists(self.keeper.view, now).items():
-            self._ask_list(node, asks)
-
-    def _ask_list(self, node: int, asks: list[ListAsk]) -> None:
-        by_partition = {ask.partition: ask for ask in asks}
-
-        def done(outcome: Outcome, now: float) -> None:
-            attempts = FRESH.failed(now, self.backoff, self.chance())
-            if not isinstance(outcome, Answered):
-                if isinstance(outcome, NotSent):
-                    self._fail(outcome.error)
-                self.keeper.stale()
-                self.positions.ask_failed(by_partition, attempts)
-                return
-            for partition, got in listed_offsets(outcome.value).items():
-                ask = by_partition.pop(partition, None)
-                if ask is None:
-                    continue
-                if isinstance(got, ListedOffset):
-                    self.positions.listed(ask, got, self._wall_ms)
-                elif got.code == TOPIC_AUTHORIZATION:
-                    self.positions.fail(partition, _topic_error(partition.topic, got.code))
-                else:
-                    self.keeper.stale()
-                    self.positions.ask_failed((partition,), attempts)
-            self.positions.ask_failed(by_partition, attempts)
-            self.news = True
-
-        wanted = [(ask.partition, ask.timestamp, ask.leader_epoch) for ask in asks]
-        self._ask_node(node, Line.CONTROL, Ask("ListOffsets", self._list_request(wanted), done, self._request_s))
-
-    def _list_request(self, wanted: list[tuple[TopicPartition, int, int]]) -> Any:
-        return list_offsets_request(
-            wanted,
-            read_committed=self.config.isolation_level == "read_committed",
-            timeout_ms=self.config.request_timeout_ms,
-        )
+    def send(self, line: Line, endpoint: Endpoint, ask: Ask) -> None:
+        self._outgoing.append(Outgoing(line, endpoint, ask))
 
     @property
-    def _request_s(self) -> float:
+    def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
 
-    def _ask_node(self, node: int, line: Line, ask: Ask, now: float = 0.0) -> None:
+    def ask_node(self, node: int, line: Line, ask: Ask, now: float = 0.0) -> None:
         broker = self.keeper.view.brokers.get(node)
         if broker is None:
             ask.done(Unanswered(ConnectionFailed("the broker is not known any more", node=node)), now)
             return
         self._outgoing.append(Outgoing(line, Endpoint(broker.host, broker.port), ask))
-
-    def _owe_lookups(self, now: float) -> None:
-        view = self.keeper.view
-        for lookup in list(self._lookups):
-            error = lookup.refused_by(view)
-            if error is None and now >= lookup.deadline:
-                error = lookup.expired(view)
-            if error is not None:
-                self._end_lookup(lookup, error)
-                continue
-            for node, wanted in lookup.owed(view, now).items():
-                self._ask_lookup(lookup, node, wanted)
-
-    def _ask_lookup(self, lookup: Lookup, node: int, wanted: list[tuple[TopicPartition, int, int]]) -> None:
-        partitions = {partition for partition, _timestamp, _epoch in wanted}
-
-        def done(outcome: Outcome, now: float) -> None:
-            if not isinstance(outcome, Answered):
-                self.keeper.stale()
-                lookup.failed(partitions, now, self.backoff, self.chance())
-                if isinstance(outcome, NotSent):
-                    self._end_lookup(lookup, outcome.error)
-                return
-            answer = listed_offsets(outcome.value)
-            if any(isinstance(got, ListFailure) for got in answer.values()):
-                self.keeper.stale()
-            error = lookup.answered(answer, now, self.backoff, self.chance())
-            if error is not None:
-                self._end_lookup(lookup, error)
-            elif lookup.complete:
-                self._end_lookup(lookup, None)
-
-        self._ask_node(node, Line.CONTROL, Ask("ListOffsets", self._list_request(wanted), done, self._request_s))
-
-    def _owe_topics(self, now: float) -> None:
-        for lookup in list(self._topic_lookups):
-            topic, deadline, future = lookup
-            partitions = self.keeper.view.partitions_of(topic)
-            code = self.keeper.view.refused.get(topic)
-            if not partitions and now < deadline and code in (None, UNKNOWN_TOPIC):
-                continue
-            self._topic_lookups.remove(lookup)
-            self.keeper.unneed((topic,))
-            if partitions:
-                future.set_result(partitions)
-            elif code is not None:
-                future.set_exception(_topic_error(topic, code))
-            else:
-                future.set_exception(OperationTimeout("no answer about the topic in time", topic=topic))
-
-    def _end_lookup(self, lookup: Lookup, error: KohortError | None) -> None:
-        if lookup in self._lookups:
-            self._lookups.remove(lookup)
-            self.keeper.unneed(lookup.topics)
-            lookup.finished(lookup.found if error is None else error)
 
     # --- commits
 
@@ -698,7 +463,7 @@ class Core:
                     self._coordinator = None
                     self.committer.unanswered(when, self.chance())
 
-        ask = Ask("OffsetCommit", request, done, self._request_s, COMMITS_BEFORE_TOPIC_IDS)
+        ask = Ask("OffsetCommit", request, done, self.request_s, COMMITS_BEFORE_TOPIC_IDS)
         self._outgoing.append(Outgoing(Line.GROUP, _endpoint(coordinator), ask))
 
     def _remember(self, stored: Mapping[TopicPartition, OffsetToCommit]) -> None:
@@ -720,10 +485,10 @@ class Core:
                 self.fetcher.failed(order.node, now=when, chance=self.chance())
                 self.keeper.stale()
                 if isinstance(outcome, NotSent):
-                    self._fail(outcome.error)
+                    self.fail(outcome.error)
                 return
             result = self.fetcher.answered(
-                order.node, outcome.value, self.positions, now=when, wall_ms=self._wall_ms, chance=self.chance()
+                order.node, outcome.value, self.positions, now=when, wall_ms=self.wall_ms, chance=self.chance()
             )
             self.keeper.view = self.keeper.view.with_brokers(result.brokers)
             for partition, leader, epoch in result.leaders:
@@ -732,8 +497,8 @@ class Core:
                 self.keeper.stale()
             self.news = True
 
-        timeout_s = self._request_s + self.config.fetch_max_wait_ms / 1000
-        self._ask_node(order.node, Line.DATA, Ask("Fetch", order.request, done, timeout_s, order.at_most), now)
+        timeout_s = self.request_s + self.config.fetch_max_wait_ms / 1000
+        self.ask_node(order.node, Line.DATA, Ask("Fetch", order.request, done, timeout_s, order.at_most), now)
 
     # ------------------------------------------------------------------ the caller's side
 
@@ -984,57 +749,6 @@ class Core:
         self.positions.seek_by_time(partition, timestamp)
         self.fetcher.drop(partition)
 
-    def look_up(
-        self, wanted: Mapping[TopicPartition, int], deadline: float
-    ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
-        """Ask ListOffsets for a timestamp by partition."""
-        future: Future[Mapping[TopicPartition, ListedOffset]] = Future()
-        future.set_running_or_notify_cancel()
-        if self._fatal is not None:
-            future.set_exception(self._fatal)
-            return future
-        if not wanted:
-            future.set_result({})
-            return future
-
-        def finished(result: Mapping[TopicPartition, ListedOffset] | KohortError) -> None:
-            if isinstance(result, KohortError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        lookup = Lookup(dict(wanted), deadline, finished)
-        self._lookups.append(lookup)
-        self.keeper.need(lookup.topics)
-        return future
-
-    def look_up_topic(self, topic: str, deadline: float) -> "Future[tuple[TopicPartition, ...]]":
-        """Ask for a topic's partitions."""
-        future: Future[tuple[TopicPartition, ...]] = Future()
-        future.set_running_or_notify_cancel()
-        if self._fatal is not None:
-            future.set_exception(self._fatal)
-            return future
-        self._topic_lookups.append((topic, deadline, future))
-        self.keeper.need((topic,))
-        return future
-
-    def look_up_committed(
-        self, partitions: frozenset[TopicPartition], deadline: float
-    ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
-        """Ask the coordinator what is committed."""
-        future: Future[dict[TopicPartition, OffsetToCommit | None]] = Future()
-        future.set_running_or_notify_cancel()
-        if self.config.group is None:
-            raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
-        if self._fatal is not None:
-            future.set_exception(self._fatal)
-        elif not partitions:
-            future.set_result({})
-        else:
-            self._committed_lookups.append(_CommittedLookup(partitions, deadline, future))
-        return future
-
     # --- commits
 
     def commit(
@@ -1108,29 +822,3 @@ def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetToCo
                 partition=partition.partition,
             )
     return given
-
-
-def _topic_error(topic: str, code: int) -> KohortError:
-    if code == TOPIC_AUTHORIZATION:
-        return AuthorizationFailed("not allowed to read the topic", hint="grant READ and DESCRIBE on it", topic=topic)
-    if code == INVALID_TOPIC:
-        return UnknownTopic("no topic can have this name", topic=topic)
-    if code == UNKNOWN_TOPIC:
-        return UnknownTopic("no such topic", hint="check its name, or create it; polling on waits for it", topic=topic)
-    return BrokerError(code, api="Metadata", topic=topic)
-
-
-def _group_error(code: int, group: str | None) -> KohortError:
-    if code == GROUP_AUTHORIZATION:
-        return AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)
-    return BrokerError(code, api="FindCoordinator", group=group)
-
-
-def _offset_error(partition: TopicPartition | None, code: int, group: str | None) -> KohortError:
-    if code == GROUP_AUTHORIZATION:
-        return _group_error(code, group)
-    if partition is None:
-        return BrokerError(code, api="OffsetFetch", group=group)
-    if code == TOPIC_AUTHORIZATION:
-        return _topic_error(partition.topic, code)
-    return BrokerError(code, api="OffsetFetch", group=group, topic=partition.topic, partition=partition.partition)

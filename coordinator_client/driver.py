@@ -22,9 +22,10 @@ from kohort.assignors import Assignor
 from kohort.coordinator_client.channel import Address, Channel, Ended
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Ask, Connection, Endpoint, Outcome, Stage, Unanswered, VersionRanges
-from kohort.coordinator_client.core import Core, Line, Outgoing
+from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.coordinator_client.frame_buffer import FrameReader
+from kohort.coordinator_client.outgoing import Line, Outgoing
 from kohort.coordinator_client.security import tls_context
 from kohort.coordinator_client.tape import Tape
 from kohort.fastpath import KohortError

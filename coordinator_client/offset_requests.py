@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
-from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.offsets import EpochAsk, ListedOffset
 from kohort.fastpath import TopicPartition
 from kohort.protocol.apis.list_offsets import (
     ListOffsetsPartition,
@@ -19,6 +19,12 @@ from kohort.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+)
+from kohort.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 
 CONSUMER_REPLICA_ID = -1
@@ -111,3 +117,27 @@ def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
         else:
             found[partition] = OffsetToCommit(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
     return CommittedAnswer(error, found, failed)
+
+
+def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> OffsetForLeaderEpochRequest:
+    """Where the log of each position's epoch ends, asked from leaders."""
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for ask in asks:
+        topics.setdefault(ask.partition.topic, []).append(
+            OffsetForLeaderPartition(
+                partition=ask.partition.partition, current_leader_epoch=ask.leader_epoch, leader_epoch=ask.epoch
+            )
+        )
+    return OffsetForLeaderEpochRequest(
+        replica_id=CONSUMER_REPLICA_ID,
+        topics=tuple(OffsetForLeaderTopic(topic=name, partitions=tuple(ps)) for name, ps in topics.items()),
+    )
+
+
+def epoch_ends(response: OffsetForLeaderEpochResponse) -> dict[TopicPartition, tuple[int, int, int]]:
+    """(error code, the largest epoch not above the one asked for, its end offset), by partition."""
+    return {
+        TopicPartition(topic.topic, one.partition): (one.error_code, one.leader_epoch, one.end_offset)
+        for topic in response.topics
+        for one in topic.partitions
+    }

@@ -178,6 +178,10 @@ class Positions:
 
     # --- committed offsets
 
+    @property
+    def needs_committed(self) -> bool:
+        return any(state.phase is Phase.NEEDS_COMMITTED for state in self._states.values())
+
     def owed_committed(self, now: float) -> tuple[TopicPartition, ...]:
         """Partitions whose committed offset has to be asked for; they are marked as being asked about."""
         owed = tuple(self._due(Phase.NEEDS_COMMITTED, now))

@@ -68,7 +68,7 @@ class MetadataKeeper:
         )
 
     def _due(self) -> float:
-        """From when on a request is owed. What was never asked for is asked for at once; again, at the backoff's pace."""
+        """From when on a request is owed: at once for what was never asked for, else at the backoff's pace."""
         if not self._covers() and not self._attempts.failures:
             return float("-inf")
         if self._stale or not self.view.brokers or not self._covers():

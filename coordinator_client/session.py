@@ -83,7 +83,7 @@ class Session:
     # --- who may come in
 
     @contextmanager
-    def use(self, *, in_hooks: bool = True, when_closed: bool = False) -> Iterator[None]:
+    def use(self, *, in_hooks: bool = True, when_crashed: bool = False) -> Iterator[None]:
         """Everything public runs in here. One thread at a time; not in a forked child; not after close.
 
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
@@ -99,11 +99,11 @@ class Session:
             self._user = me
             self._depth += 1
         try:
-            if self.closed and not when_closed:
+            if self.closed:
                 raise ConsumerClosed("the consumer is closed")
             if self.in_hook and not in_hooks:
                 raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
-            if self.driver.crashed is not None:
+            if self.driver.crashed is not None and not when_crashed:
                 raise KohortError("the driver's thread ended by a defect: please report it") from self.driver.crashed
             yield
         finally:

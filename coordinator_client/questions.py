@@ -1,0 +1,362 @@
+"""Everything the core asks about offsets: committed ones, log ends and times, leader epochs, a topic's partitions.
+
+Each question is asked again where a retry helps, ends where none does, and never outlives its deadline.
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR
+from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.coordinator_client.errors import IllegalState, OperationTimeout
+from kohort.coordinator_client.events import CommitRefused, OffsetToCommit
+from kohort.coordinator_client.lookups import Lookup
+from kohort.coordinator_client.offset_requests import (
+    ListFailure,
+    committed_offsets,
+    epoch_ends,
+    list_offsets_request,
+    listed_offsets,
+    offset_fetch_request,
+    offset_for_leader_epoch_request,
+)
+from kohort.coordinator_client.offsets import EpochAsk, ListAsk, ListedOffset
+from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.ready import Coordinator
+from kohort.coordinator_client.refusals import TOPIC_AUTHORIZATION, UNKNOWN_TOPIC, offset_error, topic_error
+from kohort.coordinator_client.retry import FRESH, Attempts
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.errors import UnsupportedVersion
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.core import Core
+
+RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
+
+
+@dataclass(slots=True)
+class _CommittedLookup:
+    """A caller's question for committed offsets."""
+
+    partitions: frozenset[TopicPartition]
+    deadline: float
+    future: "Future[dict[TopicPartition, OffsetToCommit | None]]"
+    asking: bool = False
+    attempts: Attempts = FRESH
+
+
+class Questions:
+    """Belongs to one Core, and is used under the same lock."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._lookups: list[Lookup] = []
+        self._committed_lookups: list[_CommittedLookup] = []
+        self._topic_lookups: list[tuple[str, float, Future[tuple[TopicPartition, ...]]]] = []
+
+    def turn(self, now: float) -> None:
+        """Ask what is owed, end what is over."""
+        self._owe_committed(now)
+        self._owe_lists(now)
+        self._owe_validations(now)
+        self._owe_lookups(now)
+        self._owe_topics(now)
+
+    def wakes(self) -> list[float]:
+        """When to take a turn again if nothing happens."""
+        return [
+            *(one.deadline for one in self._lookups),
+            *(one.attempts.not_before for one in self._lookups if one.attempts.failures),
+            *(one.deadline for one in self._committed_lookups),
+            *(one.attempts.not_before for one in self._committed_lookups if one.attempts.failures),
+            *(deadline for _topic, deadline, _future in self._topic_lookups),
+        ]
+
+    @property
+    def needs_coordinator(self) -> bool:
+        return bool(self._committed_lookups)
+
+    def fail(self, error: KohortError) -> None:
+        """Nothing can be asked any more."""
+        for lookup in self._lookups:
+            lookup.finished(error)
+        for asked in self._committed_lookups:
+            asked.future.set_exception(error)
+        for _topic, _deadline, future in self._topic_lookups:
+            future.set_exception(error)
+        self._lookups, self._committed_lookups, self._topic_lookups = [], [], []
+
+    # --- committed offsets
+
+    def _owe_committed(self, now: float) -> None:
+        coordinator = self._core.coordinator()
+        for lookup in list(self._committed_lookups):
+            if now >= lookup.deadline:
+                self._committed_lookups.remove(lookup)
+                lookup.future.set_exception(OperationTimeout("no answer about committed offsets in time"))
+        if coordinator is None or self._core.config.group is None:
+            return
+        owed = self._core.positions.owed_committed(now)
+        if owed:
+            self._ask_committed(coordinator, frozenset(owed), None)
+        for lookup in self._committed_lookups:
+            if not lookup.asking and lookup.attempts.may_try(now):
+                lookup.asking = True
+                self._ask_committed(coordinator, lookup.partitions, lookup)
+
+    def _ask_committed(
+        self, coordinator: Coordinator, partitions: frozenset[TopicPartition], lookup: _CommittedLookup | None
+    ) -> None:
+        def retry(now: float) -> None:
+            if lookup is not None:
+                lookup.asking = False
+                lookup.attempts = lookup.attempts.failed(now, self._core.backoff, self._core.chance())
+            else:
+                self._core.positions.ask_failed(partitions, FRESH.failed(now, self._core.backoff, self._core.chance()))
+
+        def done(outcome: Outcome, now: float) -> None:
+            if not isinstance(outcome, Answered):
+                if isinstance(outcome, NotSent):
+                    self._core.fail(outcome.error)
+                self._core.coordinator_gone()
+                retry(now)
+                return
+            answer = committed_offsets(outcome.value)
+            codes = {answer.error, *answer.failed.values()} - {0}
+            if codes & NOT_THE_COORDINATOR:
+                self._core.coordinator_gone()
+                if self._core.member is not None and self._core.view is not None:
+                    self._core.tell_member(
+                        CommitRefused((codes & NOT_THE_COORDINATOR).pop(), self._core.view.identity, partitions)
+                    )
+            if codes and codes <= RETRIED_OFFSET_FETCH:
+                retry(now)
+                return
+            if codes:
+                self._committed_refused(partitions, answer.error, answer.failed, lookup)
+                return
+            if lookup is not None:
+                if lookup in self._committed_lookups:
+                    self._committed_lookups.remove(lookup)
+                    lookup.future.set_result({one: answer.found.get(one) for one in lookup.partitions})
+                return
+            for partition in partitions:
+                found = answer.found.get(partition)
+                if found is not None:
+                    self._core.book.known(partition, found.offset)
+                self._core.positions.committed(partition, found, self._core.wall_ms)
+
+        request = offset_fetch_request(self._core.config.group or "", sorted(partitions))
+        ask = Ask("OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS)
+        self._core.send(Line.GROUP, Endpoint(coordinator.host, coordinator.port), ask)
+
+    def _committed_refused(
+        self,
+        partitions: Iterable[TopicPartition],
+        error: int,
+        failed: Mapping[TopicPartition, int],
+        lookup: _CommittedLookup | None,
+    ) -> None:
+        if lookup is not None:
+            if lookup in self._committed_lookups:
+                self._committed_lookups.remove(lookup)
+                partition, code = next(iter(failed.items()), (None, error))
+                lookup.future.set_exception(offset_error(partition, code or error, self._core.config.group))
+            return
+        for partition in partitions:
+            code = failed.get(partition, error)
+            self._core.positions.fail(partition, offset_error(partition, code, self._core.config.group))
+        self._core.news = True
+
+    # --- leader epochs (KIP-320)
+
+    def _owe_validations(self, now: float) -> None:
+        for node, asks in self._core.positions.owed_validations(self._core.keeper.view, now).items():
+            self._ask_epochs(node, asks)
+
+    def _ask_epochs(self, node: int, asks: list[EpochAsk]) -> None:
+        by_partition = {ask.partition: ask for ask in asks}
+
+        def done(outcome: Outcome, now: float) -> None:
+            core = self._core
+            attempts = FRESH.failed(now, core.backoff, core.chance())
+            if isinstance(outcome, NotSent) and isinstance(outcome.error, UnsupportedVersion):
+                for ask in by_partition.values():
+                    core.positions.skip_validation(ask)
+                return
+            if not isinstance(outcome, Answered):
+                core.keeper.stale()
+                core.positions.ask_failed(by_partition, attempts)
+                return
+            for partition, (code, epoch, end_offset) in epoch_ends(outcome.value).items():
+                if partition not in by_partition:
+                    continue
+                asked = by_partition.pop(partition)
+                if code == 0:
+                    core.positions.validated(asked, end_offset, epoch, core.wall_ms)
+                elif code == TOPIC_AUTHORIZATION:
+                    core.positions.fail(partition, topic_error(partition.topic, code))
+                else:
+                    core.keeper.stale()
+                    core.positions.ask_failed((partition,), attempts)
+            core.positions.ask_failed(by_partition, attempts)
+            core.news = True
+
+        self._core.ask_node(
+            node,
+            Line.CONTROL,
+            Ask("OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._core.request_s),
+        )
+
+    # --- positions that have to be found out
+
+    def _owe_lists(self, now: float) -> None:
+        for node, asks in self._core.positions.owed_lists(self._core.keeper.view, now).items():
+            self._ask_list(node, asks)
+
+    def _ask_list(self, node: int, asks: list[ListAsk]) -> None:
+        by_partition = {ask.partition: ask for ask in asks}
+
+        def done(outcome: Outcome, now: float) -> None:
+            attempts = FRESH.failed(now, self._core.backoff, self._core.chance())
+            if not isinstance(outcome, Answered):
+                if isinstance(outcome, NotSent):
+                    self._core.fail(outcome.error)
+                self._core.keeper.stale()
+                self._core.positions.ask_failed(by_partition, attempts)
+                return
+            for partition, got in listed_offsets(outcome.value).items():
+                ask = by_partition.pop(partition, None)
+                if ask is None:
+                    continue
+                if isinstance(got, ListedOffset):
+                    self._core.positions.listed(ask, got, self._core.wall_ms)
+                elif got.code == TOPIC_AUTHORIZATION:
+                    self._core.positions.fail(partition, topic_error(partition.topic, got.code))
+                else:
+                    self._core.keeper.stale()
+                    self._core.positions.ask_failed((partition,), attempts)
+            self._core.positions.ask_failed(by_partition, attempts)
+            self._core.news = True
+
+        wanted = [(ask.partition, ask.timestamp, ask.leader_epoch) for ask in asks]
+        self._core.ask_node(
+            node, Line.CONTROL, Ask("ListOffsets", self._list_request(wanted), done, self._core.request_s)
+        )
+
+    def _list_request(self, wanted: list[tuple[TopicPartition, int, int]]) -> Any:
+        return list_offsets_request(
+            wanted,
+            read_committed=self._core.config.isolation_level == "read_committed",
+            timeout_ms=self._core.config.request_timeout_ms,
+        )
+
+    def _owe_lookups(self, now: float) -> None:
+        view = self._core.keeper.view
+        for lookup in list(self._lookups):
+            error = lookup.refused_by(view)
+            if error is None and now >= lookup.deadline:
+                error = lookup.expired(view)
+            if error is not None:
+                self._end_lookup(lookup, error)
+                continue
+            for node, wanted in lookup.owed(view, now).items():
+                self._ask_lookup(lookup, node, wanted)
+
+    def _ask_lookup(self, lookup: Lookup, node: int, wanted: list[tuple[TopicPartition, int, int]]) -> None:
+        partitions = {partition for partition, _timestamp, _epoch in wanted}
+
+        def done(outcome: Outcome, now: float) -> None:
+            if not isinstance(outcome, Answered):
+                self._core.keeper.stale()
+                lookup.failed(partitions, now, self._core.backoff, self._core.chance())
+                if isinstance(outcome, NotSent):
+                    self._end_lookup(lookup, outcome.error)
+                return
+            answer = listed_offsets(outcome.value)
+            if any(isinstance(got, ListFailure) for got in answer.values()):
+                self._core.keeper.stale()
+            error = lookup.answered(answer, now, self._core.backoff, self._core.chance())
+            if error is not None:
+                self._end_lookup(lookup, error)
+            elif lookup.complete:
+                self._end_lookup(lookup, None)
+
+        self._core.ask_node(
+            node, Line.CONTROL, Ask("ListOffsets", self._list_request(wanted), done, self._core.request_s)
+        )
+
+    def _owe_topics(self, now: float) -> None:
+        for lookup in list(self._topic_lookups):
+            topic, deadline, future = lookup
+            partitions = self._core.keeper.view.partitions_of(topic)
+            code = self._core.keeper.view.refused.get(topic)
+            if not partitions and now < deadline and code in (None, UNKNOWN_TOPIC):
+                continue
+            self._topic_lookups.remove(lookup)
+            self._core.keeper.unneed((topic,))
+            if partitions:
+                future.set_result(partitions)
+            elif code is not None:
+                future.set_exception(topic_error(topic, code))
+            else:
+                future.set_exception(OperationTimeout("no answer about the topic in time", topic=topic))
+
+    def _end_lookup(self, lookup: Lookup, error: KohortError | None) -> None:
+        if lookup in self._lookups:
+            self._lookups.remove(lookup)
+            self._core.keeper.unneed(lookup.topics)
+            lookup.finished(lookup.found if error is None else error)
+
+    def look_up(
+        self, wanted: Mapping[TopicPartition, int], deadline: float
+    ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
+        """Ask ListOffsets for a timestamp by partition."""
+        future: Future[Mapping[TopicPartition, ListedOffset]] = Future()
+        future.set_running_or_notify_cancel()
+        if self._core.fatal is not None:
+            future.set_exception(self._core.fatal)
+            return future
+        if not wanted:
+            future.set_result({})
+            return future
+
+        def finished(result: Mapping[TopicPartition, ListedOffset] | KohortError) -> None:
+            if isinstance(result, KohortError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        lookup = Lookup(dict(wanted), deadline, finished)
+        self._lookups.append(lookup)
+        self._core.keeper.need(lookup.topics)
+        return future
+
+    def look_up_topic(self, topic: str, deadline: float) -> "Future[tuple[TopicPartition, ...]]":
+        """Ask for a topic's partitions."""
+        future: Future[tuple[TopicPartition, ...]] = Future()
+        future.set_running_or_notify_cancel()
+        if self._core.fatal is not None:
+            future.set_exception(self._core.fatal)
+            return future
+        self._topic_lookups.append((topic, deadline, future))
+        self._core.keeper.need((topic,))
+        return future
+
+    def look_up_committed(
+        self, partitions: frozenset[TopicPartition], deadline: float
+    ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
+        """Ask the coordinator what is committed."""
+        future: Future[dict[TopicPartition, OffsetToCommit | None]] = Future()
+        future.set_running_or_notify_cancel()
+        if self._core.config.group is None:
+            raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
+        if self._core.fatal is not None:
+            future.set_exception(self._core.fatal)
+        elif not partitions:
+            future.set_result({})
+        else:
+            self._committed_lookups.append(_CommittedLookup(partitions, deadline, future))
+        return future

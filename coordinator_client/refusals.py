@@ -1,0 +1,33 @@
+"""Error codes about topics, groups and offsets, as the errors that a caller sees."""
+
+from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.errors import BrokerError
+
+UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_AUTHORIZATION, GROUP_AUTHORIZATION = 3, 17, 29, 30
+
+
+def topic_error(topic: str, code: int) -> KohortError:
+    if code == TOPIC_AUTHORIZATION:
+        return AuthorizationFailed("not allowed to read the topic", hint="grant READ and DESCRIBE on it", topic=topic)
+    if code == INVALID_TOPIC:
+        return UnknownTopic("no topic can have this name", topic=topic)
+    if code == UNKNOWN_TOPIC:
+        return UnknownTopic("no such topic", hint="check its name, or create it; polling on waits for it", topic=topic)
+    return BrokerError(code, api="Metadata", topic=topic)
+
+
+def group_error(code: int, group: str | None) -> KohortError:
+    if code == GROUP_AUTHORIZATION:
+        return AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)
+    return BrokerError(code, api="FindCoordinator", group=group)
+
+
+def offset_error(partition: TopicPartition | None, code: int, group: str | None) -> KohortError:
+    if code == GROUP_AUTHORIZATION:
+        return group_error(code, group)
+    if partition is None:
+        return BrokerError(code, api="OffsetFetch", group=group)
+    if code == TOPIC_AUTHORIZATION:
+        return topic_error(partition.topic, code)
+    return BrokerError(code, api="OffsetFetch", group=group, topic=partition.topic, partition=partition.partition)
