@@ -1,9 +1,12 @@
-"""`kohort wire explain|apis|replay`: Kafka's protocol as it passes, byte by byte."""
+"""`kohort wire explain|apis|record|replay`: Kafka's protocol as it passes, byte by byte."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -11,6 +14,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from kohort.cli.capture import Captured, frames_of_pcap, is_pcap, literal
+from kohort.conformance.peer import Access, Peer
+from kohort.coordinator_client.config import split_address
+from kohort.coordinator_client.replay import Replayed
+from kohort.coordinator_client.replay import replay as replay_member
 from kohort.fastpath.errors import KohortError, WireError
 from kohort.protocol import tape
 from kohort.protocol.catalogue import API, APIS, Api
@@ -19,6 +26,7 @@ from kohort.protocol.framing import Unframer
 from kohort.protocol.tape import Taped
 
 MAX_VALUE_CHARACTERS = 96
+ASK_TIMEOUT_S = 10.0
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Kafka's protocol, byte by byte.")
 
@@ -65,57 +73,124 @@ def explain(
 
 
 @app.command()
-def apis(as_json: AsJson = False) -> None:
-    """The APIs that kohort declares, with their versions.
+def apis(
+    bootstrap: Annotated[str | None, typer.Option(help="HOST:PORT of a broker to show beside.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The APIs that kohort declares, with their versions, beside those of a broker.
 
-    Example: kohort wire apis
+    Example: kohort wire apis --bootstrap localhost:9092
     """
-    rows = [
-        {
-            "key": api.key,
-            "name": api.name,
-            "versions": list(api.versions),
-            "flexible_since": api.request.flexible_since,
-        }
-        for api in APIS
-    ]
+    theirs = _broker_versions(bootstrap) if bootstrap else {}
+    rows = [_row(api, theirs.pop(api.key, None)) for api in APIS]
+    rows += [{"key": key, "name": None, "versions": None, "broker": list(theirs[key])} for key in sorted(theirs)]
     if as_json:
         print(json.dumps(rows))
         return
-    print(f"{'key':>4}  {'API':<28} {'versions':<9} flexible since")
-    for row, api in zip(rows, APIS, strict=True):
-        since = "-" if api.request.flexible_since is None else f"v{api.request.flexible_since}"
-        print(f"{row['key']:>4}  {api.name:<28} {'{}-{}'.format(*api.versions):<9} {since}")
+    print(f"{'key':>4}  {'API':<26} {'kohort':<8} {'flexible':<9}" + ("broker" if bootstrap else ""))
+    for row in rows:
+        ours, since, broker = (_shown_range(row.get(column)) for column in ("versions", "flexible_since", "broker"))
+        print(
+            f"{row['key']:>4}  {row['name'] or '(not declared)':<26} {ours:<8} {since:<9}{broker if bootstrap else ''}"
+        )
+
+
+@app.command()
+def record(
+    path: Annotated[Path, typer.Argument(help="The tape to write; it is appended to.")],
+    bootstrap: Annotated[str, typer.Option(help="HOST:PORT of a broker.")],
+    group: Annotated[str, typer.Option(help="The group to join: a member of it, for as long as it takes.")],
+    topic: Annotated[list[str], typer.Option(help="A topic to subscribe to; may be repeated.")],
+    assignor: Annotated[str, typer.Option(help="An assignor by name; the group's own.")] = "range",
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 30.0,
+) -> None:
+    """Join a group for a while and keep every frame of it on a wire tape. Nothing is committed.
+
+    Joining moves partitions: the other members get a rebalance when it comes and one when it goes.
+
+    Example: kohort wire record life.tape --bootstrap localhost:9092 --group billing --topic payments --seconds 10
+    """
+    from kohort import Consumer
+
+    with Consumer(bootstrap, group=group, assignors=[assignor], tape=str(path)) as consumer:
+        consumer.subscribe(topic)
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            consumer.poll(min(left, 1.0))
+    with path.open() as lines:
+        count = sum(1 for _ in tape.read(lines))
+    print(f"{count} frames on {path}; see them with: kohort wire explain {path} --summary")
 
 
 @app.command()
 def replay(
     path: Annotated[Path, typer.Argument(help="A wire tape, as Consumer(tape=...) writes it.", exists=True)],
+    member: Annotated[bool, typer.Option("--member", help="Through today's group member as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Feed a tape back through the codec: every frame must be read, and written again byte for byte.
+    """Feed a tape back: every frame must be read, and written again byte for byte; with --member, a group member
+    that is given the same answers must ask the same.
 
-    Example: kohort wire replay rebalance.tape
+    Example: kohort wire replay life.tape --member
     """
-    counts: dict[str, int] = {}
-    differences = []
     with path.open() as lines:
-        for number, taped in enumerate(tape.read(lines), start=1):
-            counts[f"{taped.api} {taped.direction} v{taped.version}"] = (
-                counts.get(f"{taped.api} {taped.direction} v{taped.version}", 0) + 1
-            )
-            if reason := tape.difference(taped):
-                differences.append({"frame": number, "api": taped.api, "version": taped.version, "reason": reason})
+        frames = list(tape.read(lines))
+    counts = Counter(f"{each.api} {each.direction} v{each.version}" for each in frames)
+    differences = [
+        {"frame": number, "api": each.api, "version": each.version, "reason": reason}
+        for number, each in enumerate(frames, start=1)
+        if (reason := tape.difference(each))
+    ]
+    walk = list(replay_member(frames)) if member else []
     if as_json:
-        print(json.dumps({"frames": counts, "differences": differences}))
+        print(json.dumps({"frames": counts, "differences": differences, "member": [_step(each) for each in walk]}))
     else:
         for name, count in sorted(counts.items()):
             print(f"{count:>7}  {name}")
-        print(f"{sum(counts.values()):>7}  frames, {len(differences)} of them not read and written alike")
-        for each in differences:
-            print(f"frame {each['frame']}: {each['api']} v{each['version']}: {each['reason']}")
-    if differences:
+        print(f"{len(frames):>7}  frames, {len(differences)} of them not read and written alike")
+        for row in differences:
+            print(f"frame {row['frame']}: {row['api']} v{row['version']}: {row['reason']}")
+        for each in walk:
+            print(f"+{each.time_s:.3f} s  {each.api:<16} {each.state.name:<12} {each.difference or 'asks the same'}")
+    if differences or any(each.difference for each in walk):
         raise typer.Exit(1)
+
+
+def _step(each: Replayed) -> dict[str, object]:
+    return each._asdict() | {"state": each.state.name}
+
+
+def _row(api: Api, broker: tuple[int, int] | None) -> dict[str, Any]:
+    return {
+        "key": api.key,
+        "name": api.name,
+        "versions": list(api.versions),
+        "flexible_since": api.request.flexible_since,
+        "broker": list(broker) if broker else None,
+    }
+
+
+def _shown_range(versions: list[int] | int | None) -> str:
+    if versions is None:
+        return "-"
+    return f"v{versions}+" if isinstance(versions, int) else f"{versions[0]}-{versions[1]}"
+
+
+def _broker_versions(bootstrap: str) -> dict[int, tuple[int, int]]:
+    host, port = split_address(bootstrap)
+
+    async def ask() -> Any:
+        peer = await Peer.open(host, port, Access(), lambda *_: None)
+        try:
+            return await peer.ask("ApiVersions", 0, {}, ASK_TIMEOUT_S)
+        finally:
+            await peer.close()
+
+    try:
+        answer = asyncio.run(ask())
+    except (OSError, TimeoutError) as error:
+        raise KohortError(f"no broker answers: {error or 'timeout'}", bootstrap=bootstrap) from None
+    return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
 
 # ---- where frames come from ----------------------------------------------------------------------------------------

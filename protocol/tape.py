@@ -102,6 +102,13 @@ def scrub(taped: Taped) -> Taped:
     )
 
 
+def value(taped: Taped) -> Any:
+    """The typed value of the frame's body. Raises WireError."""
+    header, header_version, body = codecs(taped)
+    _, at = header.parse_from(taped.frame, _SIZE_BYTES, header_version)
+    return body.parse(memoryview(taped.frame)[at:], body_version(taped))
+
+
 def difference(taped: Taped) -> str | None:
     """Why the codec does not write the frame again as it reads it; None where it does, byte for byte."""
     header, header_version, body = codecs(taped)

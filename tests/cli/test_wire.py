@@ -14,6 +14,7 @@ from kohort.cli.main import main
 from kohort.protocol import tape
 from kohort.protocol.tape import Taped
 from kohort.protocol.wire import WireConnection
+from kohort.testing.selection import Broker
 
 HEARTBEAT = {"group_id": "billing", "generation_id": 3, "member_id": "m-1"}
 ANSWER = b"\0\0\0\x0a" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\x1b"
@@ -142,4 +143,34 @@ def test_a_torn_tape_names_its_line(capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_the_table_of_apis(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(run(capsys, "apis", "--json")[1])
-    assert {"key": 11, "name": "JoinGroup", "versions": [0, 9], "flexible_since": 6} in rows
+    assert {"key": 11, "name": "JoinGroup", "versions": [0, 9], "flexible_since": 6, "broker": None} in rows
+
+
+@pytest.mark.broker
+def test_apis_beside_a_brokers(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "apis", "--bootstrap", broker.bootstrap, "--json")
+    rows = {row["key"]: row for row in json.loads(out)}
+    assert code == 0
+    low, high = rows[11]["broker"]
+    assert 0 <= low < high <= 9
+    assert any(row["name"] is None for row in rows.values()), "a broker speaks APIs that are none of a consumer's"
+
+
+def test_apis_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "apis", "--bootstrap", "127.0.0.1:1")
+    assert code == 1
+    assert "no broker answers" in err
+
+
+@pytest.mark.broker
+def test_record_then_replay_through_the_member(
+    broker: Broker, topic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "a.tape")
+    where = ("--bootstrap", broker.bootstrap, "--group", topic, "--topic", topic)
+    code, out, _ = run(capsys, "record", path, *where, "--seconds", "2")
+    assert code == 0, out
+    code, out, _ = run(capsys, "replay", path, "--member")
+    assert code == 0, out
+    assert "JoinGroup" in out
+    assert "asks the same" in out

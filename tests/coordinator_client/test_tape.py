@@ -1,15 +1,59 @@
 """A consumer's tape: every frame of a real membership, readable, replayable, in order."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kohort import Consumer
 from kohort.coordinator_client.errors import ConfigError
+from kohort.coordinator_client.replay import NoMember, replay
 from kohort.protocol import tape
+from kohort.protocol.membership import Subscription, build_subscription
+from kohort.protocol.tape import Taped
+from kohort.protocol.wire import WireConnection
 from kohort.testing import RealBroker
 
 LIFE_OF_A_MEMBER = ("ApiVersions", "FindCoordinator", "JoinGroup", "SyncGroup", "OffsetFetch", "Fetch", "LeaveGroup")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_member_given_the_same_answers_asks_the_same(
+    broker: RealBroker, topic: str, tmp_path: Path, assignor: str
+) -> None:
+    path = tmp_path / "life.tape"
+    quick: Any = {"assignors": [assignor], "heartbeat_interval_ms": 300, "session_timeout_ms": 6_000}
+    with Consumer(broker.bootstrap, group=topic, tape=str(path), **quick) as first:
+        first.subscribe([topic])
+        while len(first.assignment) < 3:
+            first.poll(0.2)
+        with Consumer(broker.bootstrap, group=topic, **quick) as second:
+            second.subscribe([topic])
+            while len(first.assignment) == 3 or not second.assignment:
+                first.poll(0.1)
+                second.poll(0.1)
+        while len(first.assignment) < 3:
+            first.poll(0.2)
+    walk = list(replay(tape.read(path.read_text().splitlines())))
+    assert [step for step in walk if step.difference] == []
+    assert [step.api for step in walk].count("SyncGroup") >= 3
+
+
+def test_a_replay_shows_where_the_member_would_ask_otherwise(tmp_path: Path) -> None:
+    with pytest.raises(NoMember):
+        list(replay([]))
+    join = {
+        "group_id": "billing",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "somebody-else",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": build_subscription(Subscription(topics=("t",)))}],
+    }
+    _, frame = WireConnection("me").send("JoinGroup", 9, join)
+    (step,) = replay([Taped(0.0, "b:1", 1, "request", "JoinGroup", 9, 0, frame)])
+    assert step.difference == "the member asks nothing of the kind", "it has not found its coordinator yet"
 
 
 @pytest.mark.broker

@@ -1,0 +1,170 @@
+"""A tape through the machine: the same answers in, and does the member ask what it asked then?
+
+The member's rules may have changed since the tape was made, and that is what a replay shows: each request on the tape
+beside what today's `GroupMember` asks at that place. The user's part is not on a tape, so hooks are taken to return at
+once and to answer nothing, and a leave is taken to be a close.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from kohort.assignors import get
+from kohort.coordinator_client.events import (
+    ANSWERS,
+    CloseRequested,
+    CommitSettled,
+    HookDone,
+    HookStarted,
+    Polled,
+    Subscribed,
+)
+from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.member import GroupMember
+from kohort.coordinator_client.metadata import NOTHING_KNOWN, ClusterView
+from kohort.coordinator_client.ready import Send
+from kohort.coordinator_client.refresh import topics_changed
+from kohort.coordinator_client.settings import MemberSettings
+from kohort.coordinator_client.states import MemberState
+from kohort.coordinator_client.subscription import Subscription
+from kohort.fastpath.errors import KohortError
+from kohort.protocol import membership, tape
+from kohort.protocol.catalogue import API
+from kohort.protocol.tape import Taped
+
+CLOSE_S = 30.0
+SHORTEST_HEARTBEAT_S = 0.1
+UNCOMPARED = {"reason": ""}  # the user's words, or ours of another day
+
+
+class Replayed(NamedTuple):
+    """One request of the tape. `difference`: how today's member asks otherwise; None where it asks the same.
+
+    `state`: the member's when it had asked. `time_s`: of the tape.
+    """
+
+    time_s: float
+    api: str
+    state: MemberState
+    difference: str | None
+
+
+class NoMember(KohortError):
+    """A tape without a JoinGroup request: nobody on it is a member."""
+
+
+@dataclass(slots=True)
+class _Play:
+    member: GroupMember
+    asked: deque[Send] = field(default_factory=deque)  # asked today, and not yet seen on the tape
+    waiting: dict[tuple[int, int], Send] = field(default_factory=dict)  # (connection, correlation id) -> the send
+    metadata_asked: dict[tuple[int, int], frozenset[str] | None] = field(default_factory=dict)
+    cluster: ClusterView = NOTHING_KNOWN
+    state: MemberState = MemberState.OUT
+
+    def turn(self, now: float) -> None:
+        """Let the member act until it has nothing left to do at this time."""
+        self.member.step(Polled(now), now)
+        while True:
+            ready = self.member.ready(now)
+            self.state = ready.view.state
+            self.asked.extend(ready.sends)
+            if ready.commit is not None:
+                self.member.step(CommitSettled(ready.commit.serial), now)
+            elif ready.hook is not None:
+                self.member.step(HookStarted(ready.hook.serial, now), now)
+                self.member.step(HookDone(ready.hook.serial, now), now)
+            elif not ready.sends:
+                return
+
+    def asks(self, taped: Taped) -> Replayed:
+        """Compare a request on the tape with what the member asks now."""
+        self.turn(taped.time_s)
+        if taped.api == "LeaveGroup" and not any(send.api == "LeaveGroup" for send in self.asked):
+            self.member.step(CloseRequested(taped.time_s + CLOSE_S), taped.time_s)
+            self.turn(taped.time_s)
+        send = next((send for send in self.asked if send.api == taped.api), None)
+        if send is None:
+            return Replayed(taped.time_s, taped.api, self.state, "the member asks nothing of the kind")
+        self.asked.remove(send)
+        self.waiting[taped.connection, taped.correlation_id] = send
+        then, now = _comparable(tape.value(taped)), _comparable(fit(send.request, taped.version))
+        message = API[taped.api].request
+        same = message.build(then, taped.version) == message.build(now, taped.version)
+        return Replayed(taped.time_s, taped.api, self.state, None if same else f"then {then}, now {now}")
+
+    def is_answered(self, taped: Taped) -> None:
+        send = self.waiting.pop((taped.connection, taped.correlation_id), None)
+        if send is not None:
+            self.member.step(ANSWERS[taped.api](send.serial, tape.value(taped)), taped.time_s)
+            self.turn(taped.time_s)
+
+    def sees_metadata(self, taped: Taped) -> None:
+        place, value = (taped.connection, taped.correlation_id), tape.value(taped)
+        if taped.direction == "request":
+            named = None if value.topics is None else frozenset(topic.name for topic in value.topics)
+            self.metadata_asked[place] = named
+        elif place in self.metadata_asked:
+            asked = self.metadata_asked.pop(place)
+            self.cluster = self.cluster.updated(value, asked=asked)
+            self.member.step(topics_changed(self.cluster, asked), taped.time_s)
+            self.turn(taped.time_s)
+
+
+def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
+    """Every request of the group's protocol on the tape, compared. Raises NoMember, or what its assignors raise."""
+    taped = list(frames)
+    join = next((each for each in taped if (each.api, each.direction) == ("JoinGroup", "request")), None)
+    if join is None:
+        raise NoMember("no JoinGroup request is on this tape", hint="tape a consumer that subscribes")
+    play = _Play(_member(tape.value(join), _heartbeat_interval_ms(taped)))
+    play.member.step(Subscribed(_subscription(tape.value(join))), taped[0].time_s)
+    for each in taped:
+        if each.api == "Metadata":
+            play.sees_metadata(each)
+        elif each.api in ANSWERS and each.direction == "request":
+            yield play.asks(each)
+        elif each.api in ANSWERS:
+            play.is_answered(each)
+
+
+def _heartbeat_interval_ms(frames: list[Taped]) -> int:
+    """No frame says it, but the shortest time between two heartbeats nearly does. A little less than that, since a
+    heartbeat that is asked early waits for its place on the tape, and one that is asked late misses it."""
+    beats = [each.time_s for each in frames if (each.api, each.direction) == ("Heartbeat", "request")]
+    shortest_s = min((after - before for before, after in pairwise(beats)), default=SHORTEST_HEARTBEAT_S)
+    return int(max(shortest_s * 0.9, SHORTEST_HEARTBEAT_S) * 1000)
+
+
+def _member(join: Any, heartbeat_interval_ms: int) -> GroupMember:
+    settings = MemberSettings(
+        group_id=join.group_id,
+        instance_id=join.group_instance_id,
+        rack_id=_subscribed(join).rack_id,
+        session_timeout_ms=join.session_timeout_ms,
+        heartbeat_interval_ms=heartbeat_interval_ms,
+        max_poll_interval_ms=join.rebalance_timeout_ms,
+        jitter=0.0,  # the shortest backoff: what was asked later than that is found waiting
+        leave_on_close=True,
+    )
+    return GroupMember(settings, [get(protocol.name) for protocol in join.protocols])
+
+
+def _subscription(join: Any) -> Subscription:
+    return Subscription.of(_subscribed(join).topics)
+
+
+def _subscribed(join: Any) -> membership.Subscription:
+    return membership.parse_subscription(join.protocols[0].metadata)
+
+
+def _comparable(value: Any) -> Any:
+    changes: dict[str, Any] = {name: blank for name, blank in UNCOMPARED.items() if name in value._fields}
+    members = getattr(value, "members", None)
+    if members:
+        changes["members"] = tuple(member._replace(**UNCOMPARED) for member in members)
+    return value._replace(**changes)
