@@ -3,6 +3,7 @@
 from kohort.conformance import (
     apiversions,
     commits,
+    consumer,
     coordinators,
     describing,
     heartbeats,
@@ -12,6 +13,7 @@ from kohort.conformance import (
     offsets,
     static,
     syncing,
+    txn,
 )
 from kohort.conformance.check import Check, Section
 
@@ -24,8 +26,11 @@ SECTIONS: tuple[Section, ...] = (
     leaving.SECTION,
     commits.SECTION,
     offsets.SECTION,
+    txn.FETCH_SECTION,
     describing.SECTION,
     static.SECTION,
+    txn.SECTION,
+    consumer.SECTION,
     malformed.SECTION,
 )
 CHECKS: tuple[Check, ...] = tuple(check for section in SECTIONS for check in section)

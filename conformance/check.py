@@ -38,6 +38,8 @@ class Need(Enum):
     TOPIC = "a topic, which the run may create"
     CLUSTER = "more than one broker"
     SETTINGS = "the broker's settings, which DescribeConfigs must tell"
+    CONSUMER = "the consumer group protocol of KIP-848, switched on"
+    NO_CONSUMER = "the consumer group protocol of KIP-848, spoken and switched off"
     STRANGER = "a user without rights (--stranger NAME:PASSWORD)"
 
 

@@ -22,6 +22,8 @@ from kohort.protocol.message import Versions
 AT_A_TIME = 24
 CHECK_TIMEOUT_S = 90.0
 ALIVE_TIMEOUT_S = 5.0
+ALL = Selection()
+STRICT = Profile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Plan:
     known: tuple[Result, ...]
 
 
-def plan(target: Target, checks: Iterable[Check], selection: Selection = Selection(), *, timing: bool = True) -> Plan:
+def plan(target: Target, checks: Iterable[Check], selection: Selection = ALL, *, timing: bool = True) -> Plan:
     """Lay out the cells; a check that says nothing about this target becomes one result with the reason."""
     cells: list[tuple[Check, int]] = []
     known: list[Result] = []
@@ -57,7 +59,7 @@ async def play(
     target: Target,
     laid: Plan,
     *,
-    profile: Profile = Profile(),
+    profile: Profile = STRICT,
     on_result: Callable[[Result], None] = lambda result: None,
     at_a_time: int = AT_A_TIME,
 ) -> tuple[list[Result], str]:
@@ -97,9 +99,9 @@ async def conduct(
     target: Target,
     checks: Sequence[Check],
     *,
-    selection: Selection = Selection(),
+    selection: Selection = ALL,
     timing: bool = True,
-    profile: Profile = Profile(),
+    profile: Profile = STRICT,
     command: str = "",
     on_plan: Callable[[int], None] = lambda cells: None,
     on_result: Callable[[Result], None] = lambda result: None,
@@ -200,6 +202,10 @@ def _missing(target: Target, check: Check) -> str:
         return "it takes a cluster of two brokers or more"
     if Need.SETTINGS in check.needs and not target.settings:
         return f"the broker's settings are not told: {target.settings_error}"
+    if Need.CONSUMER in check.needs and not target.consumer_protocol:
+        return "the consumer group protocol (KIP-848) is not spoken, or is switched off"
+    if Need.NO_CONSUMER in check.needs and target.consumer_protocol:
+        return "the consumer group protocol (KIP-848) is switched on"
     if Need.STRANGER in check.needs and target.stranger is None:
         return "it takes a user without rights (--stranger NAME:PASSWORD)"
     return ""

@@ -58,6 +58,7 @@ class Target:
     topics: tuple[Topic, ...] = ()
     topic_error: str | None = None
     min_session_ms: int = 6000
+    consumer_protocol: bool = False
     made_topics: list[str] = field(default_factory=list)
     made_groups: dict[str, None] = field(default_factory=dict)
     consumer_members: list[tuple[str, str]] = field(default_factory=list)
@@ -159,6 +160,7 @@ class Target:
         await self._wake_coordinator()
         await self._read_settings()
         await self._find_shortest_session()
+        await self._try_consumer_protocol()
         try:
             self.topics = (await self.make_topic("t", 4), await self.make_topic("u", 2))
         except CheckEnd as error:
@@ -260,6 +262,18 @@ class Target:
         told = self.setting("group.min.session.timeout.ms")
         if told is not None:
             self.min_session_ms = told
+
+    async def _try_consumer_protocol(self) -> None:
+        """ApiVersions may list what is switched off; only a heartbeat tells."""
+        if self.version("ConsumerGroupHeartbeat") < 0:
+            return
+        group = f"{self.prefix}-consumer"
+        values = {"group_id": group, "member_id": "nobody", "member_epoch": 7}
+        try:
+            answer = await self.request("ConsumerGroupHeartbeat", values, node=await self.coordinator(group))
+        except (CheckEnd, WireError):
+            return
+        self.consumer_protocol = error_name(answer.error_code) in ("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND")
 
     async def make_topic(self, label: str, partitions: int) -> Topic:
         """Create a topic and wait for its leaders. Raises Blocked."""
