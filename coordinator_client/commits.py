@@ -36,7 +36,7 @@ Finished = Callable[[KohortError | None], None]
 
 
 class LedgerEntry(NamedTuple):
-    """One commit: when (s since the epoch), under which generation, what, and how it ended ("" is well)."""
+    """One commit: when (s, monotonic), under which generation, what, and how it ended ("" is well)."""
 
     at: float
     generation: int

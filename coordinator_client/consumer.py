@@ -8,15 +8,18 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kohort.assignors import Assignor
+from kohort.coordinator_client.commits import LedgerEntry
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offsets import ListedOffset
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
 from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
 from kohort.coordinator_client.subscription import PauseReason, Subscription
+from kohort.coordinator_client.timeline import Rebalance
 from kohort.fastpath import RecordColumns, TopicPartition
 
 T = TypeVar("T")
@@ -190,6 +193,23 @@ class Face:
         self._session.wakeup()
 
     # --- seeing
+
+    def health(self) -> Health:
+        """How this consumer is, for probes; may be called from any thread."""
+        driver = self._session.driver
+        return self._session.read(lambda core: core.health(driver.now(), crashed=driver.crashed is not None))
+
+    def metrics(self) -> dict[str, int]:
+        """Counters (`..._total`) and gauges; may be called from any thread."""
+        return self._session.read(lambda core: core.metrics())
+
+    def timeline(self) -> tuple[Rebalance, ...]:
+        """The rebalances of this member, newest last: cause, who, how long each phase took, what moved."""
+        return self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
+
+    def commit_log(self) -> tuple[LedgerEntry, ...]:
+        """The last commits: when (s, monotonic), under which generation, what, and how each ended."""
+        return self._session.read(lambda core: tuple(core.committer.ledger))
 
     # --- inner
 

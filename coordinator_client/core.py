@@ -47,9 +47,11 @@ from kohort.coordinator_client.events import (
 )
 from kohort.coordinator_client.fetching import Fetcher, FetchOrder, recreated
 from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.health import Health, judged
 from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
 from kohort.coordinator_client.member import GroupMember
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
+from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.offsets import CommitBook, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.questions import Questions
@@ -67,6 +69,10 @@ from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCo
 from kohort.protocol.apis.metadata import MetadataResponse
 
 log = logging.getLogger("kohort.consumer")
+
+WARNINGS = frozenset(
+    {"poll_stalling", "poll_stalled", "commit_dropped", "commit_late", "commit_refused", "lost", "fatal"}
+)
 
 UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
 RETRIED_COORDINATOR = frozenset({14, 15, 16})
@@ -108,6 +114,7 @@ class Core:
         self._caller_events: list[Event] = []
         self._socket_events: list[Event] = []
         self.questions = Questions(self)
+        self.counters = Counters()
         self._done_callbacks: deque[Callable[[], None]] = deque()
         self._outgoing: list[Outgoing] = []
         self._errors: deque[KohortError] = deque()
@@ -197,7 +204,7 @@ class Core:
             self.keeper.want(ready.wanted)
         for notice in ready.notices:
             self.notices.append(notice)
-            log.info("%s: %s", notice.kind, notice.text)
+            log.log(logging.WARNING if notice.kind in WARNINGS else logging.INFO, "%s: %s", notice.kind, notice.text)
         return [ready.wake_at]
 
     def _send(self, send: Send) -> None:
@@ -481,7 +488,9 @@ class Core:
 
     def _ask_fetch(self, order: FetchOrder, now: float) -> None:
         def done(outcome: Outcome, when: float) -> None:
+            self.counters.fetches += 1
             if not isinstance(outcome, Answered):
+                self.counters.fetch_failures += 1
                 self.fetcher.failed(order.node, now=when, chance=self.chance())
                 self.keeper.stale()
                 if isinstance(outcome, NotSent):
@@ -490,6 +499,7 @@ class Core:
             result = self.fetcher.answered(
                 order.node, outcome.value, self.positions, now=when, wall_ms=self.wall_ms, chance=self.chance()
             )
+            self.counters.fetched_bytes += result.parked_bytes
             self.keeper.view = self.keeper.view.with_brokers(result.brokers)
             for partition, leader, epoch in result.leaders:
                 self.keeper.view = self.keeper.view.with_leader(partition, leader, epoch)
@@ -553,6 +563,7 @@ class Core:
     def polled(self, now: float) -> None:
         self._caller_events = [event for event in self._caller_events if not isinstance(event, Polled)]
         self._caller_events.append(Polled(now))
+        self.counters.polls += 1
         if self.config.enable_auto_commit:
             self.book.returned(self.positions.snapshot())
 
@@ -599,6 +610,7 @@ class Core:
         if call is None or call.serial == self._hook_taken:
             return None
         self._hook_taken = call.serial
+        self.counters.hooks += 1
         self._caller_events.append(HookStarted(call.serial, now))
         self.visible = call.before
         self.marks = self.marks.settled(call)
@@ -627,6 +639,50 @@ class Core:
         if wrong is not None:
             raise wrong
 
+    # --- seeing
+
+    def health(self, now: float, *, crashed: bool) -> Health:
+        """How this consumer is."""
+        view = self.view
+        state = view.state if view is not None else None
+        for_s = max(now - view.since, 0.0) if view is not None and view.since > 0 else 0.0
+        error = self._fatal or (view.fatal if view is not None else None)
+        reason = judged(
+            state=state,
+            for_s=for_s,
+            rebalance_timeout_s=self.config.max_poll_interval_ms / 1000,
+            crashed=crashed,
+            error=error,
+            unreachable=self.endpoints.last_error if self._starving(now) or not self.endpoints.ever_answered else None,
+        )
+        coordinator = self.coordinator()
+        beat = view.last_beat_at if view is not None else None
+        return Health(
+            healthy=not reason,
+            reason=reason,
+            state=state.value if state is not None else "assigned by hand",
+            for_s=for_s,
+            generation=view.identity.generation if view is not None else -1,
+            member_id=view.identity.member_id if view is not None else "",
+            owned=self.visible,
+            coordinator=f"{coordinator.host}:{coordinator.port}" if coordinator is not None else None,
+            last_heartbeat_s=None if beat is None else max(now - beat, 0.0),
+            error=error,
+        )
+
+    def metrics(self) -> dict[str, int]:
+        """Counters, and gauges of now."""
+        rebalances = self.member.timeline.rebalances if self.member is not None else ()
+        return {
+            **self.counters.as_mapping(),
+            "rebalances_kept": len(rebalances),
+            "assigned_partitions": len(self.visible),
+            "paused_partitions": len(self.marks.paused(self.visible)),
+            "parked_bytes": self.fetcher.parked.total_bytes,
+            "fetches_in_flight": self.fetcher.in_flight,
+            "commits_waiting": len(self.committer),
+        }
+
     # --- records
 
     def take_slice(self, now: float, seen: Set[TopicPartition]) -> Slice | None:
@@ -635,13 +691,15 @@ class Core:
             return None
         return self.fetcher.take(self.positions, lambda partition: partition in self._allowed and partition not in seen)
 
-    def delivered(self, slice_: Slice, next_offset: int, timestamp_ms: int | None) -> bool:
+    def delivered(self, slice_: Slice, next_offset: int, count: int, timestamp_ms: int | None) -> bool:
         """A decoded slice goes to the user; False if it must not (something moved meanwhile)."""
         partition = slice_.partition
         if partition not in self._allowed:
             return False
         if not self.positions.consumed(partition, slice_.serial, next_offset, slice_.leader_epoch):
             return False
+        self.counters.slices += 1
+        self.counters.records += count
         if timestamp_ms is not None:
             self.last_timestamps[partition] = timestamp_ms
         return True
@@ -671,7 +729,11 @@ class Core:
         return self._fatal
 
     def take_gaps(self) -> list[Gap]:
-        return self.positions.take_gaps()
+        gaps = self.positions.take_gaps()
+        self.counters.resets += len(gaps)
+        for gap in gaps:
+            log.warning("%s: reading at %d instead of %s: %s", gap.partition, gap.start, gap.wanted, gap.reason)
+        return gaps
 
     def take_callback(self) -> Callable[[], None] | None:
         return self._done_callbacks.popleft() if self._done_callbacks else None
@@ -766,6 +828,7 @@ class Core:
         if self.config.group is None:
             raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
         wanted = self.positions.snapshot() if offsets is None else plain(offsets.items())
+        wanted = {partition: self._with_epoch(partition, to) for partition, to in wanted.items()}
         backwards = {} if allow_rewind else self.book.rewinds(wanted)
         if backwards:
             partition, committed = next(iter(backwards.items()))
@@ -779,6 +842,8 @@ class Core:
 
         def finished(error: KohortError | None) -> None:
             self._remember(commit.stored)
+            self.counters.commits += error is None
+            self.counters.commits_refused += error is not None
             if on_done is not None:
                 self._done_callbacks.append(lambda: on_done(wanted, error))
                 self.news = True
@@ -795,6 +860,13 @@ class Core:
         else:
             self.committer.put(commit)
         return future
+
+    def _with_epoch(self, partition: TopicPartition, to: OffsetToCommit) -> OffsetToCommit:
+        # The epoch lets the next owner notice that the log behind this offset was cut (KIP-320).
+        state = self.positions.get(partition)
+        if to.leader_epoch >= 0 or state is None or state.offset != to.offset:
+            return to
+        return to._replace(leader_epoch=state.epoch)
 
     def unsaved(self) -> dict[TopicPartition, OffsetToCommit]:
         return self.book.unsaved()

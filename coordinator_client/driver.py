@@ -21,7 +21,16 @@ from typing import Any
 from kohort.assignors import Assignor
 from kohort.coordinator_client.channel import Address, Channel, Ended
 from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.connections import Ask, Connection, Endpoint, Outcome, Stage, Unanswered, VersionRanges
+from kohort.coordinator_client.connections import (
+    Answered,
+    Ask,
+    Connection,
+    Endpoint,
+    Outcome,
+    Stage,
+    Unanswered,
+    VersionRanges,
+)
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.coordinator_client.frame_buffer import FrameReader
@@ -134,6 +143,8 @@ class Driver:
         now = self.now()
         with self.lock:
             for ask, outcome in outcomes:
+                self.core.counters.requests += 1
+                self.core.counters.requests_unanswered += not isinstance(outcome, Answered)
                 ask.done(outcome, now)
 
     def _sleep_s(self, wake_at: float | None) -> float:
@@ -167,6 +178,8 @@ class Driver:
                 away = ConnectionFailed("the broker is not called again yet", host=endpoint.host, port=endpoint.port)
                 return [(outgoing.ask, Unanswered(error or away))]
             channel = self._open(outgoing.line, endpoint, now)
+            with self.lock:
+                self.core.counters.connections_opened += 1
         channel.connection.ask(outgoing.ask, now)
         return []
 
@@ -274,6 +287,7 @@ class Driver:
         self._forget(channel)
         self._ranges.pop(channel.endpoint, None)
         with self.lock:
+            self.core.counters.connections_ended += 1
             if not idle:
                 self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is Line.GROUP and not outcomes:

@@ -73,7 +73,7 @@ class FetchOutcome:
     stale: bool = False
     leaders: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
     brokers: list[Broker] = field(default_factory=list)
-    parked: int = 0
+    parked_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -249,7 +249,7 @@ class Fetcher:
             )
         if data.records:
             self._park(partition, data, ask)
-            outcome.parked += 1
+            outcome.parked_bytes += len(data.records)
 
     def _park(self, partition: TopicPartition, data: PartitionData, ask: Asked) -> None:
         records = memoryview(data.records or b"")

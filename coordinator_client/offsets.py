@@ -258,8 +258,9 @@ class Positions:
             if known is None or known.leader not in view.brokers:
                 continue
             state = self._states[partition]
-            if known.leader_epoch == NO_EPOCH or state.epoch == NO_EPOCH:
-                self._states[partition] = replace(state, phase=Phase.FETCHING)
+            if known.leader_epoch in (NO_EPOCH, state.epoch) or state.epoch == NO_EPOCH:
+                # Within one epoch a log is never cut; without one there is nothing to compare.
+                self._states[partition] = replace(state, phase=Phase.FETCHING, validated=known.leader_epoch)
                 continue
             ask = EpochAsk(partition, state.epoch, state.serial, known.leader_epoch)
             owed.setdefault(known.leader, []).append(ask)

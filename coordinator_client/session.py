@@ -235,7 +235,7 @@ class Session:
                     part = columns[: int(room)]
                     self._leftovers.append(_Leftover(slice_, columns[int(room) :]))
                 last = part.timestamps_ms[-1] if len(part) else None
-                if self.core.delivered(slice_, part.next_offset, last) and len(part):
+                if self.core.delivered(slice_, part.next_offset, len(part), last) and len(part):
                     out.append(part)
                     room -= len(part)
         return out
