@@ -24,6 +24,7 @@ Bound = Word | datetime | Mapping[TopicPartition, Point]
 
 Loss = Literal["fail", "skip"]
 Late = Literal["latest", "fail"]
+TOPIC_TIMEOUT_S = 5.0  # a topic that was made a moment ago may take as long to be known everywhere
 _WORDS = ("earliest", "latest", "committed")
 
 
@@ -76,9 +77,11 @@ def _places(
 ) -> tuple[TopicPartition, ...]:
     if isinstance(topics, str):
         raise PlanError("topics must be a collection of names, not one string", hint=f"topics=[{topics!r}]")
-    found = {place for topic in topics for place in consumer.partitions_for(topic)}
+    found = {place for topic in topics for place in consumer.partitions_for(topic, TOPIC_TIMEOUT_S)}
     asked = {TopicPartition(*place) for place in partitions}
-    known = {place for topic in {place.topic for place in asked} for place in consumer.partitions_for(topic)}
+    known = {
+        place for topic in {one.topic for one in asked} for place in consumer.partitions_for(topic, TOPIC_TIMEOUT_S)
+    }
     if strangers := sorted(asked - known):
         raise PlanError("no such partition", topic=strangers[0].topic, partition=strangers[0].partition)
     return tuple(sorted(found | asked))

@@ -38,8 +38,8 @@ public class FlightProducer {
     static Properties connect(String bootstrap) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
-        settings.put("default.api.timeout.ms", "30000");
-        settings.put("request.timeout.ms", "15000");
+        settings.put("default.api.timeout.ms", "10000");
+        settings.put("request.timeout.ms", "10000");
         return settings;
     }
 

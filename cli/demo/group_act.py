@@ -76,7 +76,10 @@ def play(
 
 def _is_time_to_kill(view: View, kill_at: float) -> bool:
     victim = next((member for member in view.members if member.name == VICTIM), None)
-    return view.read >= kill_at * view.total and victim is not None and victim.records > 0
+    if victim is None or not victim.partitions or view.read < kill_at * view.total:
+        return False
+    # Better once it has read something; of few records the first member may have read all before it came.
+    return victim.records > 0 or view.behind == 0
 
 
 def _settled(view: View) -> bool:

@@ -72,10 +72,10 @@ def _java_command(*arguments: str) -> list[str]:
 def _run_java(*arguments: str) -> None:
     done = subprocess.run(_java_command(*arguments), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise _java_failed(done.stderr, arguments[0])
+        raise _java_failed(done.stderr, f"{arguments[0]} the topic", arguments[1])
 
 
-def _java_failed(said: str, doing: str) -> ProducerFailed:
+def _java_failed(said: str, doing: str, bootstrap: str) -> ProducerFailed:
     lines = [line for line in said.splitlines() if line.strip()]
     cause = [line for line in lines if line.startswith("Caused by:")] or lines[:1] or ["it said nothing"]
     missing_compiler = "jdk.compiler" in said
@@ -83,6 +83,7 @@ def _java_failed(said: str, doing: str) -> ProducerFailed:
         f"the Java program could not {doing}: {cause[-1].removeprefix('Caused by: ')}",
         hint="this is a JRE; install a JDK (`apt-get install openjdk-17-jdk-headless`)" if missing_compiler else None,
         producer="java",
+        bootstrap=bootstrap,
     )
 
 
@@ -95,6 +96,7 @@ class JavaWriter(FlightWriter):
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, encoding="utf-8",
         )  # fmt: skip
+        self._bootstrap = bootstrap
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
 
@@ -112,12 +114,12 @@ class JavaWriter(FlightWriter):
             self._pipe.write(line)
         except BrokenPipeError:
             _, said = self._process.communicate()
-            raise _java_failed(said, "produce") from None
+            raise _java_failed(said, "produce", self._bootstrap) from None
 
     def close(self) -> Mapping[str, int]:
         out, said = self._process.communicate()
         if self._process.returncode != 0:
-            raise _java_failed(said, "produce")
+            raise _java_failed(said, "produce", self._bootstrap)
         return {codec: int(count) for codec, count in (line.split() for line in out.splitlines())}
 
     def __exit__(

@@ -44,6 +44,7 @@ class PlainScreen:
 
     def __init__(self) -> None:
         self._next = 0.0
+        self._last = ""
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -59,7 +60,10 @@ class PlainScreen:
             f"{m.name} {m.state}" + (f" {list(m.partitions)} {m.per_second:,.0f}/s" if m.partitions else "")
             for m in view.members
         )
-        self.say(f"  {view.read:,} of {view.total:,} read, {view.reread:,} twice, lag {view.behind:,}: {members}")
+        text = f"  {view.read:,} of {view.total:,} read, {view.reread:,} twice, lag {view.behind:,}: {members}"
+        if text != self._last:
+            self._last = text
+            self.say(text)
 
     def outcome(self, outcome: Outcome, names: dict[str, str], report: str) -> None:
         console = Console(file=sys.stdout, width=118)

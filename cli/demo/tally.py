@@ -65,7 +65,7 @@ def tally(records: Iterable[Countable]) -> Tally:
         if value is None:
             counts[CANCELLED] += 1
             continue
-        event = parse(value)
+        event = parse(value.decode())
         counts[_COLUMN[event["event"]]] += 1
         counts[MILES] += event.get("miles", 0)
         counts[DELAY] += event.get("delay") or 0

@@ -1,0 +1,93 @@
+"""The demo as a user runs it, on the session's broker, with as few records as still make a story."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.demo import dataset, producers
+from kohort.cli.demo.filling import chunks, fill
+from kohort.cli.demo.producers import ProducerFailed
+from kohort.cli.demo.tally import of_rows, tally
+from kohort.coordinator_client import Consumer
+from kohort.fastpath import Record
+from kohort.spark.plan import plan
+from kohort.spark.reader import read_range
+from kohort.testing.ports import free_ports
+from kohort.testing.selection import Broker
+from kohort.testing.topics import leaders
+
+pytestmark = pytest.mark.broker
+
+
+def demo(*options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "kohort.cli.main", "demo", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=170, check=False, env=dict(os.environ))
+
+
+def test_the_demo_ends_with_equal_totals_and_leaves_a_report(broker: Broker, tmp_path: Path) -> None:
+    ended = demo("--bootstrap", broker.bootstrap, "--records", "6000", "--folder", str(tmp_path))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "The totals are equal" in ended.stdout
+    assert "was killed with SIGKILL" in ended.stdout
+    assert "\x1b[" not in ended.stdout  # plain lines where nobody watches
+    page = (tmp_path / "report.html").read_text()
+    assert "All totals are equal" in page
+    (path,) = tmp_path.glob("*.sqlite")
+    raw = sqlite3.connect(path)
+    started = [name for (name,) in raw.execute("SELECT member FROM happenings WHERE kind = 'started' ORDER BY at_ms")]
+    killed = [name for (name,) in raw.execute("SELECT member FROM happenings WHERE kind = 'killed'")]
+    raw.close()
+    assert (started, killed) == (["ada", "ben", "cleo", "dora"], ["ben"])
+    # On a broker that is not its own, the demo leaves nothing behind.
+    assert leaders(broker.bootstrap, path.stem) == []
+
+
+def test_every_producer_writes_every_codec_and_totals_survive_the_trip(
+    broker: Broker, unique: Callable[[str], str]
+) -> None:
+    topic = unique("flights")
+    producers.create_topic(broker.bootstrap, topic, 6)
+    flights, expected = of_rows(dataset.flights(), at_least=20_000)
+    total = sum(totals.events for totals in expected.values())
+    plan_ = chunks(total, producers.installed())
+    assert {(chunk.producer, chunk.codec) for chunk in plan_} == {
+        (producer, codec) for producer in producers.installed() for codec in producers.CODECS
+    }
+    filled = fill(broker.bootstrap, topic, dataset.events(dataset.flights()), plan_, lambda done, chunk: None)
+    assert filled.records == total
+    records: list[Record] = [
+        record
+        for one in plan(broker.bootstrap, topics=[topic])
+        for columns in read_range(one, {"bootstrap": broker.bootstrap})
+        for record in columns
+    ]
+    assert len(records) == total
+    assert tally(records) == expected
+    homes: dict[bytes | None, set[int]] = {}
+    for record in records:
+        homes.setdefault(record.key, set()).add(record.partition)
+    assert homes.pop(None)  # no key, no home
+    assert {len(partitions) for partitions in homes.values()} == {1}  # whoever wrote it, an aircraft has one home
+    with Consumer(broker.bootstrap) as consumer:
+        assert len(consumer.partitions_for(topic)) == 6
+    assert flights > 0
+    producers.delete_topic(broker.bootstrap, topic)
+
+
+def test_nobody_at_the_address_is_one_error() -> None:
+    (port,) = free_ports(1)
+    ended = demo("--bootstrap", f"127.0.0.1:{port}", "--records", "100")
+    assert ended.returncode == 1
+    assert f"bootstrap=127.0.0.1:{port}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_producer_that_cannot_write_says_so(broker: Broker) -> None:
+    plan_ = chunks(50, ["java"])
+    with pytest.raises(ProducerFailed, match="producer=java"):
+        fill(broker.bootstrap, "no such/topic", dataset.events(dataset.flights()), plan_, lambda done, chunk: None)
