@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import enum
 import pickle
+import sys
 import uuid
 from typing import Any
 
 import pytest
 
+import kohort.protocol
 from kohort.fastpath.errors import WireError
 from kohort.protocol.apis.create_topics import CreateTopicsResponse
 from kohort.protocol.apis.fetch import FetchRequest
@@ -245,3 +247,12 @@ def test_ranges_of_versions(text: str, inside: tuple[int, ...], outside: tuple[i
     assert all(version in versions for version in inside)
     assert not any(version in versions for version in outside)
     assert str(versions) == text
+
+
+def test_without_the_extension_construct_itself_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(kohort.protocol, "lowering", raising=False)
+    monkeypatch.setitem(sys.modules, "kohort.protocol.lowering", None)
+    message = Message(HeartbeatRequest)  # none of the codecs that the rest of the run has built
+    assert message.codec(4) == message.reference(4)
+    assert message.parse(message.build(REQUEST, 4), 4) == REQUEST
+    assert message.build(REQUEST, 4) == Message.of(HeartbeatRequest).build(REQUEST, 4)
