@@ -198,6 +198,8 @@ class FaultProxy:
         back = self._carry(connection, Direction.TO_CLIENT, pending, from_broker, to_client)
         try:
             await asyncio.gather(there, back)
+        except asyncio.CancelledError:
+            pass  # a task that ends as cancelled would be reported by asyncio's streams as a fault of theirs
         finally:
             connection.end(reset=False)
             del self._connections[number]

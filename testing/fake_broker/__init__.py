@@ -1,0 +1,23 @@
+"""A scripted broker: real bytes, a real group coordinator in memory, and a hand on every answer."""
+
+from kohort.testing.fake_broker.broker import FakeBroker
+from kohort.testing.fake_broker.control import Alter, Answer, Call, Close, Delay, Drop, Hold, Raw
+from kohort.testing.fake_broker.coordinator import CoordinatorSettings, GroupCoordinator
+from kohort.testing.fake_broker.group import Committed, GroupSnapshot, GroupState
+
+__all__ = [
+    "Alter",
+    "Answer",
+    "Call",
+    "Close",
+    "Committed",
+    "CoordinatorSettings",
+    "Delay",
+    "Drop",
+    "FakeBroker",
+    "GroupCoordinator",
+    "GroupSnapshot",
+    "GroupState",
+    "Hold",
+    "Raw",
+]

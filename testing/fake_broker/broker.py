@@ -1,0 +1,425 @@
+"""A broker that speaks real bytes and does what a test says.
+
+    with FakeBroker(topics={"payments": 2}) as broker:
+        broker.produce("payments", 0, [(b"key", b"value")])
+        broker.control("Heartbeat", lambda call: Answer(HeartbeatResponse(error_code=27)), times=1)
+        consumer = Consumer(broker.bootstrap, group="billing")
+
+It plays the classic group protocol in full, keeps logs in memory, and has as many nodes as asked for, each with a
+port of its own. Every request is kept in `calls`. What each API leaves out is said at the head of its handler's file
+(`handlers/`). There is no authentication, TLS, disk or replication.
+
+One thread of its own; every method may be called from any thread. Requests of one connection are worked on one after
+the other, as a real broker does: while a JoinGroup is parked, its connection is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kohort.fastpath import RecordColumns, encode
+from kohort.fastpath.errors import WireError
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.api_versions import ApiVersionsResponse
+from kohort.protocol.catalogue import API
+from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.framing import (
+    RequestHeader,
+    ResponseHeader,
+    Unframer,
+    frame,
+    request_header_version,
+    response_header_version,
+)
+from kohort.protocol.message import Message, Response
+from kohort.testing.fake_broker import control as actions
+from kohort.testing.fake_broker.cluster import Address, FakeCluster
+from kohort.testing.fake_broker.control import Call, Control, ControlFunction
+from kohort.testing.fake_broker.coordinator import CoordinatorSettings
+from kohort.testing.fake_broker.group import Committed, Group, GroupSnapshot, snapshot
+from kohort.testing.fake_broker.handlers import HANDLERS, Handler, api_versions
+from kohort.testing.fake_broker.work import Work
+
+T = TypeVar("T")
+_REQUEST_HEADER = Message.of(RequestHeader)
+_RESPONSE_HEADER = Message.of(ResponseHeader)
+_READ_BYTES = 64 << 10
+
+
+class FakeBroker:
+    """See the head of this file.
+
+    `topics`: name to number of partitions. `nodes`: how many brokers the cluster shows. `versions`: API key or name to
+    the (lowest, highest) version spoken, or None to hide the API; it narrows what each handler can do. `settings`: the
+    coordinator's. `max_frame_bytes`: a longer request closes its connection.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        *,
+        nodes: int = 1,
+        versions: Mapping[int | str, tuple[int, int] | None] | None = None,
+        settings: CoordinatorSettings | None = None,
+        max_frame_bytes: int = 64 << 20,
+    ) -> None:
+        self.calls: list[Call] = []
+        self.faults: list[str] = []
+        self._versions = _narrowed(HANDLERS, versions or {})
+        self._cluster = FakeCluster(settings)
+        self._controls: list[Control] = []
+        self._max_frame_bytes = max_frame_bytes
+        self._numbers = count()
+        self._writers: dict[int, tuple[int, asyncio.StreamWriter]] = {}
+        self._servers: dict[int, asyncio.Server] = {}
+        self._loop = asyncio.new_event_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._arrived = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-broker", daemon=True)
+        self._thread.start()
+        self._await(self._open_nodes(range(1, nodes + 1)))
+        for name, partitions in (topics or {}).items():
+            self.create_topic(name, partitions)
+
+    # What tests look at
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all nodes, comma-separated."""
+        return ",".join(f"{address.host}:{address.port}" for address in self._cluster.addresses.values())
+
+    @property
+    def version(self) -> str:
+        return "fake"
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._writers)
+
+    def calls_of(self, api: int | str) -> list[Call]:
+        """The calls of one API so far, oldest first."""
+        key = API[api].key
+        return [call for call in list(self.calls) if call.api_key == key]
+
+    def group(self, group_id: str) -> GroupSnapshot:
+        """The group as its coordinator sees it now; an empty one where there is none."""
+        return self._do(lambda: snapshot(self._cluster.coordinator.groups.get(group_id, Group(group_id))))
+
+    # What tests do
+
+    def control(self, api: int | str, function: ControlFunction, *, times: int | None = None) -> Control:
+        """Ask `function` about every call of `api` from now on, until it acted `times` times or is removed.
+
+        The first control that returns an action decides. See control.py for the actions.
+        """
+        added = Control(API[api].key, function, times, _list=self._controls)
+        self._controls.append(added)
+        return added
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Make a topic, or make it anew under a new id and with empty logs."""
+        self._do(lambda: self._cluster.create_topic(name, partitions))
+
+    def delete_topic(self, name: str) -> None:
+        self._do(lambda: self._cluster.topics.pop(name))
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to `total` partitions."""
+        self._do(lambda: self._cluster.grow_topic(name, total))
+
+    def produce(
+        self, topic: str, partition: int, records: Iterable[tuple[Any, ...]] | RecordColumns, *, codec: str = "none"
+    ) -> int:
+        """Append records as `kohort.fastpath.encode` takes them, in one batch; returns the batch's base offset."""
+        return self.append(topic, partition, encode(records, codec=codec))
+
+    def append(self, topic: str, partition: int, batches: bytes) -> int:
+        """Append whole batches; returns the first one's base offset."""
+        return self._do(lambda: self._grow(topic, partition, batches))
+
+    def append_raw(self, topic: str, partition: int, data: bytes, *, records: int = 1) -> None:
+        """Append bytes that need not be batches, standing for so many offsets."""
+
+        def append() -> None:
+            self._cluster.topics[topic].partitions[partition].log.append_raw(data, records=records)
+            self._wake_fetches()
+
+        self._do(append)
+
+    def trim(self, topic: str, partition: int, start: int) -> None:
+        """Move the log's start up to `start`, as retention does."""
+        self._do(lambda: self._cluster.topics[topic].partitions[partition].log.trim(start))
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        return self._do(lambda: self._cluster.topics[topic].partitions[partition].log.end)
+
+    def set_leader(self, topic: str, partition: int, node: int) -> None:
+        """Give a partition to another node (-1: to none); its leader epoch grows."""
+
+        def move() -> None:
+            moved = self._cluster.topics[topic].partitions[partition]
+            moved.leader, moved.epoch = node, moved.epoch + 1
+
+        self._do(move)
+
+    def move_coordinator(self, group_id: str, node: int) -> None:
+        """From now on `node` coordinates the group, with all its state; others answer NOT_COORDINATOR."""
+        self._do(lambda: self._cluster.coordinator_nodes.__setitem__(group_id, node))
+
+    def advertise(self, node: int, host: str, port: int) -> None:
+        """Have Metadata and FindCoordinator tell this address for `node`, such as a proxy's or a wrong one."""
+        self._do(lambda: self._cluster.advertised.__setitem__(node, Address(host, port)))
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Put committed offsets in place before a test begins."""
+
+        def put() -> None:
+            group = self._cluster.coordinator.groups.setdefault(group_id, Group(group_id))
+            for partition, offset in offsets.items():
+                group.offsets[partition] = Committed(offset, "", -1)
+
+        self._do(put)
+
+    def disconnect(self, node: int | None = None, *, reset: bool = False) -> None:
+        """Close every connection of `node`, or of all."""
+
+        def end() -> None:
+            for owner, writer in list(self._writers.values()):
+                if node in (None, owner):
+                    _end(writer, reset)
+
+        self._do(end)
+
+    def stop_node(self, node: int) -> None:
+        """Close its port and its connections; its partitions and groups stay where they are until moved."""
+        self._do(lambda: self._servers.pop(node).close())
+        self.disconnect(node, reset=True)
+
+    def start_node(self, node: int) -> None:
+        """Open the port again after `stop_node`."""
+        self._await(self._open_nodes([node]))
+
+    def close(self) -> None:
+        """End everything; safe to call again."""
+        if self._loop.is_closed():
+            return
+
+        async def finish() -> None:
+            for server in self._servers.values():
+                server.close()
+            for _, writer in list(self._writers.values()):
+                _end(writer, reset=True)
+            if self._timer is not None:
+                self._timer.cancel()
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self._await(finish())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Inside
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """Run `work` on the fake's thread and wait for it."""
+
+        async def run() -> T:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
+
+    def _await(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _open_nodes(self, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            port = self._cluster.addresses[node].port if node in self._cluster.addresses else 0
+            server = await asyncio.start_server(self._connected(node), "127.0.0.1", port)
+            self._servers[node] = server
+            self._cluster.addresses[node] = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+
+    def _connected(self, node: int) -> Any:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            number = next(self._numbers)
+            self._writers[number] = node, writer
+            try:
+                await self._serve(node, number, reader, writer)
+            except (WireError, UnsupportedVersion) as error:
+                self.faults.append(f"connection {number}: {error}")
+            except (OSError, asyncio.CancelledError):
+                pass  # a task that ends as cancelled would be reported by asyncio's streams as a fault of theirs
+            finally:
+                del self._writers[number]
+                _end(writer, reset=False)
+
+        return serve
+
+    async def _serve(self, node: int, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = Unframer(self._max_frame_bytes)
+        while data := await reader.read(_READ_BYTES):
+            for body in frames.push(data):
+                working = asyncio.ensure_future(self._answer(node, number, body, writer))
+                # A client that goes away while its answer is parked must not leave a task behind.
+                gone = asyncio.ensure_future(_closed(reader))
+                await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+                gone.cancel()
+                if not working.done():
+                    working.cancel()
+                    return
+                if not working.result():
+                    return
+
+    async def _answer(self, node: int, connection: int, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        """Whether the connection goes on."""
+        api_key, version = struct.unpack_from(">hh", body)
+        if api_key not in API or api_key not in self._versions:
+            raise WireError(f"a request with API key {api_key}, which is not offered")
+        api = API[api_key]
+        low, high = self._versions[api_key]
+        if not low <= version <= high:
+            if api_key != api_versions.KEY:
+                raise WireError(f"{api.name} in version {version}; offered are {low} to {high}")
+            correlation_id = int.from_bytes(body[4:8], "big", signed=True)
+            refusal: ApiVersionsResponse = api_versions.refusal(self._versions)
+            return await self._write(writer, api_key, 0, correlation_id, refusal)
+        header, at = _REQUEST_HEADER.parse_from(body, 0, request_header_version(api.request, version))
+        request, end = api.request.parse_from(body, at, version)
+        if end != len(body):
+            raise WireError(f"{len(body) - end} bytes too many", api=api.name, version=version, offset=end)
+        call = Call(
+            api_key, api.name, version, header.correlation_id, header.client_id, request, node, connection,
+            sum(1 for earlier in self.calls if earlier.api_key == api_key),
+        )  # fmt: skip
+        self.calls.append(call)
+        action = next((action for each in list(self._controls) if (action := each.ask(call)) is not None), None)
+        return await self._act(call, action, writer)
+
+    async def _act(self, call: Call, action: actions.Action, writer: asyncio.StreamWriter) -> bool:
+        correlation_id = call.correlation_id
+        match action:
+            case actions.Answer(response, lie):
+                return await self._write(
+                    writer, call.api_key, call.version, correlation_id if lie is None else lie, response
+                )
+            case actions.Raw(data):
+                writer.write(data)
+                await writer.drain()
+                return True
+            case actions.Delay(seconds):
+                await asyncio.sleep(seconds)
+            case actions.Hold(after_work=False):
+                await _held(action)
+            case actions.Drop(after_work=False):
+                return True
+            case actions.Close(after_work=False):
+                _end(writer, action.reset)
+                return False
+            case _:
+                pass
+        worked = await HANDLERS[call.api_key].handle(self._work(call), call.request)
+        match action:
+            case actions.Hold(after_work=True):
+                await _held(action)
+            case actions.Drop():
+                return True
+            case actions.Close():
+                _end(writer, action.reset)
+                return False
+            case _:
+                pass
+        if worked is None:
+            return True
+        response = action.change(worked) if isinstance(action, actions.Alter) else worked
+        return await self._write(writer, call.api_key, call.version, correlation_id, response)
+
+    async def _write(
+        self, writer: asyncio.StreamWriter, api_key: int, version: int, correlation_id: int, response: Response
+    ) -> bool:
+        codec = API[api_key].response
+        header = _RESPONSE_HEADER.build(
+            ResponseHeader(correlation_id=correlation_id), response_header_version(codec, version)
+        )
+        writer.write(frame(header, codec.build(response, version)))
+        await writer.drain()
+        return True
+
+    def _work(self, call: Call) -> Work:
+        return Work(
+            call, self._cluster, self._versions, self._loop, self._arrived_event, self._wake_fetches, self._tick
+        )
+
+    def _arrived_event(self) -> asyncio.Event:
+        return self._arrived
+
+    def _grow(self, topic: str, partition: int, batches: bytes) -> int:
+        base = self._cluster.topics[topic].partitions[partition].log.append(batches)
+        self._wake_fetches()
+        return base
+
+    def _wake_fetches(self) -> None:
+        arrived, self._arrived = self._arrived, asyncio.Event()
+        arrived.set()
+
+    def _tick(self) -> None:
+        """Let time do its part for the groups, now and when it is next due."""
+        self._cluster.coordinator.expire(self._loop.time())
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self._cluster.coordinator.next_deadline()
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+
+
+async def _held(hold: actions.Hold) -> None:
+    hold.reached.set()
+    while not hold.released.is_set():
+        await asyncio.sleep(0.002)
+
+
+async def _closed(reader: asyncio.StreamReader) -> None:
+    while not reader.at_eof() and reader.exception() is None:
+        await asyncio.sleep(0.02)
+
+
+def _end(writer: asyncio.StreamWriter, reset: bool) -> None:
+    if reset:
+        with contextlib.suppress(OSError):
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+    else:
+        writer.close()
+
+
+def _narrowed(
+    handlers: Mapping[int, Handler], wanted: Mapping[int | str, tuple[int, int] | None]
+) -> dict[int, tuple[int, int]]:
+    """The versions offered: what each handler can do, within what a test wants to be spoken."""
+    offered = {key: handler.VERSIONS for key, handler in handlers.items()}
+    for api, versions in wanted.items():
+        key = API[api].key
+        if versions is None:
+            offered.pop(key, None)
+            continue
+        low, high = offered[key]
+        if not low <= versions[0] <= versions[1] <= high:
+            raise ValueError(f"{API[api].name}: versions {versions} are not within {low} to {high}")
+        offered[key] = versions
+    return offered

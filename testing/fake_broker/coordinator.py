@@ -1,0 +1,397 @@
+"""The classic group protocol as a coordinator plays it: a machine without socket, thread or clock.
+
+Every call brings `now` (seconds, any origin) and a `reply` that takes the answer at once or later: JoinGroup is parked
+until the generation begins, SyncGroup until the leader's assignment is there. `expire(now)` does what time alone does;
+`next_deadline()` says when that is due.
+
+Not done: the KIP-848 protocol, authorization, group deletion, loading states, and the five minutes after which a real
+broker gives up a newly joining member whose answer is still owed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.heartbeat import HeartbeatRequest
+from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.group import (
+    Committed,
+    Group,
+    GroupState,
+    JoinReply,
+    Member,
+    SyncReply,
+    protocols_of,
+    rebalance_timeout_s,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """The broker's side of the bargain, in the names of its own settings."""
+
+    group_min_session_timeout_ms: int = 100
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 0
+    group_max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4096
+
+
+class GroupCoordinator:
+    """All groups of one cluster; member ids are counted, so that a run repeats itself."""
+
+    def __init__(self, settings: CoordinatorSettings | None = None) -> None:
+        self.settings = settings or CoordinatorSettings()
+        self.groups: dict[str, Group] = {}
+        self._numbers = count(1)
+
+    def join(
+        self, request: JoinGroupRequest, *, version: int, client_id: str | None, now: float, reply: JoinReply
+    ) -> None:
+        """JoinGroup; `version` decides whether a first join must come back with the id it is given (KIP-394)."""
+        error = self._join_refusal(request)
+        if error:
+            reply(_refused(error, request.member_id))
+            return
+        group = self.groups.setdefault(request.group_id, Group(request.group_id))
+        member_id, instance_id = request.member_id, request.group_instance_id
+        full = len(group.members) + len(group.pending) >= self.settings.group_max_size
+        if full and member_id not in group.members and member_id not in group.pending:
+            reply(_refused(codes.GROUP_MAX_SIZE_REACHED, member_id))
+        elif not group.supports(protocols_of(request), request.protocol_type) and not _alone(group, request):
+            reply(_refused(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
+        elif not member_id and instance_id is not None and instance_id in group.static:
+            self._replace_static(group, request, now, reply)
+        elif not member_id:
+            given = f"{instance_id or client_id or 'member'}-{next(self._numbers):08d}"
+            if instance_id is None and version >= 4:
+                group.pending[given] = now + request.session_timeout_ms / 1000
+                reply(_refused(codes.MEMBER_ID_REQUIRED, given))
+            else:
+                self._add(group, given, request, now, reply)
+        elif member_id in group.pending and instance_id is None:
+            del group.pending[member_id]
+            self._add(group, member_id, request, now, reply)
+        elif error := _identity_error(group, member_id, instance_id):
+            reply(_refused(error, member_id))
+        else:
+            self._rejoin(group, group.members[member_id], request, now, reply)
+
+    def sync(self, request: SyncGroupRequest, *, now: float, reply: SyncReply) -> None:
+        """SyncGroup: parked until the leader's comes; the leader's answers everyone's."""
+        group = self.groups.get(request.group_id)
+        error = self._member_error(group, request.member_id, request.group_instance_id, request.generation_id)
+        if error or group is None:
+            reply(SyncGroupResponse(error_code=error))
+            return
+        member = group.members[request.member_id]
+        if (request.protocol_type not in (None, group.protocol_type)) or (
+            request.protocol_name not in (None, group.protocol)
+        ):
+            reply(SyncGroupResponse(error_code=codes.INCONSISTENT_GROUP_PROTOCOL))
+        elif group.state is GroupState.PREPARING:
+            reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
+        elif group.state is GroupState.STABLE:
+            _touch(member, now)
+            reply(_synced(group, member))
+        else:
+            member.syncing = reply
+            if member.member_id == group.leader:
+                given = {each.member_id: bytes(each.assignment) for each in request.assignments}
+                self._stabilize(group, given, now)
+
+    def heartbeat(self, request: HeartbeatRequest, *, now: float) -> int:
+        """Heartbeat; returns its error code."""
+        group = self.groups.get(request.group_id)
+        error = self._member_error(group, request.member_id, request.group_instance_id, request.generation_id)
+        if error or group is None:
+            return error
+        _touch(group.members[request.member_id], now)
+        return codes.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING else codes.NONE
+
+    def leave(self, group_id: str, members: Iterable[tuple[str, str | None]], *, now: float) -> list[int]:
+        """LeaveGroup for (member id, instance id) each; returns their error codes."""
+        group = self.groups.get(group_id)
+        outcome = []
+        for member_id, instance_id in members:
+            if group is None:
+                outcome.append(codes.UNKNOWN_MEMBER_ID)
+                continue
+            if not member_id and instance_id in group.static:
+                member_id = group.static[str(instance_id)]
+            if member_id in group.pending:
+                del group.pending[member_id]
+                self._progress(group, now)
+                outcome.append(codes.NONE)
+            elif error := _identity_error(group, member_id, instance_id):
+                outcome.append(error)
+            else:
+                self._remove(group, group.members[member_id], now)
+                outcome.append(codes.NONE)
+        return outcome
+
+    def commit_error(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None, *, now: float
+    ) -> int:
+        """Why an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
+        group = self.groups.get(group_id)
+        if not group_id:
+            return codes.INVALID_GROUP_ID
+        if group is None or (not group.members and group.state is GroupState.EMPTY):
+            if generation >= 0:
+                return codes.ILLEGAL_GENERATION if group is None else codes.UNKNOWN_MEMBER_ID
+            self.groups.setdefault(group_id, Group(group_id))
+            return codes.NONE
+        if generation < 0 and not member_id:
+            return codes.UNKNOWN_MEMBER_ID
+        error = self._member_error(group, member_id, instance_id, generation)
+        if error:
+            return error
+        _touch(group.members[member_id], now)
+        return codes.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING else codes.NONE
+
+    def commit(self, group_id: str, partition: TopicPartition, committed: Committed) -> int:
+        """Keep one partition's offset; returns its error code."""
+        if len((committed.metadata or "").encode()) > self.settings.offset_metadata_max_bytes:
+            return codes.OFFSET_METADATA_TOO_LARGE
+        self.groups[group_id].offsets[partition] = committed
+        return codes.NONE
+
+    def expire(self, now: float) -> None:
+        """Do what is due by `now`: forget silent members and unused ids, end rebalances whose time is up."""
+        for group in list(self.groups.values()):
+            for member_id in [each for each, deadline in group.pending.items() if deadline <= now]:
+                del group.pending[member_id]
+                self._progress(group, now)
+            for member in [each for each in group.members.values() if each.deadline <= now and not each.waits]:
+                if member.member_id in group.members:
+                    self._remove(group, member, now)
+            if group.deadline is not None and group.deadline <= now:
+                self._time_is_up(group, now)
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, or None."""
+        times = [group.deadline for group in self.groups.values() if group.deadline is not None]
+        for group in self.groups.values():
+            times += group.pending.values()
+            times += [member.deadline for member in group.members.values() if not member.waits]
+        return min(times, default=None)
+
+    def _join_refusal(self, request: JoinGroupRequest) -> int:
+        low, high = self.settings.group_min_session_timeout_ms, self.settings.group_max_session_timeout_ms
+        if not request.group_id:
+            return codes.INVALID_GROUP_ID
+        if not low <= request.session_timeout_ms <= high:
+            return codes.INVALID_SESSION_TIMEOUT
+        if request.member_id and request.group_id not in self.groups:
+            return codes.UNKNOWN_MEMBER_ID
+        return codes.NONE
+
+    def _member_error(self, group: Group | None, member_id: str, instance_id: str | None, generation: int) -> int:
+        if group is None:
+            return codes.UNKNOWN_MEMBER_ID
+        if error := _identity_error(group, member_id, instance_id):
+            return error
+        return codes.NONE if generation == group.generation else codes.ILLEGAL_GENERATION
+
+    def _add(self, group: Group, member_id: str, request: JoinGroupRequest, now: float, reply: JoinReply) -> None:
+        session_s = request.session_timeout_ms / 1000
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            session_s,
+            rebalance_timeout_s(request),
+            protocols_of(request),
+            now + session_s,
+        )
+        if not group.members:
+            group.protocol_type = request.protocol_type
+        group.members[member_id] = member
+        if member.instance_id is not None:
+            group.static[member.instance_id] = member_id
+        group.leader = group.leader or member_id
+        member.joining = reply
+        self._rebalance(group, now)
+
+    def _rejoin(self, group: Group, member: Member, request: JoinGroupRequest, now: float, reply: JoinReply) -> None:
+        changed = member.protocols != protocols_of(request)
+        leads_stable = group.state is GroupState.STABLE and member.member_id == group.leader
+        if group.state is not GroupState.PREPARING and not changed and not leads_stable:
+            # It has not seen the answer to its join, or rejoins without a reason: the generation stands.
+            _touch(member, now)
+            reply(_joined(group, member))
+            return
+        if member.joining is not None:
+            member.joining(_refused(codes.UNKNOWN_MEMBER_ID, member.member_id))
+        member.update(request)
+        _touch(member, now)
+        member.joining = reply
+        self._rebalance(group, now)
+
+    def _replace_static(self, group: Group, request: JoinGroupRequest, now: float, reply: JoinReply) -> None:
+        """A static member is back under its name without an id: it gets a new one, the old is fenced (KIP-345)."""
+        assert request.group_instance_id is not None
+        old = group.members[group.static[request.group_instance_id]]
+        fresh = f"{request.group_instance_id}-{next(self._numbers):08d}"
+        if old.joining is not None:
+            old.joining(_refused(codes.FENCED_INSTANCE_ID, old.member_id))
+        if old.syncing is not None:
+            old.syncing(SyncGroupResponse(error_code=codes.FENCED_INSTANCE_ID))
+        unchanged = old.protocols == protocols_of(request)
+        led = group.leader == old.member_id
+        # It keeps its place among the members, so that votes and listings stay as they were.
+        group.members = {
+            (fresh if member_id == old.member_id else member_id): member for member_id, member in group.members.items()
+        }
+        group.static[request.group_instance_id] = fresh
+        old.member_id, old.joining, old.syncing = fresh, None, None
+        old.update(request)
+        _touch(old, now)
+        if led:
+            group.leader = fresh
+        if group.state is GroupState.STABLE and unchanged:
+            reply(_joined(group, old, skip_assignment=led))
+        else:
+            old.joining = reply
+            self._rebalance(group, now)
+
+    def _rebalance(self, group: Group, now: float) -> None:
+        """Enter PREPARING, or go on in it."""
+        if group.state is not GroupState.PREPARING:
+            for member in group.members.values():
+                member.assignment = b""
+                if member.syncing is not None:
+                    reply, member.syncing = member.syncing, None
+                    reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
+            delay_s = self.settings.group_initial_rebalance_delay_ms / 1000
+            group.gathering = group.state is GroupState.EMPTY and delay_s > 0
+            group.deadline = now + (delay_s if group.gathering else _rebalance_timeout_s(group))
+            group.state = GroupState.PREPARING
+        self._progress(group, now)
+
+    def _progress(self, group: Group, now: float) -> None:
+        """Begin the generation when everyone has joined and no given id is still out."""
+        if group.state is not GroupState.PREPARING or group.pending or group.gathering:
+            return
+        if all(member.joining is not None for member in group.members.values()):
+            self._begin(group, now)
+
+    def _time_is_up(self, group: Group, now: float) -> None:
+        if group.state is GroupState.PREPARING:
+            for member in [each for each in group.members.values() if each.joining is None]:
+                if member.instance_id is None:  # a static member has its session timeout to come back
+                    self._forget(group, member)
+            self._begin(group, now)
+        elif group.state is GroupState.COMPLETING:
+            for member in [each for each in group.members.values() if each.syncing is None]:
+                self._forget(group, member)
+            group.deadline = None
+            self._rebalance(group, now)
+
+    def _begin(self, group: Group, now: float) -> None:
+        group.generation += 1
+        group.deadline, group.gathering = None, False
+        if not group.members:
+            group.state, group.protocol, group.leader = GroupState.EMPTY, None, None
+            return
+        if group.leader not in group.members or group.members[group.leader].joining is None:
+            joined = [member.member_id for member in group.members.values() if member.joining is not None]
+            group.leader = joined[0] if joined else next(iter(group.members))
+        group.state = GroupState.COMPLETING
+        group.protocol = group.vote()
+        group.deadline = now + _rebalance_timeout_s(group)
+        for member in list(group.members.values()):
+            if member.joining is not None:
+                reply, member.joining = member.joining, None
+                _touch(member, now)
+                reply(_joined(group, member))
+
+    def _stabilize(self, group: Group, given: dict[str, bytes], now: float) -> None:
+        group.state = GroupState.STABLE
+        group.deadline = None
+        for member in group.members.values():
+            member.assignment = given.get(member.member_id, b"")
+        for member in list(group.members.values()):
+            if member.syncing is not None:
+                reply, member.syncing = member.syncing, None
+                _touch(member, now)
+                reply(_synced(group, member))
+
+    def _remove(self, group: Group, member: Member, now: float) -> None:
+        self._forget(group, member)
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING):
+            self._rebalance(group, now)
+        else:
+            self._progress(group, now)
+
+    def _forget(self, group: Group, member: Member) -> None:
+        del group.members[member.member_id]
+        if member.instance_id is not None:
+            group.static.pop(member.instance_id, None)
+        if member.joining is not None:
+            member.joining(_refused(codes.UNKNOWN_MEMBER_ID, member.member_id))
+        if member.syncing is not None:
+            member.syncing(SyncGroupResponse(error_code=codes.UNKNOWN_MEMBER_ID))
+        if group.leader == member.member_id:
+            group.leader = next(iter(group.members), None)
+
+
+def _alone(group: Group, request: JoinGroupRequest) -> bool:
+    """The only member may come back with other assignors."""
+    others = [member for member in group.members.values() if member.member_id != request.member_id]
+    return not others and bool(request.protocols) and request.protocol_type == group.protocol_type
+
+
+def _identity_error(group: Group, member_id: str, instance_id: str | None) -> int:
+    if instance_id is not None:
+        if instance_id not in group.static:
+            return codes.UNKNOWN_MEMBER_ID
+        if group.static[instance_id] != member_id:
+            return codes.FENCED_INSTANCE_ID
+    return codes.NONE if member_id in group.members else codes.UNKNOWN_MEMBER_ID
+
+
+def _rebalance_timeout_s(group: Group) -> float:
+    return max((member.rebalance_timeout_s for member in group.members.values()), default=0.0)
+
+
+def _touch(member: Member, now: float) -> None:
+    member.deadline = now + member.session_timeout_s
+
+
+def _refused(error: int, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name="", generation_id=-1)
+
+
+def _joined(group: Group, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
+    leads = member.member_id == group.leader
+    protocol = group.protocol or ""
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=protocol,
+        leader=group.leader or "",
+        skip_assignment=skip_assignment,
+        member_id=member.member_id,
+        members=_listing(group.members.values(), protocol) if leads else (),
+    )
+
+
+def _listing(members: Iterable[Member], protocol: str) -> tuple[JoinGroupResponseMember, ...]:
+    return tuple(
+        JoinGroupResponseMember(
+            member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.protocols[protocol]
+        )
+        for member in members
+    )
+
+
+def _synced(group: Group, member: Member) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
+    )

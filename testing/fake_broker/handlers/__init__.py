@@ -1,0 +1,41 @@
+"""One file an API key; each says at its head which versions it speaks and what it leaves out."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from kohort.protocol.message import Response
+from kohort.testing.fake_broker.handlers import (
+    api_versions,
+    create_topics,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+    sync_group,
+)
+from kohort.testing.fake_broker.work import Work
+
+
+class Handler(NamedTuple):
+    """The versions an API is spoken in, (lowest, highest), and what answers it: None where no answer is due."""
+
+    VERSIONS: tuple[int, int]
+    handle: Callable[[Work, Any], Awaitable[Response | None]]
+
+
+HANDLERS: Mapping[int, Handler] = MappingProxyType(
+    {
+        module.KEY: Handler(module.VERSIONS, module.handle)
+        for module in (
+            produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator, join_group,
+            heartbeat, leave_group, sync_group, api_versions, create_topics,
+        )
+    }
+)  # fmt: skip

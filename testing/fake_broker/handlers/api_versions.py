@@ -1,0 +1,29 @@
+"""ApiVersions (18), versions 0-4: what the fake offers, as narrowed by its `versions`.
+
+A newer version is answered in version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 asks.
+Not done: features.
+"""
+
+from collections.abc import Mapping
+
+from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.work import Work
+
+KEY = 18
+VERSIONS = (0, 4)
+
+
+async def handle(work: Work, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    return ApiVersionsResponse(api_keys=_listed(work.versions))
+
+
+def refusal(versions: Mapping[int, tuple[int, int]]) -> ApiVersionsResponse:
+    """The answer to a version that is not offered; to be written in version 0."""
+    return ApiVersionsResponse(error_code=codes.UNSUPPORTED_VERSION, api_keys=_listed(versions))
+
+
+def _listed(versions: Mapping[int, tuple[int, int]]) -> tuple[ApiVersion, ...]:
+    return tuple(
+        ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(versions.items())
+    )

@@ -1,0 +1,55 @@
+"""CreateTopics (19), versions 2-7: names and numbers of partitions; `validate_only` makes none.
+
+Not done: settings (taken and forgotten), replica assignments (refused), replication (a factor above the number of
+nodes is refused, any other one taken).
+"""
+
+from kohort.protocol.apis.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.work import Work
+
+KEY = 19
+VERSIONS = (2, 7)
+_DEFAULT = -1
+_LONGEST_NAME = 249
+
+
+async def handle(work: Work, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=tuple(_create(work, topic, request.validate_only) for topic in request.topics))
+
+
+def _create(work: Work, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    error, message = _refusal(work, asked)
+    if error:
+        return CreatableTopicResult(name=asked.name, error_code=error, error_message=message, configs=())
+    count = 1 if asked.num_partitions == _DEFAULT else asked.num_partitions
+    made = None if validate_only else work.cluster.create_topic(asked.name, count)
+    result = CreatableTopicResult(
+        name=asked.name, error_message=None, num_partitions=count, replication_factor=1, configs=()
+    )
+    return result if made is None else result._replace(topic_id=made.topic_id)
+
+
+def _refusal(work: Work, asked: CreatableTopic) -> tuple[int, str]:
+    plain = asked.name.replace(".", "").replace("_", "").replace("-", "")
+    if (
+        asked.name in (".", "..")
+        or not 0 < len(asked.name) <= _LONGEST_NAME
+        or not (plain.isascii() and plain.isalnum())
+    ):
+        return codes.INVALID_TOPIC_EXCEPTION, f"{asked.name!r} is no name for a topic"
+    if asked.name in work.cluster.topics:
+        return codes.TOPIC_ALREADY_EXISTS, f"Topic {asked.name!r} already exists."
+    if asked.assignments:
+        return codes.INVALID_REQUEST, "replica assignments are not done by this fake"
+    if asked.num_partitions != _DEFAULT and asked.num_partitions < 1:
+        return codes.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+    factor = asked.replication_factor
+    if factor != _DEFAULT and not 0 < factor <= len(work.cluster.addresses):
+        return codes.INVALID_REPLICATION_FACTOR, f"replication factor {factor} is out of reach"
+    return codes.NONE, ""

@@ -1,0 +1,103 @@
+"""Fetch (1), versions 4-18: waits for `min_bytes` up to `max_wait_ms`; topics by name, from version 13 on by id.
+
+The first batch is given whole however small the limits are (KIP-74).
+Not done: fetch sessions (session id 0 is always answered, so clients send every partition each time), transactions
+(no aborted list; the last stable offset is the log's end), truncation by epoch, followers.
+"""
+
+import asyncio
+
+from kohort.protocol.apis.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.cluster import FakePartition, FakeTopic
+from kohort.testing.fake_broker.handlers.list_offsets import leader_error
+from kohort.testing.fake_broker.work import Work
+
+KEY = 1
+VERSIONS = (4, 18)
+
+
+async def handle(work: Work, request: FetchRequest) -> FetchResponse:
+    if request.session_id:
+        return FetchResponse(error_code=codes.FETCH_SESSION_ID_NOT_FOUND)
+    deadline = work.now + request.max_wait_ms / 1000
+    while True:
+        arrived = work.arrived()
+        answer, size, failed = _read(work, request)
+        left_s = deadline - work.now
+        if failed or size >= request.min_bytes or left_s <= 0 or not request.topics:
+            return answer
+        try:
+            await asyncio.wait_for(arrived.wait(), left_s)
+        except TimeoutError:
+            continue
+
+
+def _read(work: Work, request: FetchRequest) -> tuple[FetchResponse, int, bool]:
+    """The answer as it would be now, its records' bytes, and whether a partition failed."""
+    room = request.max_bytes
+    size, failed = 0, False
+    topics = []
+    for asked in request.topics:
+        topic = _topic(work, asked)
+        partitions = []
+        for each in asked.partitions:
+            data = _partition(work, each, topic, room, is_first=size == 0)
+            taken = len(data.records or b"")
+            size, room, failed = size + taken, room - taken, failed or bool(data.error_code)
+            partitions.append(data)
+        topics.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=tuple(partitions)))
+    return FetchResponse(responses=tuple(topics)), size, failed
+
+
+def _topic(work: Work, asked: FetchTopic) -> FakeTopic | None:
+    if work.call.version >= 13:
+        return work.cluster.topic_by_id(asked.topic_id)
+    return work.cluster.topics.get(asked.topic)
+
+
+def _partition(
+    work: Work, asked: FetchPartition, topic: FakeTopic | None, room: int, *, is_first: bool
+) -> PartitionData:
+    partition = work.cluster.partition(topic, asked.partition)
+    error = leader_error(work, partition, asked.current_leader_epoch)
+    if topic is None and work.call.version >= 13:
+        error = codes.UNKNOWN_TOPIC_ID
+    if error or partition is None:
+        return _failed(asked, error, None)
+    log = partition.log
+    if not log.start <= asked.fetch_offset <= log.end:
+        return _failed(asked, codes.OFFSET_OUT_OF_RANGE, partition)
+    records = b""
+    if room > 0 or is_first:
+        records = log.read(asked.fetch_offset, min(asked.partition_max_bytes, max(room, 0)))
+        if len(records) > room and not is_first:
+            records = b""
+    return PartitionData(
+        partition_index=asked.partition,
+        high_watermark=log.end,
+        last_stable_offset=log.end,
+        log_start_offset=log.start,
+        aborted_transactions=() if work.call.request.isolation_level else None,  # type: ignore[attr-defined]
+        records=records,
+    )
+
+
+def _failed(asked: FetchPartition, error: int, partition: FakePartition | None) -> PartitionData:
+    known = partition.log if partition is not None else None
+    return PartitionData(
+        partition_index=asked.partition,
+        error_code=error,
+        high_watermark=known.end if known else -1,
+        last_stable_offset=known.end if known else -1,
+        log_start_offset=known.start if known else -1,
+        aborted_transactions=None,
+        records=b"",
+    )

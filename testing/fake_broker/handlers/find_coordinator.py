@@ -1,0 +1,40 @@
+"""FindCoordinator (10), versions 0-6: the node that coordinates each group asked about.
+
+Not done: transaction and share coordinators, which are never available.
+"""
+
+from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.work import Work
+
+KEY = 10
+VERSIONS = (0, 6)
+_GROUP = 0
+
+
+async def handle(work: Work, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if work.call.version >= 4:
+        found = tuple(_coordinator(work, key, request.key_type) for key in request.coordinator_keys)
+        return FindCoordinatorResponse(coordinators=found)
+    only = _coordinator(work, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def _coordinator(work: Work, key: str, key_type: int) -> Coordinator:
+    if key_type != _GROUP:
+        return _none(key, codes.COORDINATOR_NOT_AVAILABLE)
+    if not key:
+        return _none(key, codes.INVALID_GROUP_ID)
+    node = work.cluster.coordinator_of(key)
+    host, port = work.cluster.address_of(node)
+    return Coordinator(key=key, node_id=node, host=host, port=port, error_message=None)
+
+
+def _none(key: str, error: int) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=None)

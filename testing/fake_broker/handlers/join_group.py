@@ -1,0 +1,24 @@
+"""JoinGroup (11), versions 0-9: parked until the generation begins; the rules are the coordinator's.
+
+Not done: authorization, and what coordinator.py leaves out.
+"""
+
+from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from kohort.testing.fake_broker.work import Work
+
+KEY = 11
+VERSIONS = (0, 9)
+
+
+async def handle(work: Work, request: JoinGroupRequest) -> JoinGroupResponse:
+    version = work.call.version
+    if error := work.group_error(request.group_id):
+        answer = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="")
+    else:
+        answer = await work.parked(
+            lambda reply: work.coordinator.join(
+                request, version=version, client_id=work.call.client_id, now=work.now, reply=reply
+            )
+        )
+    # "No protocol" is written as an empty name before it could be null.
+    return answer._replace(protocol_name=None) if version >= 7 and not answer.protocol_name else answer

@@ -1,0 +1,67 @@
+"""ListOffsets (2), versions 1-11: earliest, latest, by time, and the highest timestamp.
+
+Not done: tiered storage (its timestamps answer with what is local, or with nothing), transactions' last stable offset.
+"""
+
+from kohort.protocol.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.cluster import FakePartition
+from kohort.testing.fake_broker.log import FakeLog
+from kohort.testing.fake_broker.work import Work
+
+KEY = 2
+VERSIONS = (1, 11)
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
+_NOTHING = (-1, -1)
+
+
+async def handle(work: Work, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    topics = []
+    for asked in request.topics:
+        topic = work.cluster.topics.get(asked.name)
+        answers = tuple(
+            _one(work, each, work.cluster.partition(topic, each.partition_index)) for each in asked.partitions
+        )
+        topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+def _one(work: Work, asked: ListOffsetsPartition, partition: FakePartition | None) -> ListOffsetsPartitionResponse:
+    number = asked.partition_index
+    if error := leader_error(work, partition, asked.current_leader_epoch):
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=error)
+    assert partition is not None
+    offset, timestamp_ms = _offset(partition.log, asked.timestamp)
+    epoch = partition.epoch if work.call.version >= 4 else -1
+    return ListOffsetsPartitionResponse(
+        partition_index=number, offset=offset, timestamp=timestamp_ms, leader_epoch=epoch
+    )
+
+
+def _offset(log: FakeLog, timestamp_ms: int) -> tuple[int, int]:
+    if timestamp_ms == _LATEST:
+        return log.end, -1
+    if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
+        return log.start, -1
+    if timestamp_ms == _MAX_TIMESTAMP:
+        return log.latest_record() or _NOTHING
+    return (log.offset_at(timestamp_ms) or _NOTHING) if timestamp_ms >= 0 else _NOTHING
+
+
+def leader_error(work: Work, partition: FakePartition | None, known_epoch: int) -> int:
+    """Why this node cannot answer for `partition` to a client that knows `known_epoch` (-1: none); 0 if it can."""
+    if partition is None:
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.leader != work.call.node:
+        return codes.NOT_LEADER_OR_FOLLOWER
+    if known_epoch >= 0 and known_epoch < partition.epoch:
+        return codes.FENCED_LEADER_EPOCH
+    if known_epoch > partition.epoch:
+        return codes.UNKNOWN_LEADER_EPOCH
+    return codes.NONE

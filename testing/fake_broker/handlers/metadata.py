@@ -1,0 +1,62 @@
+"""Metadata (3), versions 0-13: nodes, topics by name or id, leaders and their epochs.
+
+Not done: making topics by asking for them, authorized operations, racks, replicas other than the leader.
+"""
+
+from kohort.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.cluster import CLUSTER_ID, FakePartition, FakeTopic
+from kohort.testing.fake_broker.work import Work
+
+KEY = 3
+VERSIONS = (0, 13)
+
+
+async def handle(work: Work, request: MetadataRequest) -> MetadataResponse:
+    cluster = work.cluster
+    wants_all = request.topics is None or (work.call.version == 0 and not request.topics)
+    asked = request.topics or ()
+    topics = [_known(topic) for topic in cluster.topics.values()] if wants_all else [_one(work, each) for each in asked]
+    brokers = tuple(
+        MetadataResponseBroker(node_id=node, host=cluster.address_of(node).host, port=cluster.address_of(node).port)
+        for node in sorted(cluster.addresses)
+    )
+    return MetadataResponse(
+        brokers=brokers, cluster_id=CLUSTER_ID, controller_id=min(cluster.addresses), topics=tuple(topics)
+    )
+
+
+def _one(work: Work, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    if asked.name is None:
+        by_id = work.cluster.topic_by_id(asked.topic_id)
+        if by_id is None:
+            return MetadataResponseTopic(error_code=codes.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, name=None)
+        return _known(by_id)
+    topic = work.cluster.topics.get(asked.name)
+    if topic is None:
+        return MetadataResponseTopic(error_code=codes.UNKNOWN_TOPIC_OR_PARTITION, name=asked.name)
+    return _known(topic)
+
+
+def _known(topic: FakeTopic) -> MetadataResponseTopic:
+    partitions = tuple(_partition(number, partition) for number, partition in enumerate(topic.partitions))
+    return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _partition(number: int, partition: FakePartition) -> MetadataResponsePartition:
+    replicas = (partition.leader,) if partition.leader >= 0 else ()
+    return MetadataResponsePartition(
+        error_code=codes.NONE if replicas else codes.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=partition.leader,
+        leader_epoch=partition.epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
+    )

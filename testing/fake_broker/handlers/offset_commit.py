@@ -1,0 +1,59 @@
+"""OffsetCommit (8), versions 2-10: fenced by generation; topics by name, from version 10 on by id.
+
+Not done: expiry of offsets, authorization, commits of transactions.
+"""
+
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.group import Committed
+from kohort.testing.fake_broker.work import Work
+
+KEY = 8
+VERSIONS = (2, 10)
+
+
+async def handle(work: Work, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    error = work.group_error(request.group_id) or work.coordinator.commit_error(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        now=work.now,
+    )
+    work.tick()
+    return OffsetCommitResponse(topics=tuple(_topic(work, request.group_id, topic, error) for topic in request.topics))
+
+
+def _topic(work: Work, group_id: str, asked: OffsetCommitRequestTopic, error: int) -> OffsetCommitResponseTopic:
+    name: str | None = asked.name
+    missing = codes.UNKNOWN_TOPIC_OR_PARTITION
+    if work.call.version >= 10:
+        known = work.cluster.topic_by_id(asked.topic_id)
+        name, missing = (known.name if known else None), codes.UNKNOWN_TOPIC_ID
+    return OffsetCommitResponseTopic(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=tuple(
+            OffsetCommitResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=error or (missing if name is None else _commit(work, group_id, name, partition)),
+            )
+            for partition in asked.partitions
+        ),
+    )
+
+
+def _commit(work: Work, group_id: str, topic: str, asked: OffsetCommitRequestPartition) -> int:
+    number = asked.partition_index
+    if work.cluster.partition(work.cluster.topics.get(topic), number) is None:
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
+    committed = Committed(asked.committed_offset, asked.committed_metadata, asked.committed_leader_epoch)
+    return work.coordinator.commit(group_id, TopicPartition(topic, number), committed)

@@ -1,0 +1,111 @@
+"""OffsetFetch (9), versions 1-10: one group, from version 8 on several; topics by name, from version 10 on by id.
+
+Where nothing is committed the offset is -1, with an empty text.
+Not done: fencing by member epoch (KIP-848), offsets pending in transactions, authorization.
+"""
+
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.group import Committed
+from kohort.testing.fake_broker.work import Work
+
+KEY = 9
+VERSIONS = (1, 10)
+_NOTHING = Committed(-1, "", -1)
+
+
+async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if work.call.version >= 8:
+        return OffsetFetchResponse(groups=tuple(_group(work, group) for group in request.groups))
+    error = work.group_error(request.group_id)
+    if error:
+        return OffsetFetchResponse(error_code=error)
+    offsets = _offsets(work, request.group_id)
+    if request.topics is None:
+        asked = [(name, numbers) for name, numbers in _by_topic(offsets).items()]
+    else:
+        asked = [(topic.name, list(topic.partition_indexes)) for topic in request.topics]
+    return OffsetFetchResponse(
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=number,
+                        committed_offset=found.offset,
+                        committed_leader_epoch=found.leader_epoch,
+                        metadata=found.metadata,
+                    )
+                    for number in numbers
+                    for found in [offsets.get(TopicPartition(name, number), _NOTHING)]
+                ),
+            )
+            for name, numbers in asked
+        )
+    )
+
+
+def _group(work: Work, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    error = work.group_error(asked.group_id)
+    if error:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
+    offsets = _offsets(work, asked.group_id)
+    topics = asked.topics if asked.topics is not None else _all(work, offsets)
+    return OffsetFetchResponseGroup(
+        group_id=asked.group_id, topics=tuple(_topic(work, offsets, topic) for topic in topics)
+    )
+
+
+def _topic(
+    work: Work, offsets: dict[TopicPartition, Committed], asked: OffsetFetchRequestTopics
+) -> OffsetFetchResponseTopics:
+    name: str | None = asked.name
+    if work.call.version >= 10:
+        known = work.cluster.topic_by_id(asked.topic_id)
+        name = known.name if known else None
+    partitions = []
+    for number in asked.partition_indexes:
+        found = _NOTHING if name is None else offsets.get(TopicPartition(name, number), _NOTHING)
+        partitions.append(
+            OffsetFetchResponsePartitions(
+                partition_index=number,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                metadata=found.metadata,
+                error_code=codes.UNKNOWN_TOPIC_ID if name is None else codes.NONE,
+            )
+        )
+    return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=tuple(partitions))
+
+
+def _offsets(work: Work, group_id: str) -> dict[TopicPartition, Committed]:
+    group = work.coordinator.groups.get(group_id)
+    return group.offsets if group else {}
+
+
+def _by_topic(offsets: dict[TopicPartition, Committed]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(offsets):
+        topics.setdefault(topic, []).append(number)
+    return topics
+
+
+def _all(work: Work, offsets: dict[TopicPartition, Committed]) -> list[OffsetFetchRequestTopics]:
+    return [
+        OffsetFetchRequestTopics(
+            name=name, topic_id=work.cluster.topics[name].topic_id, partition_indexes=tuple(numbers)
+        )
+        for name, numbers in _by_topic(offsets).items()
+        if name in work.cluster.topics
+    ]

@@ -1,0 +1,56 @@
+"""Produce (0), versions 3-13: appends whole batches of magic 2 after checking them; topics by name, from 13 on by id.
+
+With acks 0 there is no answer.
+Not done: transactions (refused), idempotence (sequence numbers are taken as they come), limits on batch size,
+timestamps of the log.
+"""
+
+from kohort.fastpath import decode
+from kohort.fastpath.errors import CorruptRecord
+from kohort.protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.cluster import FakeTopic
+from kohort.testing.fake_broker.handlers.list_offsets import leader_error
+from kohort.testing.fake_broker.work import Work
+
+KEY = 0
+VERSIONS = (3, 13)
+
+
+async def handle(work: Work, request: ProduceRequest) -> ProduceResponse | None:
+    topics = []
+    for sent in request.topic_data:
+        by_id = work.call.version >= 13
+        topic = work.cluster.topic_by_id(sent.topic_id) if by_id else work.cluster.topics.get(sent.name)
+        refused = codes.INVALID_REQUEST if request.transactional_id is not None else codes.NONE
+        if topic is None and by_id:
+            refused = codes.UNKNOWN_TOPIC_ID
+        answers = tuple(_append(work, topic, each, refused) for each in sent.partition_data)
+        topics.append(TopicProduceResponse(name=sent.name, topic_id=sent.topic_id, partition_responses=answers))
+    work.wake_fetches()
+    return None if request.acks == 0 else ProduceResponse(responses=tuple(topics))
+
+
+def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, refused: int) -> PartitionProduceResponse:
+    partition = work.cluster.partition(topic, sent.index)
+    error = refused or leader_error(work, partition, -1)
+    base_offset = -1
+    if not error and partition is not None:
+        data = bytes(sent.records or b"")
+        try:
+            decode(data)
+            base_offset = partition.log.append(data)
+        except (CorruptRecord, ValueError):
+            error = codes.CORRUPT_MESSAGE
+    return PartitionProduceResponse(
+        index=sent.index,
+        error_code=error,
+        base_offset=base_offset,
+        log_start_offset=partition.log.start if partition and not error else -1,
+    )

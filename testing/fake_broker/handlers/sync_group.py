@@ -1,0 +1,16 @@
+"""SyncGroup (14), versions 0-5: parked until the leader's assignment is there.
+
+Not done: authorization.
+"""
+
+from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from kohort.testing.fake_broker.work import Work
+
+KEY = 14
+VERSIONS = (0, 5)
+
+
+async def handle(work: Work, request: SyncGroupRequest) -> SyncGroupResponse:
+    if error := work.group_error(request.group_id):
+        return SyncGroupResponse(error_code=error)
+    return await work.parked(lambda reply: work.coordinator.sync(request, now=work.now, reply=reply))

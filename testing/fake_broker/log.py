@@ -1,0 +1,98 @@
+"""A partition's log in memory: batches as they came, with their real offsets written in."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import NamedTuple
+
+from kohort.fastpath import decode
+
+_HEAD_BYTES = 61  # up to and with the record count of a magic 2 batch
+_LENGTH_AT, _MAGIC_AT, _LAST_DELTA_AT, _MAX_TIMESTAMP_AT = 8, 16, 23, 35
+
+
+class Batch(NamedTuple):
+    """One batch; `data` carries `base_offset` already."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    data: bytes
+
+
+class FakeLog:
+    """Offsets grow without gaps unless `append_at` makes one; `start` moves up when `trim` is called."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.end = 0
+        self._batches: list[Batch] = []
+
+    def append(self, data: bytes) -> int:
+        """Take one or more magic 2 batches; returns the first one's new base offset. ValueError for anything else."""
+        base = self.end
+        for piece in _split(data):
+            self.append_at(self.end, piece)
+        return base
+
+    def append_at(self, base_offset: int, data: bytes) -> None:
+        """Take one batch at `base_offset`, not below the end; a gap is what compaction leaves."""
+        if base_offset < self.end:
+            raise ValueError(f"offset {base_offset} is below the log's end {self.end}")
+        last_delta = struct.unpack_from(">i", data, _LAST_DELTA_AT)[0]
+        max_timestamp = struct.unpack_from(">q", data, _MAX_TIMESTAMP_AT)[0]
+        # The checksum does not cover the base offset, so that a broker may write it without another pass.
+        placed = struct.pack(">q", base_offset) + data[8:]
+        self._batches.append(Batch(base_offset, base_offset + last_delta, max_timestamp, placed))
+        self.end = base_offset + last_delta + 1
+
+    def append_raw(self, data: bytes, *, records: int) -> None:
+        """Take bytes that need not be a batch at all, standing for `records` offsets: what a damaged disk serves."""
+        self._batches.append(Batch(self.end, self.end + records - 1, -1, data))
+        self.end += records
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds `offset`: as many as fit, and one at least (KIP-74)."""
+        at = bisect_right(self._batches, offset, key=lambda batch: batch.last_offset + 1)
+        parts: list[bytes] = []
+        size = 0
+        for batch in self._batches[at:]:
+            if parts and size + len(batch.data) > max_bytes:
+                break
+            parts.append(batch.data)
+            size += len(batch.data)
+        return b"".join(parts)
+
+    def trim(self, start: int) -> None:
+        """Forget what is below `start`, as retention does; batches go whole."""
+        self.start = max(self.start, min(start, self.end))
+        self._batches = [batch for batch in self._batches if batch.last_offset >= self.start]
+
+    def latest_record(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the record with the highest timestamp, or None in an empty log."""
+        newest = max(self._batches, key=lambda batch: batch.max_timestamp_ms, default=None)
+        return None if newest is None else self.offset_at(newest.max_timestamp_ms)
+
+    def offset_at(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at `timestamp_ms` or later, or None."""
+        for batch in self._batches:
+            if batch.max_timestamp_ms >= timestamp_ms:
+                for record in decode(batch.data):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.start:
+                        return record.offset, record.timestamp_ms
+        return None
+
+
+def _split(data: bytes) -> list[bytes]:
+    pieces = []
+    at = 0
+    while at < len(data):
+        if len(data) - at < _HEAD_BYTES:
+            raise ValueError("a batch is cut short")
+        size = 12 + struct.unpack_from(">i", data, at + _LENGTH_AT)[0]
+        if size < _HEAD_BYTES or at + size > len(data) or data[at + _MAGIC_AT] != 2:
+            raise ValueError("not a whole batch of magic 2")
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces

@@ -1,0 +1,54 @@
+"""What a handler works with: the call, the cluster, and the few things that need the fake's loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kohort.protocol.message import Response
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.cluster import FakeCluster
+from kohort.testing.fake_broker.control import Call
+from kohort.testing.fake_broker.coordinator import GroupCoordinator
+
+R = TypeVar("R", bound=Response)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One call's surroundings."""
+
+    call: Call
+    cluster: FakeCluster
+    versions: Mapping[int, tuple[int, int]]
+    loop: asyncio.AbstractEventLoop
+    arrived: Callable[[], asyncio.Event]
+    wake_fetches: Callable[[], None]
+    tick: Callable[[], None]
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        return self.cluster.coordinator
+
+    @property
+    def now(self) -> float:
+        """Seconds on the clock that the coordinator's deadlines are on."""
+        return self.loop.time()
+
+    def group_error(self, group_id: str) -> int:
+        """NOT_COORDINATOR where another node has this group, else 0."""
+        return codes.NONE if self.cluster.coordinator_of(group_id) == self.call.node else codes.NOT_COORDINATOR
+
+    async def parked(self, ask: Callable[[Callable[[R], None]], None]) -> R:
+        """Call `ask` with a function that takes the answer, and wait until it was called."""
+        answer: asyncio.Future[R] = self.loop.create_future()
+
+        def reply(value: R) -> None:
+            if not answer.done():  # the client may be gone, and its task with it
+                answer.set_result(value)
+
+        ask(reply)
+        self.tick()
+        return await answer

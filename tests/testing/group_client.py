@@ -1,0 +1,223 @@
+"""A group member written out step by step, for scenarios that are played to the fake and to the real broker alike."""
+
+import select
+import socket
+import time
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.api_versions import ApiVersionsRequest
+from kohort.protocol.apis.heartbeat import HeartbeatRequest
+from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.protocol.apis.leave_group import MemberIdentity
+from kohort.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kohort.protocol.catalogue import API, choose_version
+from kohort.protocol.wire import WireConnection
+
+_UNKNOWN_MEMBER_ID = 25
+
+
+class Connection:
+    """One socket; `ask` sends and waits, `send` and `receive` do either alone."""
+
+    def __init__(self, address: str, client_id: str = "scenario") -> None:
+        host, _, port = address.split(",")[0].rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=8)
+        self._wire = WireConnection(client_id)
+        self._answers: list[Any] = []
+        self.ranges: dict[int, tuple[int, int]] = {}
+        for api in self.ask("ApiVersions", ApiVersionsRequest(), version=0).api_keys:
+            self.ranges[api.api_key] = api.min_version, api.max_version
+
+    def send(self, api: str, request: Any, *, version: int | None = None, at_most: int | None = None) -> None:
+        chosen = choose_version(api, self.ranges, at_most) if version is None else version
+        _, data = self._wire.send(API[api].key, chosen, request)
+        self.socket.sendall(data)
+
+    def receive(self) -> Any:
+        while not self._answers:
+            data = self.socket.recv(1 << 20)
+            if not data:
+                raise ConnectionError("closed by the broker")
+            self._answers += [answer.value for answer in self._wire.receive(data)]
+        return self._answers.pop(0)
+
+    def ask(self, api: str, request: Any, *, version: int | None = None, at_most: int | None = None) -> Any:
+        self.send(api, request, version=version, at_most=at_most)
+        return self.receive()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Nothing has come, and nothing comes for a moment."""
+        return not self._answers and not select.select([self.socket], [], [], 0.15)[0]
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Stage(NamedTuple):
+    """Where a scenario is played."""
+
+    bootstrap: str
+    topic: str
+    group: str
+
+
+class MemberClient(Connection):
+    """A member of `stage.group`; it knows its id, generation and leader from its last JoinGroup answer."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        *,
+        instance_id: str | None = None,
+        protocols: dict[str, bytes] | None = None,
+        session_timeout_ms: int = 20_000,
+        rebalance_timeout_ms: int = 20_000,
+    ) -> None:
+        super().__init__(stage.bootstrap)
+        self.stage = stage
+        self.instance_id = instance_id
+        self.protocols = protocols or {"range": b"metadata"}
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.member_id = ""
+        self.generation = -1
+        self.leader = ""
+        self.find_coordinator()
+
+    def find_coordinator(self) -> None:
+        """Until the broker coordinates the group; a real one makes and loads its offsets topic at the first call."""
+        version = choose_version("FindCoordinator", self.ranges)
+        request: dict[str, object] = (
+            {"coordinator_keys": (self.stage.group,)} if version >= 4 else {"key": self.stage.group}
+        )
+        while True:
+            answer = self.ask("FindCoordinator", request)
+            found = not (answer.coordinators[0].error_code if version >= 4 else answer.error_code)
+            if found and self.heartbeat(generation_id=0, member_id="nobody") == _UNKNOWN_MEMBER_ID:
+                return
+            time.sleep(0.02)
+
+    def send_join(self, *, at_most: int | None = None, **changes: Any) -> None:
+        given: dict[str, Any] = {
+            "group_id": self.stage.group,
+            "session_timeout_ms": self.session_timeout_ms,
+            "rebalance_timeout_ms": self.rebalance_timeout_ms,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+            "protocol_type": "consumer",
+            "protocols": tuple(
+                JoinGroupRequestProtocol(name=name, metadata=data) for name, data in self.protocols.items()
+            ),
+        }
+        self.send("JoinGroup", JoinGroupRequest(**(given | changes)), at_most=at_most)
+
+    def joined(self) -> JoinGroupResponse:
+        answer: JoinGroupResponse = self.receive()
+        if not answer.error_code:
+            self.member_id, self.generation, self.leader = answer.member_id, answer.generation_id, answer.leader
+        return answer
+
+    def join(self, *, at_most: int | None = None, **changes: Any) -> JoinGroupResponse:
+        """The answer; a first dynamic join is repeated with the id that it is given."""
+        self.send_join(at_most=at_most, **changes)
+        answer = self.joined()
+        if answer.error_code == 79:
+            self.member_id = answer.member_id
+            self.send_join(at_most=at_most, **changes)
+            answer = self.joined()
+        return answer
+
+    def start_join(self) -> None:
+        """As `join`, without waiting for the generation to begin."""
+        self.send_join()
+        if self.instance_id is None and not self.member_id:
+            answer = self.joined()
+            assert answer.error_code == 79
+            self.member_id = answer.member_id
+            self.send_join()
+
+    def send_sync(self, assignments: dict[str, bytes] | None = None, **changes: Any) -> None:
+        given: dict[str, Any] = {
+            "group_id": self.stage.group,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+            "assignments": tuple(
+                SyncGroupRequestAssignment(member_id=member_id, assignment=data)
+                for member_id, data in (assignments or {}).items()
+            ),
+        }
+        self.send("SyncGroup", SyncGroupRequest(**(given | changes)))
+
+    def sync(self, assignments: dict[str, bytes] | None = None, **changes: Any) -> tuple[int, bytes]:
+        """(error code, assignment)."""
+        self.send_sync(assignments, **changes)
+        return self.synced()
+
+    def synced(self) -> tuple[int, bytes]:
+        answer = self.receive()
+        return answer.error_code, bytes(answer.assignment)
+
+    def heartbeat(self, **changes: Any) -> int:
+        given: dict[str, Any] = {
+            "group_id": self.stage.group,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": None if "member_id" in changes else self.instance_id,
+        }
+        return int(self.ask("Heartbeat", HeartbeatRequest(**(given | changes))).error_code)
+
+    def leave(self, **changes: Any) -> list[int]:
+        member = MemberIdentity(**({"member_id": self.member_id, "group_instance_id": self.instance_id} | changes))
+        answer = self.ask("LeaveGroup", {"group_id": self.stage.group, "members": (member,)})
+        return [answer.error_code] if answer.error_code else [each.error_code for each in answer.members]
+
+    def commit(self, offsets: dict[int, int], *, metadata: str = "", topic: str = "", **changes: Any) -> list[int]:
+        """Error codes by partition, in order."""
+        given: dict[str, Any] = {
+            "group_id": self.stage.group,
+            "generation_id_or_member_epoch": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+            "topics": (
+                OffsetCommitRequestTopic(
+                    name=topic or self.stage.topic,
+                    partitions=tuple(
+                        OffsetCommitRequestPartition(
+                            partition_index=number, committed_offset=offset, committed_metadata=metadata
+                        )
+                        for number, offset in offsets.items()
+                    ),
+                ),
+            ),
+        }
+        answer = self.ask("OffsetCommit", OffsetCommitRequest(**(given | changes)), at_most=9)
+        return [each.error_code for each in answer.topics[0].partitions]
+
+    def committed(self, *partitions: int) -> dict[TopicPartition, int]:
+        """Offsets as OffsetFetch gives them; of everything where no partition is named."""
+        topics = (OffsetFetchRequestTopic(name=self.stage.topic, partition_indexes=partitions),) if partitions else None
+        answer = self.ask("OffsetFetch", OffsetFetchRequest(group_id=self.stage.group, topics=topics), at_most=7)
+        assert answer.error_code == 0
+        return {
+            TopicPartition(topic.name, each.partition_index): each.committed_offset
+            for topic in answer.topics
+            for each in topic.partitions
+        }

@@ -1,0 +1,435 @@
+"""The same small stories, told to the fake and to a real broker: what one answers, the other must answer too."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kohort.fastpath import decode, encode
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.testing.fake_broker import FakeBroker
+from tests.testing.group_client import Connection, MemberClient, Stage
+
+Cast = Callable[..., MemberClient]
+
+ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
+_NO_OPERATIONS = {"include_topic_authorized_operations": False}
+FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.broker)])
+def stage(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Iterator[Stage]:
+    """A topic of three partitions and a group that nobody else uses."""
+    if request.param == "fake":
+        with FakeBroker(topics={"topic": 3}) as fake:
+            yield Stage(fake.bootstrap, "topic", "group")
+            assert fake.faults == []
+    else:
+        make_topic = request.getfixturevalue("make_topic")
+        yield Stage(request.getfixturevalue("broker").bootstrap, make_topic(3), unique("group"))
+
+
+@pytest.fixture
+def member(stage: Stage) -> Iterator[Cast]:
+    """Makes members of the stage's group; all are disconnected at the end."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(MemberClient(stage, **options))
+
+
+def settled(*members: MemberClient) -> None:
+    """All come to one generation, one after the other, and sync it; each is assigned its own id's bytes."""
+    assert members[0].join().error_code == 0
+    for at, newcomer in enumerate(members[1:], 1):
+        newcomer.start_join()
+        for earlier in members[:at]:
+            hears_of_rebalance(earlier)
+            earlier.send_join()
+        for each in members[: at + 1]:
+            assert each.joined().error_code == 0
+    share(*members)
+
+
+def hears_of_rebalance(member: MemberClient) -> None:
+    """Heartbeats until they tell of a rebalance: somebody else's request may still be on its way."""
+    while not (error := member.heartbeat()):
+        pass
+    assert error == REBALANCING
+
+
+def share(*members: MemberClient) -> None:
+    """The leader assigns `for <member id>` to everyone."""
+    (leader,) = [each for each in members if each.leader == each.member_id]
+    for each in members:
+        each.send_sync({one.member_id: f"for {one.member_id}".encode() for one in members} if each is leader else None)
+    for each in members:
+        assert each.synced() == (0, f"for {each.member_id}".encode())
+
+
+def test_one_members_life(stage: Stage, member: Cast) -> None:
+    ada = member()
+    ada.send_join()
+    first = ada.joined()
+    assert (first.error_code, first.generation_id, first.members) == (MEMBER_ID_REQUIRED, -1, ())
+    assert first.member_id
+    ada.member_id = first.member_id
+    joined = ada.join()
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
+    assert (joined.leader, joined.member_id) == (ada.member_id, ada.member_id)
+    assert [(each.member_id, bytes(each.metadata)) for each in joined.members] == [(ada.member_id, b"metadata")]
+    assert ada.sync({ada.member_id: b"all"}) == (0, b"all")
+    assert ada.heartbeat() == 0
+    assert ada.commit({0: 5, 2: 7}) == [0, 0]
+    assert ada.committed(0, 1, 2) == {
+        TopicPartition(stage.topic, 0): 5,
+        TopicPartition(stage.topic, 1): -1,
+        TopicPartition(stage.topic, 2): 7,
+    }
+    assert ada.committed() == {TopicPartition(stage.topic, 0): 5, TopicPartition(stage.topic, 2): 7}
+    assert ada.leave() == [0]
+    assert ada.heartbeat() == UNKNOWN_MEMBER
+    assert ada.commit({0: 6}) == [UNKNOWN_MEMBER]
+    assert ada.commit({0: 6}, generation_id_or_member_epoch=-1, member_id="") == [0]
+
+
+def test_joins_of_old_versions_need_no_second_round(member: Cast) -> None:
+    ada = member()
+    ada.send_join(at_most=3)
+    assert ada.joined().error_code == 0
+    assert ada.generation == 1
+
+
+def test_second_member_starts_a_rebalance_that_the_first_hears_of_by_heartbeat(member: Cast) -> None:
+    ada, ben = member(), member()
+    settled(ada)
+    ben.start_join()
+    hears_of_rebalance(ada)
+    assert ben.is_waiting
+    assert ada.sync() == (REBALANCING, b"")
+    assert ada.commit({0: 1}) == [0]
+    first, second = ada.join(), ben.joined()
+    assert (first.generation_id, second.generation_id) == (2, 2)
+    assert first.leader == second.leader == ada.member_id
+    assert {each.member_id for each in first.members} == {ada.member_id, ben.member_id}
+    assert second.members == ()
+    assert ada.heartbeat() == 0
+    assert ada.commit({0: 2}) == [REBALANCING]
+    ben.send_sync()
+    assert ben.is_waiting
+    ada.send_sync({ada.member_id: b"for ada"})
+    assert ada.synced() == (0, b"for ada")
+    assert ben.synced() == (0, b"")
+    assert ben.heartbeat() == 0
+    assert ben.sync() == (0, b"")
+
+
+def test_leaving_member_moves_the_group_on_and_the_leader_changes_with_it(member: Cast) -> None:
+    ada, ben = member(), member()
+    settled(ada, ben)
+    leader, other = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
+    assert leader.leave() == [0]
+    assert other.heartbeat() == REBALANCING
+    alone = other.join()
+    assert (alone.error_code, alone.leader) == (0, other.member_id)
+    assert [each.member_id for each in alone.members] == [other.member_id]
+
+
+def test_member_that_joins_between_join_and_sync_sends_everyone_back(member: Cast) -> None:
+    ada, ben = member(), member()
+    ada.join()
+    ben.start_join()
+    hears_of_rebalance(ada)
+    ada.join()
+    ben.joined()
+    follower = ben if ada.leader == ada.member_id else ada
+    follower.send_sync()
+    assert follower.is_waiting
+    cleo = member()
+    cleo.start_join()
+    assert follower.synced() == (REBALANCING, b"")
+    ada.send_join()
+    ben.send_join()
+    assert {each.joined().generation_id for each in (ada, ben, cleo)} == {3}
+
+
+def test_rejoin_of_a_follower_without_news_leaves_the_generation_alone(member: Cast) -> None:
+    ada, ben = member(), member()
+    settled(ada, ben)
+    leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
+    generation = follower.generation
+    again = follower.join()
+    assert (again.error_code, again.generation_id, again.members) == (0, generation, ())
+    assert leader.heartbeat() == 0
+    leader.send_join()
+    hears_of_rebalance(follower)
+    assert leader.is_waiting
+    follower.send_join()
+    assert leader.joined().generation_id == generation + 1
+    assert follower.joined().generation_id == generation + 1
+
+
+def test_rejoin_of_a_follower_with_another_subscription_starts_a_rebalance(member: Cast) -> None:
+    ada, ben = member(), member()
+    settled(ada, ben)
+    leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
+    follower.protocols = {"range": b"other metadata"}
+    follower.send_join()
+    hears_of_rebalance(leader)
+    assert follower.is_waiting
+    listed = leader.join().members
+    assert {bytes(each.metadata) for each in listed} == {b"metadata", b"other metadata"}
+    assert follower.joined().error_code == 0
+
+
+@pytest.mark.parametrize("api", ["heartbeat", "sync", "commit"])
+def test_wrong_generation_and_wrong_member(member: Cast, api: str) -> None:
+    ada = member()
+    settled(ada)
+
+    def error(generation: int, member_id: str) -> int:
+        if api == "heartbeat":
+            return ada.heartbeat(generation_id=generation, member_id=member_id)
+        if api == "sync":
+            return ada.sync(generation_id=generation, member_id=member_id)[0]
+        return ada.commit({0: 1}, generation_id_or_member_epoch=generation, member_id=member_id)[0]
+
+    assert error(ada.generation + 1, ada.member_id) == ILLEGAL_GENERATION
+    assert error(ada.generation - 1, ada.member_id) == ILLEGAL_GENERATION
+    assert error(ada.generation, "stranger") == UNKNOWN_MEMBER
+    assert error(ada.generation, ada.member_id) == 0
+
+
+def test_group_that_does_not_exist(member: Cast) -> None:
+    ada = member()
+    assert ada.heartbeat(generation_id=1, member_id="x") == UNKNOWN_MEMBER
+    assert ada.sync(generation_id=1, member_id="x")[0] == UNKNOWN_MEMBER
+    assert ada.leave(member_id="x") == [UNKNOWN_MEMBER]
+    assert ada.join(member_id="x").error_code == UNKNOWN_MEMBER
+    assert ada.commit({0: 1}, generation_id_or_member_epoch=3, member_id="x") == [ILLEGAL_GENERATION]
+    assert ada.commit({0: 1}, generation_id_or_member_epoch=-1, member_id="") == [0]
+
+
+def test_commit_from_outside_is_refused_while_the_group_has_members(member: Cast) -> None:
+    ada = member()
+    settled(ada)
+    assert ada.commit({0: 1}, generation_id_or_member_epoch=-1, member_id="") == [UNKNOWN_MEMBER]
+
+
+def test_joins_that_can_never_succeed(member: Cast) -> None:
+    ada = member()
+    assert ada.join(group_id="").error_code == INVALID_GROUP
+    assert ada.join(session_timeout_ms=1).error_code == BAD_SESSION
+    assert ada.join(session_timeout_ms=2**31 - 1).error_code == BAD_SESSION
+    assert ada.join(protocols=()).error_code == INCONSISTENT
+    ada.member_id = ""
+    settled(ada)
+    ben = member(protocols={"sticky": b""})
+    assert ben.join().error_code == INCONSISTENT
+    assert member().join(protocol_type="connect").error_code == INCONSISTENT
+    assert ada.heartbeat() == 0
+
+
+def test_protocol_is_the_one_that_all_have_and_most_prefer(member: Cast) -> None:
+    ada = member(protocols={"range": b"r", "sticky": b"s", "roundrobin": b"o"})
+    ben = member(protocols={"roundrobin": b"o", "range": b"r"})
+    cleo = member(protocols={"roundrobin": b"o", "sticky": b"s", "range": b"r"})
+    assert ada.join().protocol_name == "range"
+    ben.start_join()
+    hears_of_rebalance(ada)
+    cleo.start_join()
+    assert cleo.is_waiting
+    ada.send_join()
+    assert {each.joined().protocol_name for each in (ada, ben, cleo)} == {"roundrobin"}
+
+
+def test_sync_for_another_protocol_is_inconsistent(member: Cast) -> None:
+    ada = member()
+    ada.join()
+    assert ada.sync({}, protocol_type="consumer", protocol_name="sticky")[0] == INCONSISTENT
+    assert ada.sync({}, protocol_type="connect", protocol_name="range")[0] == INCONSISTENT
+    assert ada.sync({}, protocol_type="consumer", protocol_name="range")[0] == 0
+
+
+def test_silent_member_is_given_up_after_its_session(member: Cast) -> None:
+    ada, ben = member(session_timeout_ms=600), member()
+    settled(ada, ben)
+    while ben.heartbeat() != REBALANCING:
+        pass
+    assert ada.heartbeat() == UNKNOWN_MEMBER
+    assert [each.member_id for each in ben.join().members] == [ben.member_id]
+
+
+def test_member_that_does_not_rejoin_in_time_is_left_behind(member: Cast) -> None:
+    ada, ben = member(rebalance_timeout_ms=500), member(rebalance_timeout_ms=500)
+    settled(ada)
+    ben.start_join()
+    assert ben.joined().error_code == 0
+    assert ben.leader == ben.member_id
+    assert ada.heartbeat() == UNKNOWN_MEMBER
+
+
+def test_leader_that_does_not_sync_in_time_is_left_behind(member: Cast) -> None:
+    ada, ben = member(rebalance_timeout_ms=500), member(rebalance_timeout_ms=500)
+    ada.join()
+    ben.start_join()
+    hears_of_rebalance(ada)
+    ada.join()
+    ben.joined()
+    leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
+    follower.send_sync()
+    assert follower.synced()[0] == REBALANCING
+    assert leader.heartbeat() == UNKNOWN_MEMBER
+
+
+def test_id_that_was_given_out_holds_the_next_generation_back_until_it_is_used_or_forgotten(member: Cast) -> None:
+    ada, ben = member(session_timeout_ms=1500), member()
+    ada.send_join()
+    assert ada.joined().error_code == MEMBER_ID_REQUIRED
+    ben.start_join()
+    assert ben.is_waiting
+    assert ben.joined().error_code == 0
+    assert ben.leader == ben.member_id
+
+
+def test_static_member_comes_back_to_its_place_and_its_old_self_is_fenced(member: Cast) -> None:
+    ada, ben = member(instance_id="a"), member(instance_id="b")
+    settled(ada, ben)
+    generation, assigned = ben.generation, f"for {ben.member_id}".encode()
+    again = member(instance_id="b")
+    joined = again.join()
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, generation, ada.member_id)
+    assert again.member_id not in ("", ben.member_id)
+    assert again.sync() == (0, assigned)
+    assert ada.heartbeat() == 0
+    assert ben.heartbeat() == FENCED_INSTANCE
+    assert ben.commit({0: 1}) == [FENCED_INSTANCE]
+    assert ben.sync()[0] == FENCED_INSTANCE
+    assert ben.join().error_code == FENCED_INSTANCE
+    assert ben.leave() == [FENCED_INSTANCE]
+    assert again.leave(member_id="") == [0]
+    assert ada.heartbeat() == REBALANCING
+
+
+def test_static_leader_comes_back_and_need_not_assign_again(member: Cast) -> None:
+    ada = member(instance_id="a")
+    settled(ada)
+    again = member(instance_id="a")
+    joined = again.join()
+    assert (joined.error_code, joined.generation_id, joined.skip_assignment) == (0, 1, True)
+    assert [each.group_instance_id for each in joined.members] == ["a"]
+    assert again.sync()[0] == 0
+    assert again.generation == 1
+
+
+def test_static_member_that_is_unknown(member: Cast) -> None:
+    ada = member()
+    settled(ada)
+    assert ada.heartbeat(group_instance_id="nobody") == UNKNOWN_MEMBER
+    assert ada.leave(member_id="", group_instance_id="nobody") == [UNKNOWN_MEMBER]
+
+
+def test_commits_that_are_refused_by_partition(member: Cast) -> None:
+    ada = member()
+    settled(ada)
+    assert ada.commit({0: 1}, metadata="x" * 5000) == [12]
+    assert ada.commit({0: 1, 99: 1}) == [0, 3]
+    assert ada.commit({0: 1}, topic="no-such-topic") == [3]
+    assert ada.commit({0: 1}, metadata="fine") == [0]
+
+
+def fetch(connection: Connection, stage: Stage, offset: int, **limits: int) -> Any:
+    given = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, **limits}
+    partition = {
+        "partition": 0,
+        "fetch_offset": offset,
+        "partition_max_bytes": given.pop("partition_max_bytes", 1 << 20),
+    }
+    request = {**given, "forgotten_topics_data": [], "topics": [{"topic": stage.topic, "partitions": [partition]}]}
+    return connection.ask("Fetch", request, at_most=12).responses[0].partitions[0]
+
+
+def produce(connection: Connection, stage: Stage, data: bytes, *, topic: str = "") -> Any:
+    partition = {"index": 0, "records": data}
+    request = {
+        "acks": -1,
+        "timeout_ms": 5000,
+        "topic_data": [{"name": topic or stage.topic, "partition_data": [partition]}],
+    }
+    return connection.ask("Produce", request, at_most=11).responses[0].partition_responses[0]
+
+
+def offset_at(connection: Connection, stage: Stage, timestamp: int) -> tuple[int, int, int]:
+    partition = {"partition_index": 0, "timestamp": timestamp}
+    request = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": stage.topic, "partitions": [partition]}]}
+    answer = connection.ask("ListOffsets", request, at_most=7).topics[0].partitions[0]
+    return answer.error_code, answer.offset, answer.timestamp
+
+
+def test_log_of_a_partition(stage: Stage) -> None:
+    with Connection(stage.bootstrap) as connection:
+        batches = [encode([(b"k", bytes([number]) * 100, number) for number in (at, at + 1)]) for at in (10, 20, 30)]
+        results = [produce(connection, stage, batch) for batch in batches]
+        assert [(result.error_code, result.base_offset) for result in results] == [(0, 0), (0, 2), (0, 4)]
+        assert offset_at(connection, stage, -1)[:2] == (0, 6)
+        assert offset_at(connection, stage, -2)[:2] == (0, 0)
+        assert offset_at(connection, stage, 15) == (0, 2, 20)
+        assert offset_at(connection, stage, 31) == (0, 5, 31)
+        assert offset_at(connection, stage, 32) == (0, -1, -1)
+        assert offset_at(connection, stage, -3) == (0, 5, 31)
+        everything = fetch(connection, stage, 0)
+        assert (everything.error_code, everything.high_watermark, everything.log_start_offset) == (0, 6, 0)
+        assert [record.offset for record in decode(everything.records)] == [0, 1, 2, 3, 4, 5]
+        inside = fetch(connection, stage, 3)
+        assert [record.offset for record in decode(inside.records)] == [2, 3, 4, 5]
+        one = fetch(connection, stage, 2, partition_max_bytes=1)
+        assert [record.offset for record in decode(one.records)] == [2, 3]
+        assert bytes(fetch(connection, stage, 6).records) == b""
+        assert fetch(connection, stage, 7).error_code == 1
+        assert fetch(connection, stage, -1).error_code == 1
+
+
+def test_batches_that_are_refused(stage: Stage) -> None:
+    with Connection(stage.bootstrap) as connection:
+        batch = bytearray(encode([(b"k", b"value")]))
+        batch[-1] ^= 1
+        assert produce(connection, stage, bytes(batch)).error_code == 2
+        assert produce(connection, stage, encode([(b"k", b"v")]), topic="no-such-topic").error_code == 3
+        assert offset_at(connection, stage, -1)[:2] == (0, 0)
+
+
+def test_metadata_names_what_there_is_and_what_there_is_not(stage: Stage) -> None:
+    with Connection(stage.bootstrap) as connection:
+        request = {
+            "topics": [{"name": name, "topic_id": UUID(int=0)} for name in (stage.topic, "no-such-topic")],
+            "allow_auto_topic_creation": False,
+            **_NO_OPERATIONS,
+        }
+        known, unknown = connection.ask("Metadata", request).topics
+        assert (known.error_code, known.name, len(known.partitions)) == (0, stage.topic, 3)
+        assert unknown.error_code == 3
+        by_id = connection.ask("Metadata", {"topics": [{"name": None, "topic_id": known.topic_id}], **_NO_OPERATIONS})
+        assert [topic.name for topic in by_id.topics] == [stage.topic]
+        partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]
+        topics = [{"topic_id": known.topic_id, "partitions": partitions}]
+        answer = connection.ask(
+            "Fetch", {"max_wait_ms": 0, "min_bytes": 1, "topics": topics, "forgotten_topics_data": []}, at_most=16
+        )
+        assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
+
+
+def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[str], str]) -> None:
+    with Connection(stage.bootstrap) as connection:
+
+        def create(name: str, partitions: int = 1, factor: int = 1, validate_only: bool = False) -> int:
+            topic = {"name": name, "num_partitions": partitions, "replication_factor": factor}
+            request = {"topics": [{**topic, "assignments": [], "configs": []}], "validate_only": validate_only}
+            return int(connection.ask("CreateTopics", request).topics[0].error_code)
+
+        name = unique("topic")
+        assert create(name, validate_only=True) == 0
+        assert create(name, 2) == 0
+        assert create(name) == 36
+        assert create("no/name") == 17
+        assert create(unique("none"), 0) == 37
+        assert create(unique("many"), 1, 9) == 38
