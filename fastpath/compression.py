@@ -287,26 +287,35 @@ _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 
 
 def _zstd_bound(source: memoryview, limit: int) -> int:
-    """RFC 8878: a frame's content size where it is written, else the most that each of its blocks may hold."""
     total, at = 0, 0
-    while at + 5 <= len(source) and total < limit:
-        if int.from_bytes(source[at : at + 4], "little") != _ZSTD_MAGIC:
+    while at < len(source) and total < limit:
+        size, end = _zstd_frame(source, at, limit - total)
+        if end <= at:
             break
-        descriptor = source[at + 4]
-        single_segment, checksum = descriptor & 0x20, descriptor & 0x04
-        size_bytes = _ZSTD_SIZE_FIELD_BYTES[descriptor >> 6] or (1 if single_segment else 0)
-        at += 5 + (0 if single_segment else 1) + _ZSTD_DICTIONARY_BYTES[descriptor & 3]
-        claimed = int.from_bytes(source[at : at + size_bytes], "little") + (256 if size_bytes == 2 else 0)
-        at += size_bytes
-        last, blocks = False, 0
-        while not last and at + 3 <= len(source) and total + blocks < limit:
-            header = int.from_bytes(source[at : at + 3], "little")
-            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-            blocks += _ZSTD_BLOCK_BYTES if kind == 2 else size
-            at += 3 + (1 if kind == 1 else size)
-        total += min(claimed, blocks) if size_bytes else blocks
-        at += 4 if checksum else 0
+        total, at = total + size, end
     return total
+
+
+def _zstd_frame(source: memoryview, at: int, limit: int) -> tuple[int, int]:
+    """(the most that the frame at `at` may hold, where it ends) by RFC 8878; (0, `at`) where there is none.
+
+    The size is the content's where it is written, and else the most of every block; past `limit` nobody counts on.
+    """
+    if at + 5 > len(source) or int.from_bytes(source[at : at + 4], "little") != _ZSTD_MAGIC:
+        return 0, at
+    descriptor = source[at + 4]
+    single_segment, checksum = descriptor & 0x20, descriptor & 0x04
+    size_bytes = _ZSTD_SIZE_FIELD_BYTES[descriptor >> 6] or (1 if single_segment else 0)
+    at += 5 + (0 if single_segment else 1) + _ZSTD_DICTIONARY_BYTES[descriptor & 3]
+    claimed = int.from_bytes(source[at : at + size_bytes], "little") + (256 if size_bytes == 2 else 0)
+    at += size_bytes
+    last, total = False, 0
+    while not last and at + 3 <= len(source) and total < limit:
+        header = int.from_bytes(source[at : at + 3], "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        total += _ZSTD_BLOCK_BYTES if kind == 2 else size
+        at += 3 + (1 if kind == 1 else size)
+    return min(claimed, total) if size_bytes else total, at + (4 if checksum else 0)
 
 
 _zstd_library_into = _cramjam_into(cramjam.zstd.decompress_into)
@@ -315,13 +324,14 @@ _contexts = threading.local()  # a context serves one thread at a time
 
 
 def _zstandard_into(source: memoryview, target: Any) -> int:
-    if len(target) <= _ZSTD_PIECE_BYTES:
+    # zstandard does not always notice what follows a frame, so that is seen to first.
+    if len(target) <= _ZSTD_PIECE_BYTES and _zstd_frame(source, 0, _ZSTD_PIECE_BYTES)[1] == len(source):
         try:
             context = _contexts.zstd
         except AttributeError:
             context = _contexts.zstd = zstandard.ZstdDecompressor()
         try:
-            plain = context.decompress(source, max_output_size=len(target), allow_extra_data=False)
+            plain = context.decompress(source, max_output_size=len(target))
         except zstandard.ZstdError:
             pass  # broken, too long, or several frames: the other library says which
         else:
