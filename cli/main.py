@@ -24,6 +24,7 @@ COMMANDS = {
         "kohort.cli.demo.command", "The main job on a real broker: a group of three, a kill, Spark, equal totals.", "demo"
     ),
     "assign": Entry("kohort.cli.assign", "Show what an assignor would give to each member."),
+    "conformance": Entry("kohort.cli.conformance", "Judge a broker's group APIs, check by check, with the frames."),
     "segment": Entry("kohort.cli.segment", "Read a broker's log segment file."),
     "wire": Entry("kohort.cli.wire", "Explain a frame of Kafka's protocol byte by byte."),
 }

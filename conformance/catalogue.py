@@ -34,3 +34,4 @@ SECTIONS: tuple[Section, ...] = (
     malformed.SECTION,
 )
 CHECKS: tuple[Check, ...] = tuple(check for section in SECTIONS for check in section)
+TITLES: dict[str, str] = {section.letter: section.title for section in SECTIONS}

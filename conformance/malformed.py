@@ -160,7 +160,8 @@ async def short_body(scene: Scene) -> None:
 async def huge_array(scene: Scene) -> None:
     version, request = scene.version, API["JoinGroup"].request
     values: dict[str, object] = {
-        "group_id": scene.group, "session_timeout_ms": 30_000, "member_id": "", "protocol_type": "consumer", "protocols": (),
+        "group_id": scene.group, "session_timeout_ms": 30_000, "member_id": "", "protocol_type": "consumer",
+        "protocols": (),
     }  # fmt: skip
     body = request.build(values, version)
     if request.is_flexible(version):

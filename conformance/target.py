@@ -221,6 +221,11 @@ class Target:
         while True:
             code, _ = await self._look_up(f"{self.prefix}-warm")
             self.first_lookups.append(error_name(code))
+            if error_name(code).endswith("AUTHORIZATION_FAILED"):
+                raise TargetUnreachable(
+                    f"FindCoordinator says {error_name(code)}", address=self.address,
+                    hint=f"the user needs every right on groups and topics named {self.prefix.rpartition('-')[0]}-*",
+                )  # fmt: skip
             if code not in _NOT_YET or loop.time() > deadline:
                 break
             await asyncio.sleep(0.1)

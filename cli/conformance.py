@@ -1,0 +1,287 @@
+"""`kohort conformance --bootstrap HOST:PORT`: is that a broker that speaks the group protocol?
+
+Exit codes: 0 nothing failed; 1 something did; 2 wrong usage; 3 nothing could be judged, or the run ended early.
+"""
+
+import asyncio
+import shlex
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kohort.conformance import html, junit, markdown
+from kohort.conformance.catalogue import CHECKS, TITLES
+from kohort.conformance.check import Selection
+from kohort.conformance.compare import differences
+from kohort.conformance.errors import ConformanceError, SelectionError
+from kohort.conformance.peer import Access
+from kohort.conformance.profile import Profile
+from kohort.conformance.report import Report
+from kohort.conformance.runner import conduct
+from kohort.conformance.target import Target
+from kohort.conformance.verdict import Result, Verdict
+
+app = typer.Typer(add_completion=False, invoke_without_command=True)
+console = Console(stderr=True, highlight=False)
+
+COULD_NOT_JUDGE = 3
+STYLE = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.BLOCKED: "magenta",
+    Verdict.DEVIATION: "yellow",
+    Verdict.NOT_APPLICABLE: "dim",
+}
+# What --start gives a broker, so that settings that some checks ask for can be seen.
+SETTINGS = {"group.max.size": 6}
+JUDGE, STRANGER = ("judge", "judge-secret"), ("stranger", "stranger-secret")
+
+
+class Format(StrEnum):
+    """What --report can write."""
+
+    HTML = "html"
+    MD = "md"
+    JSON = "json"
+    JUNIT = "junit"
+
+
+SUFFIX = {Format.HTML: "html", Format.MD: "md", Format.JSON: "json", Format.JUNIT: "xml"}
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    bootstrap: Annotated[str, typer.Option(envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of the broker to judge.")] = "",
+    only: Annotated[str, typer.Option(help="Checks to run: 'B*,C3', or 'B4@5' for one version.")] = "",
+    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Also run what waits for timers.")] = True,
+    profile: Annotated[Path | None, typer.Option(help="TOML file of deviations known of this broker.")] = None,
+    report: Annotated[list[Format] | None, typer.Option(help="Write a report; may be repeated.")] = None,
+    output: Annotated[Path, typer.Option(help="Where reports go, without the ending.")] = Path("conformance-report"),
+    name: Annotated[str, typer.Option(help="The broker's name in reports.")] = "",
+    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, checked against the system's authorities.")] = False,
+    ca: Annotated[Path | None, typer.Option(help="PEM file of the authority to trust; implies --tls.")] = None,
+    user: Annotated[str, typer.Option(help="NAME:PASSWORD for SASL PLAIN.", envvar="KOHORT_SASL_USER")] = "",
+    stranger: Annotated[str, typer.Option(help="NAME:PASSWORD of a user without any rights, to be refused.")] = "",
+    start: Annotated[str, typer.Option(help="Start Apache Kafka of this version, judge it, stop it.")] = "",
+    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many, with --start.")] = 1,
+    acls: Annotated[bool, typer.Option("--acls", help="With --start: users, rights, and a stranger.")] = False,
+) -> None:
+    """Judge a broker's group APIs: every check on every version that both sides speak, with the frames as evidence.
+
+    It creates groups and topics named kohort-conformance-*, touches no others, and removes them at the end.
+    Exit code 0: nothing failed. 1: something did. 3: it could not be judged.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if bool(bootstrap) == bool(start):
+        raise typer.BadParameter("give an address, or a version for --start", param_hint="--bootstrap")
+    try:
+        selection = Selection.of(only, CHECKS)
+        accepted = Profile.load(profile) if profile else Profile()
+        with _broker(bootstrap, start, brokers, acls) as (address, started_user, started_stranger):
+            context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None
+            access = _access(context_tls, user or started_user)
+            outsider = stranger or started_stranger
+            found = asyncio.run(
+                _run(
+                    address,
+                    access,
+                    _access(context_tls, outsider) if outsider else None,
+                    selection,
+                    timing,
+                    Profile(name or accepted.name or (f"Apache Kafka {start}" if start else ""), accepted.deviations),
+                )
+            )
+    except SelectionError as error:
+        raise typer.BadParameter(str(error), param_hint="--only") from None
+    except ConformanceError as error:
+        console.print(f"kohort: error: {escape(str(error))}", style="red")
+        raise typer.Exit(COULD_NOT_JUDGE) from None
+    _summary(found)
+    for kind in report or ():
+        path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_rendered(found, kind))
+        console.print(f"wrote {path}")
+    raise typer.Exit(found.exit_code)
+
+
+@app.command("list")
+def show_checks() -> None:
+    """Every check: what it is about, what is expected, and where that is written."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("id", "API", "versions", "class", "check", "expected", "source"):
+        table.add_column(column, overflow="fold")
+    for check in CHECKS:
+        versions = "highest" if check.once else check.versions
+        table.add_row(check.id, check.subject, versions, check.kind.name, check.title, check.expected, check.source)
+    Console(highlight=False).print(table)
+
+
+@app.command()
+def compare(
+    left: Annotated[Path, typer.Argument(help="A JSON report, gzipped or not.")],
+    right: Annotated[Path, typer.Argument(help="Another one.")],
+    everything: Annotated[bool, typer.Option("--all", help="Also what only one of the two was asked.")] = False,
+) -> None:
+    """Two brokers side by side: the cells in which they do not agree. Exit code 1 if there are any."""
+    try:
+        first, second = Report.load(left), Report.load(right)
+    except ConformanceError as error:
+        console.print(f"kohort: error: {escape(str(error))}", style="red")
+        raise typer.Exit(COULD_NOT_JUDGE) from None
+    found = [entry for entry in differences(first, second) if everything or not entry.is_one_sided]
+    titles = {check.id: check.title for check in CHECKS}
+    table = Table(box=None, pad_edge=False)
+    for column in ("check", "versions", "", first.subject.title, second.subject.title):
+        table.add_column(column, overflow="fold")
+    alike = groupby(found, key=lambda entry: (entry.check, _told(entry.left), _told(entry.right)))
+    for (check, one, other), group in alike:
+        versions = [entry.version for entry in group]
+        span = "" if versions[0] < 0 else f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
+        table.add_row(check, span, titles.get(check, ""), one, other)
+    out = Console(highlight=False)
+    if found:
+        out.print(table)
+    out.print(f"{len(found)} cells differ")
+    raise typer.Exit(1 if found else 0)
+
+
+async def _run(
+    address: str, access: Access, stranger: Access | None, selection: Selection, timing: bool, profile: Profile
+) -> Report:
+    target = await Target.reach(address, access, stranger)
+    with Progress(
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[told]}"),
+        console=console,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("waking the coordinator", total=None, told="")
+        counts = dict.fromkeys(Verdict, 0)
+
+        def planned(cells: int) -> None:
+            progress.update(task, total=cells, description="judging")
+
+        def told(result: Result) -> None:
+            counts[result.verdict] += 1
+            text = " ".join(
+                f"[{STYLE[verdict]}]{count} {verdict.value}[/]" for verdict, count in counts.items() if count
+            )
+            progress.update(task, advance=1, told=text)
+            if result.verdict in (Verdict.FAIL, Verdict.BLOCKED):
+                style = STYLE[result.verdict]
+                progress.console.print(
+                    f"[{style}]{result.verdict.value}[/] {result.cell} {escape(result.reason[:300])}"
+                )
+
+        return await conduct(
+            target,
+            CHECKS,
+            selection=selection,
+            timing=timing,
+            profile=profile,
+            command=_command(),
+            on_plan=planned,
+            on_result=told,
+        )
+
+
+@contextmanager
+def _broker(bootstrap: str, version: str, count: int, acls: bool) -> Iterator[tuple[str, str, str]]:
+    """(address, user, stranger): the given address, or that of brokers that live for the length of the block."""
+    if not version:
+        yield bootstrap, "", ""
+        return
+    from kohort.testing import RealCluster
+
+    if not acls:
+        with RealCluster(count, version=version, properties=SETTINGS) as cluster:
+            yield cluster.bootstrap, "", ""
+        return
+    # The first join's wait costs every group of a run its length, so that only this smaller run has it.
+    properties = SETTINGS | {"group.initial.rebalance.delay.ms": 300, "super.users": f"User:ANONYMOUS;User:{JUDGE[0]}"}
+    with RealCluster(
+        count, version=version, users=dict((JUDGE, STRANGER)), acls=True, properties=properties
+    ) as cluster:
+        yield cluster.bootstrap_sasl, ":".join(JUDGE), ":".join(STRANGER)
+
+
+def _access(tls: ssl.SSLContext | None, user: str) -> Access:
+    if not user:
+        return Access(tls)
+    name, colon, password = user.partition(":")
+    if not (name and colon):
+        raise typer.BadParameter("give it as NAME:PASSWORD", param_hint="--user")
+    return Access(tls, name, password)
+
+
+def _command() -> str:
+    """What was typed, without what is secret."""
+    words = ["kohort", "conformance", *sys.argv[2:]] if len(sys.argv) > 1 else ["kohort", "conformance"]
+    hidden = [
+        f"{word.partition(':')[0]}:..." if before in ("--user", "--stranger") else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
+    return shlex.join(hidden)
+
+
+def _rendered(report: Report, kind: Format) -> str:
+    if kind is Format.HTML:
+        return html.render(report, CHECKS, TITLES)
+    if kind is Format.MD:
+        return markdown.render(report, CHECKS)
+    return junit.render(report, CHECKS) if kind is Format.JUNIT else report.dump()
+
+
+def _summary(report: Report) -> None:
+    out = Console(highlight=False)
+    counts = "  ".join(
+        f"[{STYLE[verdict]}]{count} {verdict.value}[/]" for verdict, count in report.counts.items() if count
+    )
+    out.print(f"{escape(report.subject.title)}: {counts}  in {report.took_s:g} s")
+    known = {check.id: check for check in CHECKS}
+    failed = [result for result in report.results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED)]
+    for identity, group in groupby(failed, key=lambda result: result.check):
+        results = list(group)
+        versions = ",".join(str(result.version) for result in results)
+        style = STYLE[results[0].verdict]
+        out.print(
+            f"[{style}]{identity:5}[/] {escape(known[identity].title)} (v{versions}): {escape(results[-1].reason[:300])}"
+        )
+    reasons: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.verdict is Verdict.NOT_APPLICABLE:
+            reasons.setdefault(result.reason, []).append(result.check)
+    for reason, checks in reasons.items():
+        unique = list(dict.fromkeys(checks))
+        more = f" and {len(unique) - 8} more" if len(unique) > 8 else ""
+        shown = ", ".join(unique[:8]) + more
+        out.print(f"[dim]not applicable: {shown}: {escape(reason)}[/]")
+    if report.ended_early:
+        out.print(f"[bold red]the run ended early: {escape(report.ended_early)}[/]")
+    for entry in report.left_behind[:5]:
+        out.print(f"[yellow]left behind: {escape(entry)}[/]")
+
+
+def _told(result: Result | None) -> str:
+    if result is None:
+        return "not asked"
+    return result.verdict.value + (
+        f": {result.observed or result.reason}" if result.verdict is not Verdict.PASS else ""
+    )

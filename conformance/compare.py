@@ -1,0 +1,40 @@
+"""Two reports side by side: where two brokers, or two versions of one, do not agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kohort.conformance.report import Report
+from kohort.conformance.verdict import Result, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A cell whose verdicts differ; None where a report does not have the cell."""
+
+    check: str
+    version: int
+    left: Result | None
+    right: Result | None
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether one of the two was not judged at all, so that nothing contradicts anything."""
+        sides = (self.left, self.right)
+        return any(side is None or side.verdict in (Verdict.NOT_APPLICABLE, Verdict.BLOCKED) for side in sides)
+
+
+def differences(left: Report, right: Report) -> list[Difference]:
+    """Every cell with two verdicts, in the left report's order, then what only the right one has."""
+    first, second = _cells(left.results), _cells(right.results)
+    found = []
+    for key in dict.fromkeys((*first, *second)):
+        one, other = first.get(key), second.get(key)
+        if (one.verdict if one else None) is not (other.verdict if other else None):
+            found.append(Difference(*key, one, other))
+    return found
+
+
+def _cells(results: Iterable[Result]) -> dict[tuple[str, int], Result]:
+    return {(result.check, result.version): result for result in results}

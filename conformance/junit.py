@@ -1,0 +1,51 @@
+"""A report as JUnit's XML, which every CI server reads: a suite a section, a case a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from kohort.conformance.check import Check
+from kohort.conformance.report import Report
+from kohort.conformance.verdict import Verdict
+
+
+def render(report: Report, checks: Sequence[Check]) -> str:
+    """The document. Not applicable and deviation count as skipped, blocked as an error."""
+    known = {check.id: check for check in checks}
+    root = ElementTree.Element(
+        "testsuites", name=f"kohort conformance of {report.subject.title}", time=f"{report.took_s:g}"
+    )
+    for letter in dict.fromkeys(result.check[0] for result in report.results):
+        suite = ElementTree.SubElement(root, "testsuite", name=letter, timestamp=report.started)
+        results = [result for result in report.results if result.check[0] == letter]
+        counted = {"tests": len(results)}
+        for name, verdicts in (
+            ("failures", (Verdict.FAIL,)),
+            ("errors", (Verdict.BLOCKED,)),
+            ("skipped", (Verdict.NOT_APPLICABLE, Verdict.DEVIATION)),
+        ):
+            counted[name] = sum(result.verdict in verdicts for result in results)
+        for name, count in counted.items():
+            suite.set(name, str(count))
+        for result in results:
+            check = known.get(result.check)
+            title = f"{result.cell} {check.title}" if check else result.cell
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=f"conformance.{letter}", name=title, time=f"{result.took_ms / 1000:g}"
+            )
+            if result.verdict in (Verdict.FAIL, Verdict.BLOCKED):
+                tag = "failure" if result.verdict is Verdict.FAIL else "error"
+                entry = ElementTree.SubElement(case, tag, message=_plain(result.reason))
+                entry.text = _plain("\n".join(str(frame) for frame in result.frames))
+            elif result.verdict is not Verdict.PASS:
+                ElementTree.SubElement(case, "skipped", message=_plain(f"{result.verdict.value}: {result.reason}"))
+    ElementTree.indent(root, " ")
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _plain(text: str) -> str:
+    """XML 1.0 has no way to write most control characters."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

@@ -1,0 +1,104 @@
+"""A report as a page of text: what failed first, then every check on one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from kohort.conformance.check import Check
+from kohort.conformance.report import Report
+from kohort.conformance.verdict import Result, Verdict
+
+MAX_FRAMES = 14
+SIGN = {
+    Verdict.PASS: "pass",
+    Verdict.FAIL: "**FAIL**",
+    Verdict.DEVIATION: "deviation",
+    Verdict.NOT_APPLICABLE: "n/a",
+    Verdict.BLOCKED: "**blocked**",
+}
+
+
+def render(report: Report, checks: Sequence[Check]) -> str:
+    """The page; `checks` give the titles."""
+    known = {check.id: check for check in checks}
+    counts = ", ".join(f"{count} {verdict.value}" for verdict, count in report.counts.items() if count)
+    lines = [
+        f"# Conformance of {report.subject.title}",
+        "",
+        f"{counts}: {len({result.check for result in report.results})} checks in {len(report.results)} cells "
+        f"(check x version), {report.took_s:g} s, {report.started}.",
+        "",
+        f"    {report.command}" if report.command else "",
+        "",
+        f"{report.subject.brokers} broker(s); "
+        + (
+            ", ".join(f"{name}={level}" for name, level in sorted(report.subject.features.items()))
+            or "no finalised features"
+        ),
+        "",
+    ]
+    if report.ended_early:
+        lines += [f"**The run ended early: {report.ended_early}.**", ""]
+    lines += _failures(report, known)
+    lines += ["## Every check", "", "| check | | versions | result |", "|---|---|---|---|"]
+    for identity, results in groupby(report.results, key=lambda result: result.check):
+        check = known.get(identity)
+        title = f"{check.title} ({check.subject})" if check else ""
+        lines += [
+            f"| {identity} | {title} | {versions} | {SIGN[verdict]}{f': {_cell(reason)}' if reason else ''} |"
+            for versions, verdict, reason in _spans(list(results))
+        ]
+    if report.left_behind:
+        lines += ["", "## Left behind", "", *(f"- {entry}" for entry in report.left_behind)]
+    return "\n".join(lines) + "\n"
+
+
+def _failures(report: Report, known: dict[str, Check]) -> list[str]:
+    bad = [result for result in report.results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED, Verdict.DEVIATION)]
+    if not bad:
+        return []
+    lines = ["## What did not pass", ""]
+    for identity, group in groupby(bad, key=lambda result: result.check):
+        results = list(group)
+        last = results[-1]
+        check = known.get(identity)
+        lines += [f"### {identity}: {check.title if check else ''}", ""]
+        lines += [
+            f"- versions {', '.join(str(result.version) for result in results)} of {check.subject}" if check else ""
+        ]
+        if check:
+            lines += [f"- expected ({check.source}): {check.expected}"]
+        lines += [f"- {last.verdict.value}: {last.reason}"]
+        if check and check.note:
+            lines += [f"- note: {check.note}"]
+        lines += [f"- again: `kohort conformance --bootstrap {report.subject.address} --only {last.cell}`", ""]
+        lines += ["```", *_frames(last), "```", ""]
+    return lines
+
+
+def _frames(result: Result) -> Iterable[str]:
+    shown = result.frames[-MAX_FRAMES:]
+    if len(shown) < len(result.frames):
+        yield f"... {len(result.frames) - len(shown)} frames before"
+    for frame in shown:
+        text = str(frame)
+        yield text if len(text) <= 400 else f"{text[:400]}..."
+
+
+def _spans(results: list[Result]) -> Iterable[tuple[str, Verdict, str]]:
+    """Neighbouring versions with the same verdict as one line."""
+    for (verdict, reason), group in groupby(results, key=lambda result: (result.verdict, _short(result))):
+        versions = [result.version for result in group]
+        if versions[0] < 0:
+            yield "", verdict, reason
+        else:
+            yield f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else f"{versions[0]}", verdict, reason
+
+
+def _short(result: Result) -> str:
+    return "" if result.verdict is Verdict.PASS else result.reason.split("\n")[0][:160]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
