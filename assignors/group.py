@@ -125,6 +125,11 @@ class GroupView:
         return [topic.encode() for topic in self.topics]
 
     @cached_property
+    def numbers_on_wire(self) -> dict[bytes, int]:
+        """The place of each topic by its name in UTF-8."""
+        return {topic: number for number, topic in enumerate(self.topics_on_wire)}
+
+    @cached_property
     def starts_row(self) -> array[int]:
         """`starts` as an array of int32."""
         return array("i", self.starts)

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 from kohort.assignors.balance import Claims, balanced
 from kohort.assignors.base import NO_GENERATION, MemberSubscription, Rebalance
-from kohort.assignors.group import GroupView, Member, indexes
+from kohort.assignors.core import core
+from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Plan
-from kohort.fastpath import TopicPartition, WireError
-from kohort.protocol.membership import StickyUserData, TopicPartitions, build_sticky, parse_sticky
+from kohort.fastpath import TopicPartition
+from kohort.protocol.membership import StickyUserData, TopicPartitions, build_sticky
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +48,14 @@ def by_topic(owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
 
 
 def _told(group: GroupView, member: Member) -> tuple[array[int], int]:
-    """What the user data claims; bytes that are none of ours claim nothing, as with Kafka's own assignor."""
+    """What the user data claims, straight into integers; bytes that are none of ours claim nothing, as in Java."""
     if not member.user_data:
         return array("i"), NO_GENERATION
     try:
-        told = parse_sticky(member.user_data)
-    except WireError as error:
+        owned, end = core.decode_rows(bytes(member.user_data), 0, group.numbers_on_wire, group.starts_row)
+    except ValueError as error:
         log.warning("member %s: user data that no sticky assignor wrote, taken as owning nothing: %s", member.id, error)
         return array("i"), NO_GENERATION
-    owned = {row.topic: row.partitions for row in told.previous_assignment}
-    return indexes(owned, group.number_of_topic, group.starts), told.generation
+    # Version 0 ends here; nothing else in the bytes says which version they are.
+    generation = member.user_data[end : end + 4]
+    return owned, int.from_bytes(generation, "big", signed=True) if len(generation) == 4 else NO_GENERATION

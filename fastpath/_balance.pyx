@@ -347,6 +347,58 @@ def encode_rows(list names, const int32_t[::1] starts, const int32_t[::1] row):
     return made
 
 
+cdef inline int64_t _get(const uint8_t* data, int width) noexcept:
+    cdef int64_t value = -1 if data[0] & 0x80 else 0
+    cdef int i
+    for i in range(width):
+        value = (value << 8) | data[i]
+    return value
+
+
+cdef int64_t _length(bytes data, Py_ssize_t at, int width) except -1:
+    cdef int64_t value
+    if at + width > len(data):
+        raise ValueError(f"a length expected at {at} of {len(data)} bytes")
+    value = _get(<const uint8_t*>PyBytes_AS_STRING(data) + at, width)
+    if value < 0:
+        raise ValueError(f"a length of {value}")
+    return value
+
+
+def decode_rows(bytes data, Py_ssize_t at, dict numbers, const int32_t[::1] starts):
+    cdef const uint8_t* bytes_at = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef Py_ssize_t size = len(data), used = 0, topic, i
+    cdef int64_t topics, length, count, number
+    cdef c_array made = clone(_INTS, size // 4, False)
+    cdef int32_t[::1] found = made
+    if at < 0:
+        raise ValueError(f"offset {at}")
+    topics = _length(data, at, 4)
+    at += 4
+    while topics:
+        topics -= 1
+        length = _length(data, at, 2)
+        at += 2
+        name = data[at : at + length]
+        at += length
+        count = _length(data, at, 4)
+        at += 4
+        if count > (size - at) // 4:
+            raise ValueError(f"{count} partitions in {size - at} bytes")
+        topic = numbers.get(name, -1)
+        if topic >= 0:
+            if topic + 1 >= starts.shape[0]:
+                raise ValueError(f"topic {topic} of {starts.shape[0] - 1}")
+            for i in range(count):
+                number = _get(bytes_at + at + 4 * i, 4)
+                if 0 <= number < starts[topic + 1] - starts[topic]:
+                    found[used] = <int32_t>(starts[topic] + number)
+                    used += 1
+        at += 4 * count
+    found = None
+    return made[:used], at
+
+
 cdef class _Network:
     cdef Py_ssize_t kinds
     cdef const int32_t[::1] supplies

@@ -28,7 +28,7 @@ import struct
 import sys
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 NOBODY = -1
@@ -227,6 +227,39 @@ def encode_rows(names: Sequence[bytes], starts: Sequence[int], row: Sequence[int
         parts += (struct.pack(">h", len(name)), name, struct.pack(">i", at - begin), numbers.tobytes())
         topics += 1
     return struct.pack(">i", topics) + b"".join(parts)
+
+
+def decode_rows(data: bytes, at: int, numbers: Mapping[bytes, int], starts: Sequence[int]) -> tuple[array[int], int]:
+    """The reverse of `encode_rows` from offset `at`: (partition indexes in the order told, offset behind them).
+
+    `numbers`: the place of each known topic among `starts`; what is told of other topics, and partitions that a topic
+    does not have, are left out. Raises ValueError for bytes that end early or lie about their lengths.
+    """
+    found = array("i")
+    topics, at = _int(data, at, 4)
+    for _ in range(topics):
+        length, at = _int(data, at, 2)
+        name, at = data[at : at + length], at + length
+        count, at = _int(data, at, 4)
+        if at + 4 * count > len(data):
+            raise ValueError(f"{count} partitions in {len(data) - at} bytes")
+        row = array("i", data[at : at + 4 * count])
+        at += 4 * count
+        if sys.byteorder == "little":
+            row.byteswap()
+        if (topic := numbers.get(name)) is not None:
+            start, size = starts[topic], starts[topic + 1] - starts[topic]
+            found.extend(start + number for number in row if 0 <= number < size)
+    return found, at
+
+
+def _int(data: bytes, at: int, width: int) -> tuple[int, int]:
+    if at + width > len(data):
+        raise ValueError(f"a length expected at {at} of {len(data)} bytes")
+    value = int.from_bytes(data[at : at + width], "big", signed=True)
+    if value < 0:
+        raise ValueError(f"a length of {value}")
+    return value, at + width
 
 
 def _zeros(length: int) -> array[int]:

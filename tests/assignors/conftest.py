@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from kohort.assignors import balance, plan, rack
+from kohort.assignors import balance, plan, rack, sticky
 from kohort.cli.java_plans import JavaPlans
 from kohort.fastpath import _balance, balance_py
 
@@ -14,7 +14,7 @@ from kohort.fastpath import _balance, balance_py
 def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Every test that asks for it runs on the compiled core and on its twin."""
     chosen: ModuleType = request.param
-    for user in (balance, plan, rack):
+    for user in (balance, plan, rack, sticky):
         monkeypatch.setattr(user, "core", chosen)
     return chosen
 

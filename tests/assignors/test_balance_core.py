@@ -239,3 +239,18 @@ def test_rows_on_the_wire_are_what_the_protocol_reads(counts: list[int], data: s
     read = parse_assignment(b"\0\0" + wire + b"\xff\xff\xff\xff").assigned_partitions
     again = [starts[names.index(each.topic.encode())] + number for each in read for number in each.partitions]
     assert again == list(row)
+    numbers = {name: number for number, name in enumerate(names)}
+    for core in (_balance, balance_py):
+        assert core.decode_rows(b"xx" + wire + b"xx", 2, numbers, starts) == (row, len(wire) + 2)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.binary(max_size=40) | st.tuples(st.just(b"\0\0\0\1\0\1t"), st.binary(max_size=30)).map(b"".join))
+def test_rows_of_any_bytes_are_read_alike_or_refused_alike(data: bytes) -> None:
+    results: list[object] = []
+    for core in (_balance, balance_py):
+        try:
+            results.append(core.decode_rows(data, 0, {b"t": 0, b"u": 1}, ints(0, 3, 5)))
+        except ValueError as error:
+            results.append(str(error))
+    assert results[0] == results[1]

@@ -1,0 +1,181 @@
+"""Assignors beside Java's: a thousand members, a million partitions, and the case that Java searches for.
+
+Each case runs alone in a process of its own, ours and Java's alike, best of several runs in it. "plan" is the
+assignor's call on a group at hand, "bytes to bytes" what a leader does: read subscriptions, plan, write assignments.
+"peak" is the most memory the process had by the end of the plans, interpreter and JVM included.
+
+One case by hand: `python -m benchmarks.assign cooperative-sticky 1000 1000000 1000 alike gone 3`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.report import OURS, RESULTS, Report, best_of
+from kohort.assignors import Assignor, GroupView, Plan, get
+from kohort.protocol.membership import Subscription, TopicPartitions, build_subscription, parse_subscription
+from kohort.testing import jars
+from kohort.testing.jdk import java
+
+JAVA = "Kafka's Java"
+SOURCE = Path(__file__).with_name("JavaAssign.java")
+FOUR = ("range", "roundrobin", "sticky", "cooperative-sticky")
+GROWTH = (1_000, 10_000, 100_000, 300_000, 1_000_000)
+
+
+class Case(NamedTuple):
+    """`shape` "half": every other member subscribes to half of the topics. `past` "gone": a tenth of them just left."""
+
+    assignor: str
+    members: int
+    partitions: int
+    topics: int
+    shape: str = "alike"
+    past: str = "fresh"
+    runs: int = 3
+
+    def __str__(self) -> str:
+        shape = ", half on half" if self.shape == "half" else ""
+        return f"{self.assignor} {self.members:,} x {self.partitions:,} of {self.topics:,} topics {self.past}{shape}"
+
+    @property
+    def arguments(self) -> list[str]:
+        return [str(part) for part in self]
+
+
+class Measured(NamedTuple):
+    """`plan_s` and `bytes_s` in seconds, `peak_mb` of the process."""
+
+    plan_s: float
+    bytes_s: float
+    peak_mb: float
+
+
+def run(report: Report) -> None:
+    million = [Case(name, 1_000, 1_000_000, 1_000, past=past) for name in FOUR for past in ("fresh", "gone")]
+    # Half the members on half the topics; the more topics, the longer Java searches.
+    search = [Case("cooperative-sticky", 100, 10_000, topics, "half", runs=1) for topics in (100, 1_000, 10_000)]
+    for case in (*million, *search):
+        for who, measured in ((OURS, ours_alone(case)), (JAVA, java_alone(case))):
+            report.add(f"{case}: plan", who, measured.plan_s, "s")
+            report.add(f"{case}: bytes to bytes", who, measured.bytes_s, "s")
+            report.add(f"{case}: peak", who, measured.peak_mb, "MB")
+    grown = [
+        (shape, past, size, measure(Case("cooperative-sticky", 1_000, size, 1_000, shape, past)).plan_s)
+        for shape in ("alike", "half")
+        for past in ("fresh", "gone")
+        for size in GROWTH
+    ]
+    for shape, past, size, seconds in grown:
+        report.add(
+            f"growth, cooperative-sticky {shape} {past} {size:,}", OURS, seconds * 1e6 / size, "us", "a partition"
+        )
+    draw_growth(grown, RESULTS / "assign-growth.png")
+
+
+def ours_alone(case: Case) -> Measured:
+    command = [sys.executable, "-m", "benchmarks.assign", *case.arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]).stdout
+    return Measured(**json.loads(said))
+
+
+def java_alone(case: Case) -> Measured:
+    classpath = os.pathsep.join(map(str, jars.clients()))
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+    command = [str(java()), quiet, "-cp", classpath, str(SOURCE), *case.arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told = dict(line.split() for line in said.splitlines())
+    return Measured(float(told["seconds"]), float(told["bytes"]), float(told["peak"]))
+
+
+def measure(case: Case) -> Measured:
+    """The case in this process."""
+    assignor = get(case.assignor)
+    topics = [f"topic-{number}" for number in range(case.topics)]
+    partitions = dict.fromkeys(topics, case.partitions // case.topics)
+    wanted = {
+        f"m{number}": topics[: case.topics // 2] if case.shape == "half" and number % 2 == 0 else topics
+        for number in range(case.members)
+    }
+    said = {member: written(assignor, topics, []) for member, topics in wanted.items()}
+    if case.past == "gone":
+        before = assignor.assign(seen(partitions, said))
+        rest = [member for number, member in enumerate(wanted) if number % 10]
+        said = {member: written(assignor, wanted[member], before[member]) for member in rest}
+    group = seen(partitions, said)
+    plan_s = best_of(lambda: assignor.assign(group), times=case.runs)
+    peak_mb = peak_megabytes()
+    bytes_s = best_of(lambda: encoded(assignor.assign(seen(partitions, said))), times=case.runs)
+    return Measured(plan_s, bytes_s, peak_mb)
+
+
+def written(assignor: Assignor, topics: list[str], owned: object) -> bytes:
+    """A member's subscription as it joins."""
+    told = assignor.subscription(topics, owned, 1)  # type: ignore[arg-type]
+    rows: dict[str, list[int]] = {}
+    for topic, number in told.owned_partitions:
+        rows.setdefault(topic, []).append(number)
+    claimed = tuple(TopicPartitions(topic=topic, partitions=tuple(row)) for topic, row in rows.items())
+    return build_subscription(
+        Subscription(topics=told.topics, user_data=told.user_data, owned_partitions=claimed, generation_id=1)
+    )
+
+
+def seen(partitions: Mapping[str, int], said: Mapping[str, bytes]) -> GroupView:
+    """The group as its leader reads it."""
+    members = {}
+    for member, data in said.items():
+        told = parse_subscription(data)
+        members[member] = {
+            "topics": told.topics,
+            "owned": {row.topic: row.partitions for row in told.owned_partitions},
+            "generation": told.generation_id,
+            "user_data": told.user_data,
+        }
+    return GroupView.of(partitions, members)
+
+
+def encoded(plan: Plan) -> list[bytes]:
+    return [plan.encode(member) for member in plan]
+
+
+def peak_megabytes() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def draw_growth(grown: list[tuple[str, str, int, float]], path: Path) -> None:
+    """Seconds by partitions, both logarithmic: a straight line at 45 degrees is linear growth."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 5))
+    for shape in ("alike", "half"):
+        for past in ("fresh", "gone"):
+            rows = [(size, seconds) for kind, when, size, seconds in grown if (kind, when) == (shape, past)]
+            axes.plot(*zip(*rows, strict=True), marker="o", label=f"subscriptions {shape}, {past}")
+    sizes = [GROWTH[0], GROWTH[-1]]
+    top = max(seconds for *_, size, seconds in grown if size == GROWTH[-1])
+    axes.plot(sizes, [top * size / GROWTH[-1] for size in sizes], "k:", label="linear")
+    axes.set(
+        xscale="log", yscale="log", xlabel="partitions", ylabel="seconds", title="cooperative-sticky, 1,000 members"
+    )
+    axes.legend()
+    axes.grid(alpha=0.3)
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    name, members, partitions, topics, shape, past, runs = sys.argv[1:]
+    one = Case(name, int(members), int(partitions), int(topics), shape, past, int(runs))
+    print(json.dumps(measure(one)._asdict()))
