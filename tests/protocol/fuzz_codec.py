@@ -15,45 +15,20 @@ import resource
 import sys
 import time
 from typing import Any
-from uuid import UUID
 
 import kohort
 from kohort.fastpath.errors import WireError
 from kohort.protocol.catalogue import APIS
-from kohort.protocol.message import Field, Message, Struct
-from kohort.protocol.primitives import WireType
+from kohort.protocol.message import Message, Struct
+from tests.protocol.sampling import Choices, sample
 
 NASTY = (0x00, 0x01, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 MAX_GROWTH_KB = 64 * 1024  # of the process while it parses inputs of a few kilobytes each
 
 
-def full(kind: type[Struct], version: int, dice: random.Random) -> Any:
-    """A struct with something in every field."""
-    return kind._make(_value(each, version, dice) if version in each.versions else each.zero for each in kind._table)
-
-
-def _value(each: Field, version: int, dice: random.Random) -> Any:
-    if each.array:
-        return tuple(_one(each, version, dice) for _ in range(dice.randint(1, 3)))
-    return None if version in each.nullable and dice.random() < 0.2 else _one(each, version, dice)
-
-
-def _one(each: Field, version: int, dice: random.Random) -> Any:
-    if not isinstance(each.of, WireType):
-        return full(each.of, version, dice)
-    match each.of.name:
-        case "bool":
-            return dice.random() < 0.5
-        case "float64":
-            return dice.random()
-        case "uuid":
-            return UUID(int=dice.getrandbits(128))
-        case "string":
-            return "".join(dice.choices("abcé漢", k=dice.randint(0, 9)))
-        case "bytes" | "records":
-            return dice.randbytes(dice.randint(0, 12))
-        case _:
-            return dice.randint(0, 127)
+def drawn(kind: type[Struct], version: int, dice: random.Random) -> Any:
+    """A struct with something in most of its fields."""
+    return sample(kind, version, Choices(dice.randbytes(600)))
 
 
 def corpus(dice: random.Random) -> list[tuple[Message[Any], int, bytes]]:
@@ -62,7 +37,7 @@ def corpus(dice: random.Random) -> list[tuple[Message[Any], int, bytes]]:
     for api in APIS:
         for message in (api.request, api.response):
             for version in range(message.versions[0], message.versions[1] + 1):
-                for value in (message.struct._zero(), *(full(message.struct, version, dice) for _ in range(3))):
+                for value in (message.struct._zero(), *(drawn(message.struct, version, dice) for _ in range(3))):
                     made.append((message, version, message.build(value, version)))
     return made
 

@@ -16,7 +16,7 @@ from kohort.protocol.catalogue import APIS
 from kohort.protocol.lowering import LoweredCodec, lower
 from kohort.protocol.message import ConstructCodec, Message
 from tests.protocol.fuzz_codec import fuzz
-from tests.protocol.messages import values
+from tests.protocol.sampling import Choices, sample
 
 MESSAGES = [message for api in APIS for message in (api.request, api.response)]
 some_inputs = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -30,6 +30,10 @@ def outcome(run: Callable[[], object]) -> object:
         return ("refused", error.place.get("path"))
 
 
+def drawn(data: st.DataObject, message: Message[Any], version: int) -> Any:
+    return sample(message.struct, version, Choices(data.draw(st.binary(max_size=300))))
+
+
 def pair(message: Message[Any], version: int) -> tuple[ConstructCodec, LoweredCodec]:
     reference = message.reference(version)
     return reference, lower(reference)
@@ -41,7 +45,7 @@ def pair(message: Message[Any], version: int) -> tuple[ConstructCodec, LoweredCo
 def test_both_write_and_read_the_same(message: Message[Any], data: st.DataObject) -> None:
     for version in range(message.versions[0], message.versions[1] + 1):
         reference, lowered = pair(message, version)
-        value = data.draw(values(message, version))
+        value = drawn(data, message, version)
         written = lowered.write(value)
         assert written == reference.write(value)
         assert lowered.read(written, 0) == reference.read(written, 0) == (value, len(written))
@@ -54,7 +58,7 @@ def test_both_write_and_read_the_same(message: Message[Any], data: st.DataObject
 def test_both_refuse_mutated_bytes_at_the_same_field(message: Message[Any], data: st.DataObject) -> None:
     version = data.draw(st.integers(*message.versions))
     reference, lowered = pair(message, version)
-    mutated = bytearray(lowered.write(data.draw(values(message, version))))
+    mutated = bytearray(lowered.write(drawn(data, message, version)))
     for _ in range(data.draw(st.integers(1, 4))):
         if mutated:
             mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(
