@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import RealBroker
 from kohort.testing.selection import Broker
 
-HASTY = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_ms": 500, "request_timeout_ms": 1000}
+HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_ms": 500, "request_timeout_ms": 1000}
 
 
 @contextmanager
@@ -151,9 +152,9 @@ def test_a_tls_client_on_a_plaintext_port_fails_closed(broker: Broker) -> None:
 @pytest.mark.proves("B-29")
 def test_tls_works_with_the_authority_given_and_fails_without() -> None:
     with RealBroker(tls=True) as broker:
-        with Consumer(broker.bootstrap_tls, security_protocol="SSL", ssl_ca_path=str(broker.ca_file)) as consumer:
-            with pytest.raises(UnknownTopic):
-                consumer.partitions_for("no-such-topic", timeout_s=1.0)
+        trusting = Consumer(broker.bootstrap_tls, security_protocol="SSL", ssl_ca_path=str(broker.ca_file))
+        with trusting, pytest.raises(UnknownTopic):
+            trusting.partitions_for("no-such-topic", timeout_s=1.0)
         with Consumer(broker.bootstrap_tls, security_protocol="SSL", **HASTY) as stranger:
             stranger.assign([TopicPartition("t", 0)])
             error = poll_until_error(stranger)

@@ -176,9 +176,7 @@ def test_six_members_of_four_clients_own_every_partition_once(
         (sit_aiokafka, "aiokafka"),
     ]
     with ExitStack() as stack:
-        seats = [
-            stack.enter_context(seated(sit, name, broker.bootstrap, group, topic, strategy)) for sit, name in sits
-        ]
+        seats = [stack.enter_context(seated(sit, name, broker.bootstrap, group, topic, strategy)) for sit, name in sits]
         view = settled(seats, broker.bootstrap, group)
         owned = [partition for share in view.values() for partition in share]
         assert sorted(owned) == sorted(everything)  # every partition has exactly one owner

@@ -1,0 +1,401 @@
+"""Whom to fetch from and what an answer means: sessions, slices, budgets, errors, the barrier."""
+
+import uuid
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed
+from kohort.coordinator_client.fetch_session import INT32_MAX, FetchSession, Wanted
+from kohort.coordinator_client.fetching import Fetcher, FetchOrder, FetchOutcome
+from kohort.coordinator_client.metadata import Broker, ClusterView, PartitionView, TopicView
+from kohort.coordinator_client.offsets import Phase, Positions
+from kohort.coordinator_client.resets import ResetPolicy
+from kohort.coordinator_client.slices import slice_end
+from kohort.fastpath import CorruptRecord, TopicPartition, encode
+from kohort.protocol.apis.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+ID = uuid.UUID(int=1)
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+WALL = 1_700_000_000_000
+
+
+def batch(first: int, count: int = 3, size: int = 10) -> bytes:
+    return encode(
+        ((None, b"v" * size) for _ in range(count)), base_offset=first, timestamp_ms=1, partition_leader_epoch=4
+    )
+
+
+def cluster(leaders: dict[int, int] | None = None, epoch: int = 4) -> ClusterView:
+    placed = {0: 1, 1: 1, 2: 2} if leaders is None else leaders
+    partitions = {n: PartitionView(node, epoch, (node,), ()) for n, node in placed.items()}
+    return ClusterView(
+        brokers={n: Broker(n, f"b{n}", 9092, None) for n in (1, 2, 3)},
+        topics=MappingProxyType({"t": TopicView("t", ID, False, partitions)}),
+    )
+
+
+class Rig:
+    """A fetcher with three partitions at offset 100, all allowed."""
+
+    def __init__(self, policy: str = "earliest", **settings: Any) -> None:
+        self.fetcher = Fetcher(Config.of(bootstrap="b:1", **settings))
+        self.positions = Positions(ResetPolicy.of(policy))
+        self.view = cluster()
+        self.paused: set[TopicPartition] = set()
+        self.now = 0.0
+        for partition in (P0, P1, P2):
+            self.positions.assign(partition, start=100, has_group=False, wall_ms=WALL)
+
+    def allowed(self, partition: TopicPartition) -> bool:
+        return partition not in self.paused
+
+    def owed(self) -> dict[int, FetchOrder]:
+        return {one.node: one for one in self.fetcher.owed(self.positions, self.view, self.allowed, self.now)}
+
+    def answer(self, node: int, *data: PartitionData, session: int = 77, code: int = 0, **more: Any) -> FetchOutcome:
+        topics = (FetchableTopicResponse(topic_id=ID, partitions=data),) if data else ()
+        response = FetchResponse(error_code=code, session_id=session, responses=topics, **more)
+        return self.fetcher.answered(node, response, self.positions, now=self.now, wall_ms=WALL, chance=0.5)
+
+    def take(self) -> Any:
+        return self.fetcher.take(self.positions, self.allowed)
+
+
+def data(number: int, records: bytes = b"", *, code: int = 0, **more: Any) -> PartitionData:
+    return PartitionData(
+        partition_index=number, error_code=code, high_watermark=1000, last_stable_offset=900, log_start_offset=50,
+        records=records, **more,
+    )  # fmt: skip
+
+
+def asked(order: FetchOrder) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.topic, one.partition): one.fetch_offset
+        for topic in order.request.topics
+        for one in topic.partitions
+    }
+
+
+# --- slices
+
+
+def test_the_end_of_a_slice_is_read_off_its_last_whole_batch() -> None:
+    whole = batch(5) + batch(8, count=2)
+    assert slice_end(memoryview(whole)).next_offset == 10
+    assert slice_end(memoryview(whole)).leader_epoch == 4
+    assert slice_end(memoryview(whole + batch(10)[:-1])).next_offset == 10  # a partial batch is for the next fetch
+    assert slice_end(memoryview(batch(5)[:-1])).next_offset is None
+    assert slice_end(memoryview(b"")).next_offset is None
+
+
+@pytest.mark.proves("B-08")
+@pytest.mark.parametrize("length", [-1, 0, 3, 2**31 - 1])
+def test_lying_lengths_end_the_walk_and_not_the_process(length: int) -> None:
+    lie = bytearray(batch(5))
+    lie[8:12] = length.to_bytes(4, "big", signed=True)
+    assert slice_end(memoryview(lie)).next_offset is None
+
+
+# --- sessions (KIP-227)
+
+
+def want(offset: int, topic_id: uuid.UUID = ID) -> Wanted:
+    return Wanted(topic_id, offset, 4, 1000)
+
+
+def test_a_session_says_everything_once_and_then_what_changed() -> None:
+    session = FetchSession()
+    first = session.next_request({P0: want(1), P1: want(1)})
+    assert (first.session_id, first.epoch, set(first.changed)) == (0, 0, {P0, P1})
+    session.answered(77)
+    second = session.next_request({P0: want(5), P1: want(1)})
+    assert (second.session_id, second.epoch, set(second.changed), second.forgotten) == (77, 1, {P0}, {})
+    session.answered(77)
+    third = session.next_request({P1: want(1)})
+    assert (third.epoch, third.changed, third.forgotten) == (2, {}, {P0: ID})
+
+
+def test_a_topic_made_anew_is_forgotten_under_its_old_id() -> None:
+    session = FetchSession()
+    session.next_request({P0: want(1)})
+    session.answered(77)
+    new = uuid.UUID(int=2)
+    request = session.next_request({P0: want(1, new)})
+    assert request.forgotten == {P0: ID}
+    assert request.changed == {P0: want(1, new)}
+
+
+def test_doubt_opens_a_new_session_and_a_broker_without_sessions_hears_everything() -> None:
+    session = FetchSession()
+    session.next_request({P0: want(1)})
+    session.answered(77)
+    session.reset()
+    assert session.next_request({P0: want(1)}).epoch == 0
+    session.answered(0)
+    assert set(session.next_request({P0: want(1)}).changed) == {P0}
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    session = FetchSession(77, INT32_MAX)
+    session.answered(77)
+    assert session.epoch == 1
+
+
+# --- asking
+
+
+def test_one_request_a_leader_with_what_is_known() -> None:
+    rig = Rig()
+    orders = rig.owed()
+    assert {node: asked(order) for node, order in orders.items()} == {1: {P0: 100, P1: 100}, 2: {P2: 100}}
+    assert rig.owed() == {}  # one in flight per broker
+    one = orders[1].request.topics[0].partitions[0]
+    assert (one.current_leader_epoch, one.partition_max_bytes) == (4, 8 << 20)
+    assert orders[1].at_most is None
+
+
+def test_without_topic_ids_the_version_is_capped() -> None:
+    rig = Rig()
+    nameless = TopicView("t", uuid.UUID(int=0), False, rig.view.topics["t"].partitions)
+    rig.view = ClusterView(rig.view.brokers, {"t": nameless})
+    assert rig.owed()[1].at_most == 12
+
+
+def test_the_next_request_goes_on_behind_what_is_parked_before_it_is_decoded() -> None:
+    rig = Rig()
+    rig.owed()
+    outcome = rig.answer(1, data(0, batch(100)))
+    assert outcome.parked_bytes == len(batch(100))
+    order = rig.owed()[1]
+    assert asked(order) == {P0: 103}  # in the session only what changed is said
+    taken = rig.take()
+    assert (taken.partition, taken.start, taken.end, taken.leader_epoch) == (P0, 100, 103, 4)
+    assert rig.take() is None
+
+
+def test_partitions_take_turns() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, batch(100)), data(1, batch(100)))
+    rig.owed()
+    rig.answer(1, data(0, batch(103)))
+    assert [rig.take().partition for _ in range(3)] == [P0, P1, P0]
+
+
+def test_a_partition_that_has_enough_keeps_its_broker_waiting_and_no_other() -> None:
+    rig = Rig(max_partition_fetch_bytes=100)
+    rig.owed()
+    rig.answer(1, data(0, batch(100, size=200)))
+    assert rig.owed() == {}  # asking for P1 alone would make the broker sit on it while P0 runs dry
+    rig.answer(2)
+    assert set(rig.owed()) == {2}
+    rig.take()
+    assert asked(rig.owed()[1]) == {P0: 103}
+
+
+@pytest.mark.proves("I13")
+def test_the_budget_bounds_what_is_parked_and_in_flight() -> None:
+    rig = Rig(max_buffered_bytes=1000, fetch_max_bytes=600, max_partition_fetch_bytes=600)
+    assert len(rig.owed()) == 1  # 600 of 1000 are spoken for
+    rig.answer(1, data(0, batch(100, size=150)))
+    assert rig.owed() == {}  # 500 parked, 600 more would not fit
+    rig.take()
+    assert len(rig.owed()) == 1
+
+
+@pytest.mark.proves("I13")
+def test_a_budget_smaller_than_one_fetch_still_reads() -> None:
+    rig = Rig(max_buffered_bytes=1, fetch_max_bytes=600)
+    assert len(rig.owed()) == 1
+
+
+@pytest.mark.proves("K-09", "K-02")
+def test_paused_data_stays_is_not_shown_and_goes_on_after_resume() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, batch(100)), data(1, batch(100)))
+    rig.paused = {P0}
+    assert rig.take().partition == P1
+    assert rig.take() is None
+    order = rig.owed()[1]
+    assert P0 not in asked(order)
+    assert [one.partitions for one in order.request.forgotten_topics_data] == [(0,)]
+    rig.paused = set()
+    taken = rig.take()
+    assert (taken.partition, taken.start) == (P0, 100)
+
+
+@pytest.mark.proves("K-09", "I13")
+def test_paused_bytes_are_bounded_too_and_fetched_again() -> None:
+    rig = Rig(max_buffered_bytes=100, fetch_max_bytes=100, max_partition_fetch_bytes=100)
+    rig.owed()
+    rig.answer(1, data(0, batch(100, size=300)))
+    rig.paused = {P0}
+    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    assert rig.fetcher.parked.total_bytes == 0
+    rig.paused = set()
+    assert rig.owed()[1].request.forgotten_topics_data == ()  # the session still asks for P0 at 100
+    rig.answer(1, data(0, batch(100)))
+    assert rig.take().start == 100
+
+
+@pytest.mark.proves("I11")
+def test_the_barrier_voids_what_was_fetched_before_a_seek() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, batch(100)), data(1, batch(100)))
+    rig.owed()
+    rig.positions.seek(P0, 500)
+    assert rig.take().partition == P1
+    assert rig.take() is None  # what was parked of P0 is void
+    rig.answer(1, data(0, batch(103)))
+    assert rig.take() is None  # and so is what was in flight
+    assert asked(rig.owed()[1])[P0] == 500
+
+
+@pytest.mark.proves("I11")
+def test_the_barrier_voids_what_was_fetched_for_a_partition_let_go_and_taken_again() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.positions.drop(P0)
+    rig.fetcher.forget(P0)
+    rig.positions.assign(P0, start=100, has_group=False, wall_ms=WALL)
+    rig.answer(1, data(0, batch(100)))
+    assert rig.take() is None
+
+
+# --- answers
+
+
+def test_ends_are_remembered_for_lag() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0))
+    assert rig.fetcher.ends[P0] == (1000, 900, 50)
+
+
+@pytest.mark.proves("S-02")
+def test_aborted_transactions_go_with_their_slice() -> None:
+    rig = Rig(isolation_level="read_committed")
+    assert rig.owed()[1].request.isolation_level == 1
+    rig.answer(1, data(0, batch(100), aborted_transactions=(AbortedTransaction(producer_id=9, first_offset=100),)))
+    assert rig.take().aborted == ((9, 100),)
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize("code", [6, 9, 56, 74, 78, 3, 100, 103])
+def test_stale_metadata_is_refreshed_and_the_partition_waits(code: int) -> None:
+    rig = Rig()
+    rig.owed()
+    assert rig.answer(1, data(0, code=code), data(1, batch(100))).stale
+    assert P0 not in asked(rig.owed()[1])
+    rig.answer(1)
+    rig.now = rig.fetcher.next_attempt() or 0.0
+    assert asked(rig.owed()[1])[P0] == 100
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize("code", [75, -1])
+def test_what_only_time_cures_is_asked_again_without_fresh_metadata(code: int) -> None:
+    rig = Rig()
+    rig.owed()
+    assert not rig.answer(1, data(0, code=code)).stale
+    assert rig.fetcher.next_attempt() == pytest.approx(0.1)
+
+
+@pytest.mark.proves("E-07")
+def test_out_of_range_is_settled_by_the_policy() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize(
+    ("code", "kind"), [(2, CorruptRecord), (29, AuthorizationFailed), (87, FetchFailed), (9999, FetchFailed)]
+)
+def test_what_no_retry_cures_names_partition_and_offset_and_others_go_on(code: int, kind: type[Exception]) -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, code=code), data(1, batch(100)))
+    error = rig.positions.take_error()
+    assert type(error) is kind
+    assert {"topic": "t", "partition": 0, "offset": 100}.items() <= error.place.items()
+    assert rig.take().partition == P1
+    assert P0 not in asked(rig.owed()[1])  # never a spin
+
+
+@pytest.mark.proves("E-07", "B-46")
+@pytest.mark.parametrize("code", [70, 71, 106])
+def test_a_session_that_the_broker_lost_is_opened_again(code: int) -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, batch(100)))
+    rig.owed()
+    outcome = rig.answer(1, code=code)
+    assert not outcome.stale
+    order = rig.owed()[1]
+    assert (order.request.session_id, order.request.session_epoch) == (0, 0)
+    assert asked(order) == {P0: 103, P1: 100}
+
+
+def test_a_lost_connection_opens_a_new_session_after_a_while() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.fetcher.failed(1, now=0.0, chance=0.5)
+    assert 1 not in rig.owed()
+    rig.now = 0.2
+    assert rig.owed()[1].request.session_epoch == 0
+
+
+def test_leaders_that_moved_are_told() -> None:  # KIP-951
+    rig = Rig()
+    rig.owed()
+    outcome = rig.answer(
+        1,
+        data(0, code=6, current_leader=LeaderIdAndEpoch(leader_id=3, leader_epoch=5)),
+        node_endpoints=(NodeEndpoint(node_id=3, host="b3", port=9092, rack=None),),
+    )
+    assert outcome.leaders == [(P0, 3, 5)]
+    assert outcome.brokers == [Broker(3, "b3", 9092, None)]
+
+
+@pytest.mark.proves("E-07")
+def test_a_follower_near_by_is_read_and_left_at_its_first_error() -> None:  # KIP-392
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, preferred_read_replica=2), data(1))
+    rig.answer(2)
+    assert P0 in asked(rig.owed()[2])
+    rig.answer(1)
+    rig.answer(2, data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.FETCHING  # only the leader's word counts
+    assert P0 in asked(rig.owed()[1])
+
+
+def test_a_diverging_epoch_in_the_answer_is_truncation() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, diverging_epoch=EpochEndOffset(epoch=3, end_offset=60)))
+    assert rig.positions.known_position(P0) == 60
+
+
+@pytest.mark.proves("B-15")
+def test_bytes_without_a_whole_batch_are_parked_once_and_not_fetched_again_before_they_are_looked_at() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, batch(100)[:-1]))
+    assert 1 not in rig.owed()
+    assert rig.take().end == 100

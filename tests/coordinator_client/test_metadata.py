@@ -1,0 +1,182 @@
+"""The cluster's view: a value that never loses what it knew to a half-baked answer; and when it is asked for."""
+
+import uuid
+
+import pytest
+
+from kohort.coordinator_client.metadata import NOTHING_KNOWN, Broker, ClusterView
+from kohort.coordinator_client.ready import WantedTopics
+from kohort.coordinator_client.refresh import MetadataKeeper
+from kohort.coordinator_client.retry import Backoff
+from kohort.fastpath import TopicPartition
+from kohort.protocol.apis.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+ID = uuid.UUID(int=7)
+
+
+def topic(
+    name: str, leaders: dict[int, tuple[int, int]], *, code: int = 0, topic_id: uuid.UUID = ID
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        partitions=tuple(
+            MetadataResponsePartition(
+                partition_index=number, leader_id=leader, leader_epoch=epoch, replica_nodes=(leader,)
+            )
+            for number, (leader, epoch) in leaders.items()
+        ),
+    )
+
+
+def answer(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2)) -> MetadataResponse:
+    brokers = tuple(MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092, rack=f"r{node}") for node in nodes)
+    return MetadataResponse(brokers=brokers, cluster_id="c", topics=topics)
+
+
+VIEW = NOTHING_KNOWN.updated(answer(topic("t", {0: (1, 5), 1: (2, 3)})), asked={"t"})
+
+
+def test_leaders_ids_and_racks() -> None:
+    leader = VIEW.leader(TopicPartition("t", 1))
+    assert leader == Broker(2, "b2", 9092, "r2")
+    assert VIEW.topic_id("t") == ID
+    assert VIEW.partitions_of("t") == (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert VIEW.racks_of("t") == {0: {"r1"}, 1: {"r2"}}
+    assert VIEW.leader(TopicPartition("t", 9)) is None
+
+
+@pytest.mark.proves("B-18")
+def test_an_answer_without_brokers_or_partitions_keeps_the_old_view() -> None:
+    after = VIEW.updated(answer(topic("t", {}), nodes=()), asked={"t"})
+    assert after.brokers == VIEW.brokers
+    assert after.topics == VIEW.topics
+
+
+@pytest.mark.proves("B-18")
+def test_unknown_leaders_and_negative_partitions_do_no_harm() -> None:
+    after = NOTHING_KNOWN.updated(answer(topic("t", {0: (77, 0), -3: (1, 0)})), asked={"t"})
+    assert after.leader(TopicPartition("t", 0)) is None
+    assert after.partitions_of("t") == (TopicPartition("t", 0),)
+
+
+def test_an_answer_from_a_broker_that_has_not_heard_of_the_election_is_not_believed() -> None:
+    after = VIEW.updated(answer(topic("t", {0: (2, 4), 1: (1, 4)})), asked={"t"})
+    assert after.partition(TopicPartition("t", 0)) == VIEW.partition(TopicPartition("t", 0))
+    leader = after.leader(TopicPartition("t", 1))
+    assert leader is not None
+    assert leader.node == 1
+
+
+def test_a_topic_made_anew_starts_over_with_its_epochs() -> None:
+    after = VIEW.updated(answer(topic("t", {0: (2, 0)}, topic_id=uuid.UUID(int=8))), asked={"t"})
+    found = after.partition(TopicPartition("t", 0))
+    assert found is not None
+    assert (found.leader, found.leader_epoch) == (2, 0)
+
+
+def test_refused_topics_leave_the_view_and_keep_their_code() -> None:
+    after = VIEW.updated(answer(topic("t", {}, code=29)), asked={"t"})
+    assert "t" not in after.topics
+    assert after.refused == {"t": 29}
+    again = after.updated(answer(topic("t", {0: (1, 6)})), asked={"t"})
+    assert again.refused == {}
+
+
+def test_all_topics_replace_what_was_known_and_some_do_not() -> None:
+    assert "t" in VIEW.updated(answer(topic("u", {0: (1, 0)})), asked={"u"}).topics
+    assert "t" not in VIEW.updated(answer(topic("u", {0: (1, 0)})), asked=None).topics
+
+
+def test_a_newer_leader_told_by_a_fetch_is_believed_an_older_one_is_not() -> None:
+    partition = TopicPartition("t", 0)
+    assert VIEW.with_leader(partition, 2, 5) is VIEW
+    assert VIEW.with_leader(partition, -1, 9) is VIEW
+    assert VIEW.with_leader(TopicPartition("x", 0), 1, 9) is VIEW
+    moved = VIEW.with_leader(partition, 3, 6).with_brokers([Broker(3, "b3", 9092, None)])
+    assert moved.leader(partition) == Broker(3, "b3", 9092, None)
+    assert VIEW.leader(partition) == Broker(1, "b1", 9092, "r1")  # a value: the old one is as it was
+
+
+# --- when to ask
+
+
+def keeper() -> MetadataKeeper:
+    return MetadataKeeper(Backoff(100, 1000, 0), max_age_s=300)
+
+
+def ask(one: MetadataKeeper, now: float) -> list[str] | None:
+    request = one.owed(now)
+    assert request is not None, "nothing is owed"
+    return None if request.topics is None else [str(each.name) for each in request.topics]
+
+
+def test_what_was_never_asked_for_is_asked_at_once_and_then_kept_fresh() -> None:
+    one = keeper()
+    assert ask(one, 0.0) == []  # brokers, to begin with
+    assert one.owed(0.0) is None  # one at a time
+    one.want(WantedTopics(frozenset({"t"})))
+    one.answered(answer(), 0.1, 0.5)
+    assert ask(one, 0.1) == ["t"]
+    changed = one.answered(answer(topic("t", {0: (1, 0)})), 0.2, 0.5)
+    assert changed.topics["t"].partitions == 1
+    assert changed.asked == {"t"}
+    assert one.owed(100.0) is None
+    assert one.wakes() == pytest.approx(300.2)
+    assert ask(one, 300.2) == ["t"]
+
+
+def test_a_missing_topic_is_asked_for_ever_more_slowly() -> None:
+    one = keeper()
+    one.want(WantedTopics(frozenset({"t"})))
+    now, waits = 0.0, []
+    for _ in range(6):
+        assert ask(one, now) == ["t"]
+        one.answered(answer(topic("t", {}, code=3)), now, 0.5)
+        wakes = one.wakes()
+        assert wakes is not None
+        waits.append(round(wakes - now, 3))
+        now = wakes
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert one.missing() == {"t"}
+
+
+def test_stale_asks_again_but_no_faster_than_the_backoff() -> None:
+    one = keeper()
+    one.want(WantedTopics(frozenset({"t"})))
+    ask(one, 0.0)
+    one.answered(answer(topic("t", {0: (1, 0)})), 0.0, 0.5)
+    one.stale()
+    assert one.owed(0.05) is None
+    assert ask(one, 0.1) == ["t"]
+
+
+def test_everything_for_patterns() -> None:
+    one = keeper()
+    one.want(WantedTopics(everything=True))
+    assert ask(one, 0.0) is None
+    changed = one.answered(answer(topic("a", {0: (1, 0)}), topic("b", {0: (1, 0)})), 0.0, 0.5)
+    assert changed.complete
+    assert set(changed.topics) == {"a", "b"}
+
+
+def test_needs_of_look_ups_count() -> None:
+    one = keeper()
+    one.need(["t"])
+    one.need(["t"])
+    one.unneed(["t"])
+    assert one.names == {"t"}
+    one.unneed(["t"])
+    assert one.names == frozenset()
+
+
+def test_a_view_forgets_what_nobody_asks_about() -> None:
+    assert VIEW.forgetting([]).topics == {}
+    assert isinstance(VIEW.forgetting(["t"]), ClusterView)
+    assert "t" in VIEW.forgetting(["t"]).topics

@@ -1,0 +1,271 @@
+"""Where each partition is read: the walk from assigned to fetching, resets, validation, and the barrier."""
+
+import uuid
+from types import MappingProxyType
+
+import pytest
+
+from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, Truncation
+from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.metadata import Broker, ClusterView, PartitionView, TopicView
+from kohort.coordinator_client.offsets import CommitBook, EpochAsk, ListAsk, ListedOffset, Phase, Positions
+from kohort.coordinator_client.resets import EARLIEST, LATEST, ResetPolicy
+from kohort.coordinator_client.retry import FRESH, Backoff
+from kohort.fastpath import TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+WALL = 1_700_000_000_000
+
+
+def cluster(epoch: int = 3, leader: int = 1) -> ClusterView:
+    partitions = {n: PartitionView(leader, epoch, (leader,), ()) for n in (0, 1)}
+    return ClusterView(
+        brokers={1: Broker(1, "a", 1, None), 2: Broker(2, "b", 2, None)},
+        topics=MappingProxyType({"t": TopicView("t", uuid.UUID(int=1), False, partitions)}),
+    )
+
+
+def positions(policy: str = "earliest") -> Positions:
+    return Positions(ResetPolicy.of(policy))
+
+
+def fetching(policy: str = "earliest", offset: int = 10, epoch: int = 3) -> Positions:
+    """P0 is read at `offset`, the last record read being of leader epoch `epoch`."""
+    one = positions(policy)
+    one.assign(P0, start=offset, has_group=True, wall_ms=WALL)
+    one.owed_validations(cluster(epoch), 0.0)
+    one.consumed(P0, one.state(P0).serial, offset, epoch)
+    return one
+
+
+def only_list(one: Positions, now: float = 0.0) -> ListAsk:
+    ((node, asks),) = one.owed_lists(cluster(), now).items()
+    assert node == 1
+    (ask,) = asks
+    return ask
+
+
+@pytest.mark.proves("S-01", "G-11")
+def test_a_member_starts_where_the_group_committed() -> None:
+    one = positions()
+    one.assign(P0, start=None, has_group=True, wall_ms=WALL)
+    assert one.owed_committed(0.0) == (P0,)
+    assert one.owed_committed(0.0) == ()  # asked once
+    assert one.point(P0) is None
+    one.committed(P0, OffsetToCommit(42), WALL)
+    assert one.known_position(P0) == 42
+    point = one.point(P0)
+    assert point is not None
+    assert point.offset == 42
+
+
+@pytest.mark.proves("G-11")
+@pytest.mark.parametrize(
+    ("policy", "timestamp"), [("earliest", EARLIEST), ("latest", LATEST), ("by_duration:PT1S", WALL - 1000)]
+)
+def test_nothing_committed_goes_by_policy_and_is_told(policy: str, timestamp: int) -> None:
+    one = positions(policy)
+    one.assign(P0, start=None, has_group=True, wall_ms=WALL)
+    one.owed_committed(0.0)
+    one.committed(P0, None, WALL)
+    ask = only_list(one)
+    assert ask.timestamp == timestamp
+    one.listed(ask, ListedOffset(7, -1, 3), WALL)
+    assert one.known_position(P0) == 7
+    (gap,) = one.take_gaps()
+    assert (gap.partition, gap.wanted, gap.start) == (P0, None, 7)
+
+
+@pytest.mark.proves("G-11")
+def test_policy_none_raises_and_rests_until_a_seek() -> None:
+    one = positions("none")
+    one.assign(P0, start=None, has_group=True, wall_ms=WALL)
+    one.owed_committed(0.0)
+    one.committed(P0, None, WALL)
+    error = one.take_error()
+    assert isinstance(error, NoOffset)
+    assert (error.place["topic"], error.place["partition"]) == ("t", 0)
+    assert one.state(P0).phase is Phase.FAILED
+    assert one.owed_lists(cluster(), 9.0) == {}
+    assert one.take_error() is None
+    one.seek(P0, 5)
+    assert one.known_position(P0) == 5
+
+
+def test_no_record_as_late_as_a_time_means_the_end() -> None:
+    one = positions("by_duration:PT1S")
+    one.assign(P0, start=None, has_group=False, wall_ms=WALL)
+    ask = only_list(one)
+    one.listed(ask, ListedOffset(-1, -1, -1), WALL)
+    assert only_list(one).timestamp == LATEST
+
+
+@pytest.mark.proves("B-40", "E-07")
+def test_out_of_range_resets_by_policy_and_says_what_was_skipped() -> None:
+    one = fetching("nearest", offset=10)
+    one.out_of_range(P0, one.state(P0).serial, 10, 100, WALL)
+    ask = only_list(one)
+    assert ask.timestamp == EARLIEST
+    one.listed(ask, ListedOffset(100, -1, 3), WALL)
+    (gap,) = one.take_gaps()
+    assert gap.skipped == 90
+    assert "below" in gap.reason
+
+
+@pytest.mark.proves("E-07")
+def test_out_of_range_is_ignored_when_the_position_has_moved() -> None:
+    one = fetching(offset=10)
+    serial = one.state(P0).serial
+    one.seek(P0, 20)
+    one.out_of_range(P0, serial, 10, 100, WALL)
+    assert one.known_position(P0) == 20
+
+
+@pytest.mark.proves("E-07")
+def test_out_of_range_without_policy_is_an_error_with_its_offset() -> None:
+    one = fetching("none", offset=10)
+    one.out_of_range(P0, one.state(P0).serial, 10, 100, WALL)
+    error = one.take_error()
+    assert isinstance(error, OffsetOutOfRange)
+    assert error.place["offset"] == 10
+
+
+def test_what_was_asked_before_a_seek_is_void() -> None:
+    one = positions("earliest")
+    one.assign(P0, start=None, has_group=False, wall_ms=WALL)
+    ask = only_list(one)
+    one.seek(P0, 99)
+    one.listed(ask, ListedOffset(0, -1, 3), WALL)
+    assert one.known_position(P0) == 99
+    one.assign(P1, start=None, has_group=True, wall_ms=WALL)
+    one.owed_committed(0.0)
+    one.seek(P1, 5)
+    one.committed(P1, OffsetToCommit(1), WALL)
+    assert one.known_position(P1) == 5
+
+
+def test_consumed_moves_only_under_its_serial_and_never_back() -> None:
+    one = fetching(offset=10)
+    serial = one.state(P0).serial
+    assert one.consumed(P0, serial, 15, 3)
+    assert one.known_position(P0) == 15
+    assert one.consumed(P0, serial, 12, 3)
+    assert one.known_position(P0) == 15
+    one.seek(P0, 3)
+    assert not one.consumed(P0, serial, 99, 3)
+    assert one.known_position(P0) == 3
+    one.drop(P0)
+    assert not one.consumed(P0, serial, 99, 3)
+
+
+def test_a_retry_waits_for_its_backoff() -> None:
+    one = positions("earliest")
+    one.assign(P0, start=None, has_group=False, wall_ms=WALL)
+    only_list(one)
+    one.ask_failed([P0], FRESH.failed(1.0, Backoff(100, 100, 0), 0.5))
+    assert one.owed_lists(cluster(), 1.05) == {}
+    assert one.next_attempt() == 1.1
+    assert only_list(one, 1.1).partition == P0
+
+
+def test_partitions_without_a_leader_wait() -> None:
+    one = positions("earliest")
+    one.assign(P0, start=None, has_group=False, wall_ms=WALL)
+    assert one.owed_lists(cluster(leader=9), 0.0) == {}
+    assert only_list(one).partition == P0
+
+
+def test_only_assigned_partitions_have_a_state() -> None:
+    with pytest.raises(IllegalState):
+        positions().seek(P0, 1)
+    with pytest.raises(IllegalState):
+        positions().known_position(P0)
+
+
+# --- KIP-320
+
+
+def only_epoch(one: Positions, view: ClusterView) -> EpochAsk:
+    ((_node, asks),) = one.owed_validations(view, 0.0).items()
+    (ask,) = asks
+    return ask
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_a_new_leader_is_asked_and_agreement_reads_on() -> None:
+    one = fetching(offset=10, epoch=3)
+    assert one.owed_validations(cluster(epoch=3), 0.0) == {}
+    ask = only_epoch(one, cluster(epoch=4, leader=2))
+    assert (ask.epoch, ask.leader_epoch) == (3, 4)
+    assert one.point(P0) is None  # nothing is fetched meanwhile
+    one.validated(ask, 10, 3, WALL)
+    assert one.known_position(P0) == 10
+    assert one.point(P0) is not None
+    assert one.owed_validations(cluster(epoch=4, leader=2), 0.0) == {}
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_a_shorter_log_is_truncation_by_policy_or_error() -> None:
+    by_policy = fetching("earliest", offset=10)
+    by_policy.validated(only_epoch(by_policy, cluster(epoch=4)), 6, 3, WALL)
+    assert by_policy.known_position(P0) == 6
+    (gap,) = by_policy.take_gaps()
+    assert (gap.wanted, gap.start) == (10, 6)
+    strict = fetching("none", offset=10)
+    strict.validated(only_epoch(strict, cluster(epoch=4)), 6, 3, WALL)
+    error = strict.take_error()
+    assert isinstance(error, Truncation)
+    assert (error.place["offset"], error.place["diverges_at"]) == (10, 6)
+
+
+@pytest.mark.proves("B-38")
+def test_a_leader_that_knows_no_such_epoch_is_truncation_without_a_point_to_go_to() -> None:
+    one = fetching("earliest", offset=10)
+    one.validated(only_epoch(one, cluster(epoch=4)), -1, -1, WALL)
+    assert isinstance(one.take_error(), Truncation)
+
+
+def test_a_broker_too_old_to_be_asked_is_read_from_all_the_same() -> None:
+    one = fetching(offset=10)
+    one.skip_validation(only_epoch(one, cluster(epoch=4)))
+    assert one.point(P0) is not None
+
+
+def test_a_committed_offset_of_this_very_epoch_needs_no_question() -> None:
+    one = positions()
+    one.assign(P0, start=None, has_group=True, wall_ms=WALL)
+    one.owed_committed(0.0)
+    one.committed(P0, OffsetToCommit(42, 3), WALL)
+    assert one.owed_validations(cluster(epoch=3), 0.0) == {}
+    assert one.point(P0) is not None
+
+
+# --- commits
+
+
+@pytest.mark.proves("S-04")
+def test_auto_commit_knows_only_what_earlier_polls_returned() -> None:
+    book = CommitBook(5.0)
+    book.returned({P0: OffsetToCommit(10)})  # a poll begins: what is in hand up to 10 is handled
+    assert book.due(1.0) == {P0: OffsetToCommit(10)}
+    assert book.due(2.0) == {}  # not yet time
+    book.known(P0, 10)
+    assert book.due(6.0) == {}  # nothing has moved
+    book.returned({P0: OffsetToCommit(20)})
+    assert book.due(11.0) == {P0: OffsetToCommit(20)}
+    book.drop(P0)
+    assert book.unsaved() == {}
+
+
+def test_without_auto_commit_nothing_is_committed_by_itself() -> None:
+    book = CommitBook(None)
+    book.returned({P0: OffsetToCommit(10)})
+    assert book.due(99.0) == {}
+    assert book.unsaved() == {}
+
+
+def test_a_rewind_is_noticed() -> None:
+    book = CommitBook(None)
+    book.known(P0, 10)
+    assert book.rewinds({P0: OffsetToCommit(9), P1: OffsetToCommit(0)}) == {P0: 10}
+    assert book.rewinds({P0: OffsetToCommit(10)}) == {}
