@@ -282,8 +282,8 @@ class GroupMember:
             self._go(Trigger.MUST_JOIN)
 
     def _turn__joining(self) -> bool:
-        if self._waits_for("JoinGroup"):
-            self._pulse.joining(self._now)
+        if (sent_at := self._asked_at("JoinGroup")) is not None:
+            self._pulse.joining(self._now, sent_at)
             return False
         if self._topics is None or self._now < self._join_not_before or self._search.coordinator is None:
             return False
@@ -353,6 +353,9 @@ class GroupMember:
 
     def _waits_for(self, api: str) -> bool:
         return any(asked.api == api for asked in self._asked.values())
+
+    def _asked_at(self, api: str) -> float | None:
+        return next((asked.sent_at for asked in self._asked.values() if asked.api == api), None)
 
     def _forget_asked(self, *apis: str) -> None:
         """Whatever is answered to these is nobody's business any more."""

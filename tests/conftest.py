@@ -60,6 +60,7 @@ def topic(make_topic: Callable[..., str]) -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--behaviours", action="store_true", help="list every behaviour that no test proves")
+    parser.addoption("--rewrite", action="store_true", help="write what happens now over the transcripts of tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,106 @@
+"""Pages that are made from code: `make docs` writes them, and tests hold them to what it would write.
+
+A page that repeats a table by hand is wrong one day; these cannot be.
+"""
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+from kohort.coordinator_client import states
+from kohort.coordinator_client.states import (
+    COORDINATOR_TRANSITIONS,
+    TRANSITIONS,
+    CoordinatorState,
+    MemberState,
+)
+
+State = TypeVar("State", bound=Enum)
+When = TypeVar("When", bound=Enum)
+
+HERE = Path(__file__).parent
+
+
+def paragraphs(kind: type) -> dict[str, str]:
+    """Member of an Enum -> the paragraph written under it, which Python itself does not keep."""
+    tree = ast.parse(inspect.getsource(states))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    found = {}
+    for line, below in pairwise(body):
+        if (
+            isinstance(line, ast.Assign)
+            and isinstance(line.targets[0], ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        ):
+            found[line.targets[0].id] = " ".join(str(below.value.value).split())
+    return found
+
+
+def diagram(
+    table: Mapping[State, Mapping[When, State]], start: str, leave_out: Callable[[str, str], bool] = lambda *_: False
+) -> str:
+    """A mermaid state diagram; triggers that lead the same way share an arrow."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for state, row in table.items():
+        for trigger, target in row.items():
+            if not leave_out(state.name, trigger.name):
+                arrows.setdefault((state.name, target.name), []).append(trigger.name)
+    lines = [f"    [*] --> {start}"]
+    lines += [f"    {source} --> {target}: {', '.join(names)}" for (source, target), names in arrows.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def _aside(state: str, trigger: str) -> bool:
+    """The three arrows that nearly every state has would hide the walk; they stand in the table below it."""
+    return trigger in {"CLOSED", "STALLED", "GAVE_UP"}
+
+
+def states_page() -> str:
+    """docs/states.md."""
+    described = paragraphs(MemberState)
+    coordinator = paragraphs(CoordinatorState)
+    parts = [
+        "# The states of a group member",
+        "Made by `docs/make.py` from `coordinator_client/states.py`; change the table there and run `make docs`.",
+        "A member is two small machines. *Membership* is what the group believes about us:",
+        diagram(TRANSITIONS, "OUT", _aside),
+        "Left out of the picture, so that the walk can be seen: from nearly every state a fatal error leads to FAILED, "
+        "a handler that does not poll to STALLED, and the deadline of close to CLOSED. The table has all of it.",
+        "*The coordinator* is whether we know whom to talk to; losing it takes nothing from membership:",
+        diagram(COORDINATOR_TRANSITIONS, "UNKNOWN"),
+        "## What each state means",
+        *(f"**{state.name}** ({state.value}). {described[state.name]}" for state in MemberState),
+        *(f"**coordinator {state.name}**. {coordinator[state.name]}" for state in CoordinatorState),
+        "## Every transition",
+        _table(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table() -> str:
+    lines = ["| from | when | to |", "| --- | --- | --- |"]
+    lines += [
+        f"| {state.name} | {trigger.name}: {trigger.value} | {target.name} |"
+        for state, row in TRANSITIONS.items()
+        for trigger, target in row.items()
+    ]
+    return "\n".join(lines)
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"states.md": states_page}
+"""Page -> what makes it. Add yours here."""
+
+
+def main() -> None:
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make())
+        print(f"docs/{name}")
+
+
+if __name__ == "__main__":
+    main()
