@@ -1,5 +1,7 @@
 """The data plane: bytes to columns, and the error house's ground floor."""
 
+from typing import TYPE_CHECKING
+
 from kohort.fastpath._records import BytesColumn, Record, RecordColumns, decode, encode
 from kohort.fastpath.compression import Codec
 from kohort.fastpath.errors import (
@@ -11,6 +13,9 @@ from kohort.fastpath.errors import (
     WireError,
 )
 from kohort.fastpath.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.fastpath.segment import open_segment as open_segment
 
 __all__ = [
     "BytesColumn",
@@ -26,4 +31,14 @@ __all__ = [
     "WireError",
     "decode",
     "encode",
+    "open_segment",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # A consumer never opens a segment, and mmap and pathlib take their time.
+    if name == "open_segment":
+        from kohort.fastpath.segment import open_segment
+
+        return open_segment
+    raise AttributeError(f"module 'kohort.fastpath' has no attribute {name!r}")

@@ -1,0 +1,254 @@
+"""`kohort segment dump|stats|to-parquet`: a broker's log segment, read without the broker."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kohort.fastpath import Codec, Record, RecordColumns
+from kohort.fastpath.batches import BatchInfo
+from kohort.fastpath.errors import KohortError
+from kohort.fastpath.segment import Segment, open_segment
+
+MAX_VALUE_CHARACTERS = 60
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="A broker's log segment, read without the broker.")
+
+
+class Isolation(StrEnum):
+    """What `--isolation` takes."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class OnCorrupt(StrEnum):
+    """What `--on-corrupt` takes."""
+
+    RAISE = "raise"
+    SKIP_BATCH = "skip_batch"
+
+
+PathOf = Annotated[Path, typer.Argument(help="A .log file, in its folder (topic-partition), indexes beside it.")]
+FromOffset = Annotated[int, typer.Option(help="Begin with the batch that holds this offset.", min=0)]
+IsolationOf = Annotated[Isolation, typer.Option(help="read_committed leaves out what a .txnindex says was aborted.")]
+OnCorruptOf = Annotated[OnCorrupt, typer.Option(help="skip_batch goes on behind a corrupt batch, and counts it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+@app.command()
+def dump(
+    path: PathOf,
+    from_offset: FromOffset = 0,
+    records: Annotated[bool, typer.Option("--records", help="Show records instead of batches.")] = False,
+    limit: Annotated[int | None, typer.Option(help="Stop after so many lines.", min=1)] = None,
+    isolation: IsolationOf = Isolation.READ_UNCOMMITTED,
+    on_corrupt: OnCorruptOf = OnCorrupt.RAISE,
+    as_json: AsJson = False,
+) -> None:
+    """Batches with their headers and whether their checksum holds, or (--records) every record.
+
+    Example: kohort segment dump /var/lib/kafka/flights-0/00000000000000000000.log --records --limit 20
+
+    Exits with 1 when a checksum does not hold.
+    """
+    unsound = 0
+    with open_segment(path) as segment:
+        if records:
+            slices = segment.read(from_offset=from_offset, isolation=isolation.value, on_corrupt=on_corrupt.value)
+            lines: Iterator[tuple[dict[str, Any], bool]] = (
+                (_record(record), True)
+                for columns in slices
+                for record in _told(columns)
+                if record.offset >= from_offset
+            )
+        else:
+            lines = (
+                (_batch(batch, sound), sound)
+                for batch in segment.batches(from_offset=from_offset)
+                for sound in (segment.is_sound(batch),)
+            )
+        for number, (line, sound) in enumerate(lines):
+            if number == limit:
+                break
+            unsound += not sound
+            print(json.dumps(line) if as_json else "  ".join(f"{name}={value}" for name, value in line.items()))
+    if unsound:
+        raise KohortError(
+            f"{unsound} batches do not match their checksum",
+            hint="`--on-corrupt skip_batch` reads around them",
+            path=str(path),
+        )
+
+
+@app.command()
+def stats(path: PathOf, on_corrupt: OnCorruptOf = OnCorrupt.RAISE, as_json: AsJson = False) -> None:
+    """Sizes, counts, codecs, offsets and times of a segment, every record read once.
+
+    Example: kohort segment stats /var/lib/kafka/flights-0/00000000000000000000.log --json
+    """
+    with open_segment(path) as segment:
+        figures = _figures(segment, on_corrupt)
+    if as_json:
+        print(json.dumps(figures))
+        return
+    width = max(map(len, figures)) + 2
+    for name, value in figures.items():
+        print(f"{name:{width}}{_plain(value)}")
+
+
+@app.command(name="to-parquet")
+def to_parquet(
+    path: PathOf,
+    target: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
+    from_offset: FromOffset = 0,
+    isolation: IsolationOf = Isolation.READ_UNCOMMITTED,
+    on_corrupt: OnCorruptOf = OnCorrupt.RAISE,
+) -> None:
+    """The segment's records as one Parquet file, in the columns that `to_arrow` gives.
+
+    Example: kohort segment to-parquet flights-0/00000000000000000000.log flights-0.parquet
+
+    Nothing is left at the target when reading fails.
+    """
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise KohortError("Parquet needs pyarrow", hint="pip install 'kohort[arrow]'") from error
+    from kohort.fastpath.arrow import default_schema
+
+    part = target.with_name(f".{target.name}.part")
+    written = 0
+    try:
+        with open_segment(path) as segment, parquet.ParquetWriter(part, default_schema()) as writer:
+            for columns in segment.read(
+                from_offset=from_offset, isolation=isolation.value, on_corrupt=on_corrupt.value
+            ):
+                _tell(columns)
+                writer.write_batch(columns.to_arrow())
+                written += len(columns)
+        part.replace(target)
+    except OSError as error:
+        raise KohortError(f"cannot write: {error.strerror}", path=str(target)) from error
+    finally:
+        part.unlink(missing_ok=True)
+    print(f"{written} records -> {target}")
+
+
+def _figures(segment: Segment, on_corrupt: OnCorrupt) -> dict[str, Any]:
+    codecs: Counter[str] = Counter()
+    magics: Counter[int] = Counter()
+    producers: set[int] = set()
+    first = last = None
+    transactional = control = 0
+    for batch in segment.batches():
+        codecs[_codec(batch)] += 1
+        magics[batch.magic] += 1
+        transactional += batch.transactional
+        control += batch.control
+        producers |= {batch.producer_id} - {-1}
+        first = batch.base_offset if first is None else first
+        last = batch.last_offset
+    records = tombstones = keyless = key_bytes = value_bytes = corrupt = 0
+    earliest: int | None = None
+    latest: int | None = None
+    for columns in segment.read(on_corrupt=on_corrupt.value):
+        records += len(columns)
+        tombstones += columns.values.null_count
+        keyless += columns.keys.null_count
+        key_bytes += columns.keys.nbytes
+        value_bytes += columns.values.nbytes
+        corrupt += len(columns.corrupt)
+        stamps = columns.timestamps_ms
+        if len(stamps):
+            low, high = min(stamps), max(stamps)
+            earliest = low if earliest is None else min(earliest, low)
+            latest = high if latest is None else max(latest, high)
+    return {
+        "topic": segment.topic or None,
+        "partition": None if segment.partition < 0 else segment.partition,
+        "size_bytes": segment.size_bytes,
+        "batches": sum(codecs.values()),
+        "magics": {str(magic): count for magic, count in sorted(magics.items())},
+        "codecs": dict(codecs),
+        "records": records,
+        "first_offset": first,
+        "last_offset": last,
+        "earliest": None if earliest is None else _when(earliest),
+        "latest": None if latest is None else _when(latest),
+        "null_keys": keyless,
+        "null_values": tombstones,
+        "key_bytes": key_bytes,
+        "value_bytes": value_bytes,
+        "bytes_per_record": round(segment.size_bytes / records, 1) if records else None,
+        "producers": len(producers),
+        "transactional_batches": transactional,
+        "control_batches": control,
+        "aborted_transactions": len(segment.aborted()),
+        "corrupt_batches": corrupt,
+    }
+
+
+def _batch(batch: BatchInfo, sound: bool) -> dict[str, Any]:
+    fields = batch._asdict() | {"codec": _codec(batch), "sound": sound}
+    return {
+        name: value for name, value in fields.items() if (value is not None and value is not False) or name == "sound"
+    }
+
+
+def _codec(batch: BatchInfo) -> str:
+    return batch.codec.name.lower() if isinstance(batch.codec, Codec) else str(batch.codec)
+
+
+def _record(record: Record) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "timestamp": _when(record.timestamp_ms),
+        "key": _text(record.key),
+        "value": _text(record.value),
+        **({"headers": [[name, _text(value)] for name, value in record.headers]} if record.headers else {}),
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    """Printable UTF-8 as text, anything else as hex, neither of them long."""
+    if data is None:
+        return None
+    text = data.decode("utf-8", "replace")
+    if not text.isprintable() or "\ufffd" in text:
+        text = f"0x{data.hex()}"
+    return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}... ({len(data)} bytes)"
+
+
+def _when(timestamp_ms: int) -> str | None:
+    if timestamp_ms == -1:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # a timestamp is any int64
+        return f"{timestamp_ms} ms"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {count}" for name, count in value.items())
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _told(columns: RecordColumns) -> Iterable[Record]:
+    _tell(columns)
+    return columns
+
+
+def _tell(columns: RecordColumns) -> None:
+    """Say on standard error what was skipped."""
+    for error in columns.corrupt:
+        print(f"kohort: skipped: {error}", file=sys.stderr)

@@ -1,0 +1,205 @@
+"""A broker's log segment, read from disk: memory-mapped, found through its indexes, useful when no broker runs.
+
+A partition's folder (`flights-3`) holds, for each segment, files named by its first offset: `.log` has the record
+batches as they were sent, `.index` maps offsets to positions, `.timeindex` timestamps to offsets, `.txnindex` lists
+aborted transactions. Indexes are hints: what they say is checked against the log, and without them, or where they
+are wrong, the log is walked from its start.
+
+Read segments that a broker is done with, or a copy: a file that shrinks while it is mapped ends the process (SIGBUS).
+"""
+
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+from kohort.fastpath._records import RecordColumns, decode
+from kohort.fastpath.batches import BatchInfo, batches, is_sound
+from kohort.fastpath.errors import CorruptRecord, KohortError
+
+_OFFSET_ENTRY = Struct(">ii")  # offset from the segment's base, position
+_TIME_ENTRY = Struct(">qi")  # largest timestamp so far, its offset from the segment's base
+_ABORTED_ENTRY = Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
+_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+
+
+class AbortedTransaction(NamedTuple):
+    """A line of a `.txnindex`: records of `producer_id` in first_offset..last_offset were never committed."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+def open_segment(path: str | Path) -> "Segment":
+    """The segment at `path`, a `.log` file. Close it after use, or use it in a `with`.
+
+    Topic and partition come from the folder's name, the base offset from the file's. Raises KohortError for a file that
+    is not there or not named as a segment is.
+    """
+    return Segment(Path(path))
+
+
+class Segment:
+    """One open segment. `size_bytes`: of the log; `base_offset`, `topic`, `partition`: from its names."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        folder = _FOLDER.fullmatch(path.absolute().parent.name)
+        self.topic = folder["topic"] if folder else ""
+        self.partition = int(folder["partition"]) if folder else -1
+        if path.suffix != ".log" or not path.stem.isdigit():
+            raise KohortError(
+                "a segment's file is named by its first offset", hint="like 00000000000000000000.log", path=str(path)
+            )
+        self.base_offset = int(path.stem)
+        try:
+            with path.open("rb") as file:
+                self.size_bytes = path.stat().st_size
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size_bytes else b""
+        except OSError as error:
+            raise KohortError(f"cannot open the segment: {error.strerror}", path=str(path)) from error
+        self._view = memoryview(self._map)
+
+    def batches(self, *, from_offset: int = 0) -> Iterator[BatchInfo]:
+        """The headers of the batch that holds `from_offset`, or the first after it, and of all that follow."""
+        return batches(self._view, start=self.position_of(from_offset))
+
+    def is_sound(self, batch: BatchInfo) -> bool:
+        """Whether the checksum of one of `batches` holds."""
+        return is_sound(self._view, batch)
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds `offset`, or the first after it, begins; the walk's end if there is none."""
+        position = self._hint(offset)
+        for batch in batches(self._view, start=position):
+            if batch.last_offset >= offset:
+                return batch.position
+            position = batch.position + batch.size_bytes
+        return position
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        """The first offset whose record is as late as `timestamp_ms`; None when none is."""
+        start = self.base_offset
+        for latest, relative in _entries(self._beside(".timeindex"), _TIME_ENTRY):
+            if latest >= timestamp_ms:
+                break
+            start = max(start, self.base_offset + relative)
+        for batch in self.batches(from_offset=start):
+            if batch.max_timestamp_ms < timestamp_ms:
+                continue
+            for columns in self._decoded(batch.position, batch.position + batch.size_bytes, 0, "raise"):
+                stamps = columns.timestamps_ms
+                found = next((i for i in range(len(stamps)) if stamps[i] >= timestamp_ms), None)
+                if found is not None:
+                    return int(columns.offsets[found])
+        return None
+
+    def aborted(self) -> tuple[AbortedTransaction, ...]:
+        """Transactions that were aborted in this segment or a later one of the same folder, by their `.txnindex`.
+
+        A marker stands in the segment where its transaction ended, so later ones tell of records in this one.
+        """
+        found = []
+        for index in sorted(self.path.parent.glob("*.txnindex")):
+            if index.stem.isdigit() and int(index.stem) >= self.base_offset:
+                entries = _entries(index.read_bytes(), _ABORTED_ENTRY)
+                found += [AbortedTransaction(producer, first, last) for _, producer, first, last, _ in entries]
+        return tuple(found)
+
+    def read(
+        self,
+        *,
+        from_offset: int = 0,
+        max_bytes: int = 8 << 20,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        on_corrupt: Literal["raise", "skip_batch"] = "raise",
+    ) -> Iterator[RecordColumns]:
+        """The records from `from_offset` on, in columns of whole batches of about `max_bytes` before decompression.
+
+        `isolation="read_committed"` leaves out what `aborted` lists; of a transaction that is still open, nothing says
+        so. Raises CorruptRecord, or skips a batch and lists it in `columns.corrupt`, as `kohort.fastpath.decode` does.
+        """
+        aborted = self.aborted() if isolation == "read_committed" else ()
+        start = end = self.position_of(from_offset)
+        for batch in batches(self._view, start=start):
+            if end - start >= max_bytes:
+                yield from self._decoded(start, end, from_offset, on_corrupt, aborted)
+                start = batch.position
+            end = batch.position + batch.size_bytes
+        if end > start:
+            yield from self._decoded(start, end, from_offset, on_corrupt, aborted)
+
+    def close(self) -> None:
+        """Let the file go; columns that still point into it keep it mapped until they go too."""
+        self._view.release()
+        if isinstance(self._map, mmap.mmap):
+            try:
+                self._map.close()
+            except BufferError:  # columns are alive
+                self._map = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _decoded(
+        self,
+        start: int,
+        end: int,
+        from_offset: int,
+        on_corrupt: Literal["raise", "skip_batch"],
+        aborted: tuple[AbortedTransaction, ...] = (),
+    ) -> Iterator[RecordColumns]:
+        first = next(batches(self._view[start:end])).base_offset
+        # Those that ended before these bytes would hide what their producers wrote since.
+        open_here = [(each.producer_id, each.first_offset) for each in aborted if each.last_offset >= first]
+        position, complete = from_offset, False
+        while not complete:
+            columns = decode(
+                self._view[start:end],
+                topic=self.topic,
+                partition=self.partition,
+                from_offset=position,
+                aborted=open_here,
+                on_corrupt=on_corrupt,
+            )
+            position, complete = columns.next_offset, columns.complete
+            yield columns
+
+    def _hint(self, offset: int) -> int:
+        """The position of a batch at or before the one that holds `offset`, by the offset index where that is sane."""
+        position = 0
+        for relative, candidate in _entries(self._beside(".index"), _OFFSET_ENTRY):
+            if self.base_offset + relative > offset or not position <= candidate < self.size_bytes:
+                break
+            position = candidate
+        try:
+            batch = next(batches(self._view, start=position), None)
+        except CorruptRecord:
+            return 0
+        # An index that leads past the offset, or into the middle of a batch, is worse than none.
+        return position if batch and self.base_offset <= batch.base_offset and self._leads_to(batch, offset) else 0
+
+    def _leads_to(self, batch: BatchInfo, offset: int) -> bool:
+        return batch.position == 0 or (batch.base_offset <= offset and self.is_sound(batch))
+
+    def _beside(self, suffix: str) -> bytes:
+        beside = self.path.with_suffix(suffix)
+        return beside.read_bytes() if beside.exists() else b""
+
+
+def _entries(data: bytes, entry: Struct) -> Iterator[tuple[int, ...]]:
+    """Whole entries, up to the zeros that a broker fills a growing index with."""
+    for at in range(0, len(data) - entry.size + 1, entry.size):
+        values = entry.unpack_from(data, at)
+        if at and not any(values):
+            return
+        yield values
