@@ -1,4 +1,4 @@
-"""What users test against, and we do: real brokers at hand, faults between a client and a broker.
+"""What users test against, and we do: real brokers at hand, faults between a client and a broker, a fake broker.
 
 Names are resolved at first use, so that a command which only starts a broker loads no codec.
 """
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kohort.testing.errors import BrokerStateError as BrokerStateError
     from kohort.testing.errors import JarsUnavailable as JarsUnavailable
     from kohort.testing.errors import JdkMissing as JdkMissing
+    from kohort.testing.fake_broker import FakeBroker as FakeBroker
     from kohort.testing.fault_proxy import FaultProxy as FaultProxy
     from kohort.testing.fault_proxy import ProxiedCluster as ProxiedCluster
     from kohort.testing.real_broker import RealBroker as RealBroker
@@ -21,6 +22,7 @@ _HOME = {
     "BrokerStateError": "errors",
     "JarsUnavailable": "errors",
     "JdkMissing": "errors",
+    "FakeBroker": "fake_broker",
     "FaultProxy": "fault_proxy",
     "ProxiedCluster": "fault_proxy",
     "RealBroker": "real_broker",

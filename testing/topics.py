@@ -12,8 +12,8 @@ from kohort.testing.jdk import java
 from kohort.testing.plain_wire import ask, string
 
 TOOL_TIMEOUT_S = 60.0
-_METADATA, _CREATE_TOPICS = 3, 19
-_NO_LEADER = -1
+_LIST_OFFSETS, _METADATA, _CREATE_TOPICS = 2, 3, 19
+_LATEST = -1
 
 
 def create_topic(
@@ -25,7 +25,7 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     timeout_s: float = 20.0,
 ) -> None:
-    """Make topic `name` and return once every partition has a leader; raises BrokerStateError otherwise.
+    """Make topic `name` and return once every partition is served by its leader; raises BrokerStateError otherwise.
 
     Settings in `config` carry Kafka's own topic setting names.
     """
@@ -42,20 +42,47 @@ def create_topic(
         said = answer[name_end + 4 : name_end + 4 + max(message_size, 0)].decode()
         raise BrokerStateError(f"topic not created: {said or f'error {code}'}", topic=name, error_code=code)
     deadline = time.monotonic() + timeout_s
-    while (led := leaders(address, name)).count(_NO_LEADER) or len(led) != partitions:
+    while not serves(address, name, partitions):
         if time.monotonic() > deadline:
-            raise BrokerStateError(f"topic has no leaders after {timeout_s:g} s: {led}", topic=name)
+            raise BrokerStateError(f"topic is not served after {timeout_s:g} s: {leaders(address, name)}", topic=name)
         time.sleep(0.02)
 
 
 def leaders(address: str, topic: str, *, timeout_s: float = 10.0) -> list[int]:
     """The leader's node id of each partition of `topic` as the broker at `address` sees it; empty when unknown."""
+    return _describe(address, topic, timeout_s)[1]
+
+
+def serves(address: str, topic: str, partitions: int, *, timeout_s: float = 10.0) -> bool:
+    """Whether every partition's leader answers for it; Metadata names a leader some moments before it knows."""
+    nodes, led = _describe(address, topic, timeout_s)
+    if len(led) != partitions or not all(leader in nodes for leader in led):
+        return False
+    for leader in set(led):
+        wanted = [number for number, node in enumerate(led) if node == leader]
+        asked = b"".join(struct.pack(">iq", number, _LATEST) for number in wanted)
+        body = struct.pack(">ii", -1, 1) + string(topic) + struct.pack(">i", len(wanted)) + asked
+        answer = ask(nodes[leader], _LIST_OFFSETS, 1, body, timeout_s=timeout_s)
+        at = 4 + 2 + len(topic.encode()) + 4
+        for _ in wanted:
+            if struct.unpack_from(">h", answer, at + 4)[0]:
+                return False
+            at += 4 + 2 + 8 + 8
+    return True
+
+
+def _describe(address: str, topic: str, timeout_s: float) -> tuple[dict[int, str], list[int]]:
+    """Metadata v1 about one topic: (node id to address, leaders by partition)."""
     answer = ask(address, _METADATA, 1, struct.pack(">i", 1) + string(topic), timeout_s=timeout_s)
+    nodes = {}
     at = 4
     for _ in range(struct.unpack_from(">i", answer)[0]):
-        at += 4
-        at += 2 + struct.unpack_from(">h", answer, at)[0] + 4
-        at += 2 + max(struct.unpack_from(">h", answer, at)[0], 0)
+        node, host_size = struct.unpack_from(">ih", answer, at)
+        host = answer[at + 6 : at + 6 + host_size].decode()
+        at += 6 + host_size
+        (port, rack_size) = struct.unpack_from(">ih", answer, at)
+        nodes[node] = f"{host}:{port}"
+        at += 6 + max(rack_size, 0)
     at += 8  # controller, count of topics: one was asked for
     at += 2  # its error: unknown topics list no partitions
     at += 2 + struct.unpack_from(">h", answer, at)[0] + 1
@@ -67,7 +94,7 @@ def leaders(address: str, topic: str, *, timeout_s: float = 10.0) -> list[int]:
         at += 14 + 4 * replicas
         at += 4 + 4 * struct.unpack_from(">i", answer, at)[0]
         found[partition] = leader
-    return [found[partition] for partition in sorted(found)]
+    return nodes, [found[partition] for partition in sorted(found)]
 
 
 def kafka_tool(main_class: str, *arguments: str, version: str = jars.DEFAULT_VERSION, stdin: str = "") -> str:

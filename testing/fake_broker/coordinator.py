@@ -269,9 +269,12 @@ class GroupCoordinator:
                     reply, member.syncing = member.syncing, None
                     reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
             delay_s = self.settings.group_initial_rebalance_delay_ms / 1000
-            group.gathering = group.state is GroupState.EMPTY and delay_s > 0
-            group.deadline = now + (delay_s if group.gathering else _rebalance_timeout_s(group))
+            group.gathering = group.state is GroupState.EMPTY
             group.state = GroupState.PREPARING
+            if group.gathering and not delay_s:
+                self._begin(group, now)  # the first generation waits for no id that was given out
+                return
+            group.deadline = now + (delay_s if group.gathering else _rebalance_timeout_s(group))
         self._progress(group, now)
 
     def _progress(self, group: Group, now: float) -> None:

@@ -19,9 +19,15 @@ from kohort.protocol.apis.offset_commit import (
 from kohort.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.protocol.catalogue import API, choose_version
+from kohort.protocol.membership import Subscription, build_subscription
 from kohort.protocol.wire import WireConnection
 
 _UNKNOWN_MEMBER_ID = 25
+
+
+def told(note: bytes = b"") -> bytes:
+    """A subscription that carries `note`. A real coordinator reads it: bytes that are none leave 4.3.1 hanging."""
+    return build_subscription(Subscription(topics=("topic",), user_data=note))
 
 
 class Connection:
@@ -93,13 +99,19 @@ class MemberClient(Connection):
         super().__init__(stage.bootstrap)
         self.stage = stage
         self.instance_id = instance_id
-        self.protocols = protocols or {"range": b"metadata"}
+        self.protocols = protocols or {"range": told()}
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.member_id = ""
         self.generation = -1
         self.leader = ""
+        self.protocol = "range"
         self.find_coordinator()
+
+    @property
+    def is_new_coordinator(self) -> bool:
+        """Brokers from 4.0 on, and the fake, answer some refusals with newer codes than the coordinator before."""
+        return self.ranges[1][0] >= 4  # 4.0 dropped the oldest versions of Fetch (KIP-896)
 
     def find_coordinator(self) -> None:
         """Until the broker coordinates the group; a real one makes and loads its offsets topic at the first call."""
@@ -132,6 +144,7 @@ class MemberClient(Connection):
         answer: JoinGroupResponse = self.receive()
         if not answer.error_code:
             self.member_id, self.generation, self.leader = answer.member_id, answer.generation_id, answer.leader
+            self.protocol = answer.protocol_name or ""
         return answer
 
     def join(self, *, at_most: int | None = None, **changes: Any) -> JoinGroupResponse:
@@ -159,6 +172,8 @@ class MemberClient(Connection):
             "generation_id": self.generation,
             "member_id": self.member_id,
             "group_instance_id": self.instance_id,
+            "protocol_type": "consumer",
+            "protocol_name": self.protocol,
             "assignments": tuple(
                 SyncGroupRequestAssignment(member_id=member_id, assignment=data)
                 for member_id, data in (assignments or {}).items()
@@ -189,8 +204,10 @@ class MemberClient(Connection):
         answer = self.ask("LeaveGroup", {"group_id": self.stage.group, "members": (member,)})
         return [answer.error_code] if answer.error_code else [each.error_code for each in answer.members]
 
-    def commit(self, offsets: dict[int, int], *, metadata: str = "", topic: str = "", **changes: Any) -> list[int]:
-        """Error codes by partition, in order."""
+    def commit(
+        self, offsets: dict[int, int], *, metadata: str = "", topic: str = "", at_most: int = 9, **changes: Any
+    ) -> list[int]:
+        """Error codes in the order of the partitions' numbers; a broker may answer in another one."""
         given: dict[str, Any] = {
             "group_id": self.stage.group,
             "generation_id_or_member_epoch": self.generation,
@@ -208,8 +225,9 @@ class MemberClient(Connection):
                 ),
             ),
         }
-        answer = self.ask("OffsetCommit", OffsetCommitRequest(**(given | changes)), at_most=9)
-        return [each.error_code for each in answer.topics[0].partitions]
+        answer = self.ask("OffsetCommit", OffsetCommitRequest(**(given | changes)), at_most=at_most)
+        by_number = {each.partition_index: each.error_code for each in answer.topics[0].partitions}
+        return [by_number[number] for number in sorted(by_number)]
 
     def committed(self, *partitions: int) -> dict[TopicPartition, int]:
         """Offsets as OffsetFetch gives them; of everything where no partition is named."""

@@ -10,11 +10,12 @@ import pytest
 from kohort.fastpath import decode, encode
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
-from tests.testing.group_client import Connection, MemberClient, Stage
+from tests.testing.group_client import Connection, MemberClient, Stage, told
 
 Cast = Callable[..., MemberClient]
 
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
+NO_GROUP = 69
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
 
@@ -77,7 +78,7 @@ def test_one_members_life(stage: Stage, member: Cast) -> None:
     joined = ada.join()
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
     assert (joined.leader, joined.member_id) == (ada.member_id, ada.member_id)
-    assert [(each.member_id, bytes(each.metadata)) for each in joined.members] == [(ada.member_id, b"metadata")]
+    assert [(each.member_id, bytes(each.metadata)) for each in joined.members] == [(ada.member_id, told())]
     assert ada.sync({ada.member_id: b"all"}) == (0, b"all")
     assert ada.heartbeat() == 0
     assert ada.commit({0: 5, 2: 7}) == [0, 0]
@@ -173,12 +174,12 @@ def test_rejoin_of_a_follower_with_another_subscription_starts_a_rebalance(membe
     ada, ben = member(), member()
     settled(ada, ben)
     leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
-    follower.protocols = {"range": b"other metadata"}
+    follower.protocols = {"range": told(b"other metadata")}
     follower.send_join()
     hears_of_rebalance(leader)
     assert follower.is_waiting
     listed = leader.join().members
-    assert {bytes(each.metadata) for each in listed} == {b"metadata", b"other metadata"}
+    assert {bytes(each.metadata) for each in listed} == {told(), told(b"other metadata")}
     assert follower.joined().error_code == 0
 
 
@@ -206,7 +207,9 @@ def test_group_that_does_not_exist(member: Cast) -> None:
     assert ada.sync(generation_id=1, member_id="x")[0] == UNKNOWN_MEMBER
     assert ada.leave(member_id="x") == [UNKNOWN_MEMBER]
     assert ada.join(member_id="x").error_code == UNKNOWN_MEMBER
-    assert ada.commit({0: 1}, generation_id_or_member_epoch=3, member_id="x") == [ILLEGAL_GENERATION]
+    assert ada.commit({0: 1}, generation_id_or_member_epoch=3, member_id="x", at_most=8) == [ILLEGAL_GENERATION]
+    (newer,) = ada.commit({0: 1}, generation_id_or_member_epoch=3, member_id="x")
+    assert newer in ((NO_GROUP,) if ada.is_new_coordinator else (ILLEGAL_GENERATION,))
     assert ada.commit({0: 1}, generation_id_or_member_epoch=-1, member_id="") == [0]
 
 
@@ -224,16 +227,16 @@ def test_joins_that_can_never_succeed(member: Cast) -> None:
     assert ada.join(protocols=()).error_code == INCONSISTENT
     ada.member_id = ""
     settled(ada)
-    ben = member(protocols={"sticky": b""})
+    ben = member(protocols={"sticky": told()})
     assert ben.join().error_code == INCONSISTENT
     assert member().join(protocol_type="connect").error_code == INCONSISTENT
     assert ada.heartbeat() == 0
 
 
 def test_protocol_is_the_one_that_all_have_and_most_prefer(member: Cast) -> None:
-    ada = member(protocols={"range": b"r", "sticky": b"s", "roundrobin": b"o"})
-    ben = member(protocols={"roundrobin": b"o", "range": b"r"})
-    cleo = member(protocols={"roundrobin": b"o", "sticky": b"s", "range": b"r"})
+    ada = member(protocols={"range": told(b"r"), "sticky": told(b"s"), "roundrobin": told(b"o")})
+    ben = member(protocols={"roundrobin": told(b"o"), "range": told(b"r")})
+    cleo = member(protocols={"roundrobin": told(b"o"), "sticky": told(b"s"), "range": told(b"r")})
     assert ada.join().protocol_name == "range"
     ben.start_join()
     hears_of_rebalance(ada)
@@ -248,6 +251,7 @@ def test_sync_for_another_protocol_is_inconsistent(member: Cast) -> None:
     ada.join()
     assert ada.sync({}, protocol_type="consumer", protocol_name="sticky")[0] == INCONSISTENT
     assert ada.sync({}, protocol_type="connect", protocol_name="range")[0] == INCONSISTENT
+    assert ada.sync({}, protocol_type=None, protocol_name=None)[0] == INCONSISTENT
     assert ada.sync({}, protocol_type="consumer", protocol_name="range")[0] == 0
 
 
@@ -282,13 +286,24 @@ def test_leader_that_does_not_sync_in_time_is_left_behind(member: Cast) -> None:
     assert leader.heartbeat() == UNKNOWN_MEMBER
 
 
-def test_id_that_was_given_out_holds_the_next_generation_back_until_it_is_used_or_forgotten(member: Cast) -> None:
-    ada, ben = member(session_timeout_ms=1500), member()
+def test_id_that_was_given_out_holds_the_next_generation_back_until_it_is_forgotten(member: Cast) -> None:
+    ada, ben, cleo = member(), member(session_timeout_ms=1500), member()
+    settled(ada)
+    ben.send_join()
+    assert ben.joined().error_code == MEMBER_ID_REQUIRED
+    cleo.start_join()
+    hears_of_rebalance(ada)
+    ada.send_join()
+    assert ada.is_waiting
+    assert ada.joined().error_code == 0
+    assert cleo.joined().error_code == 0
+
+
+def test_id_that_was_given_out_does_not_hold_the_first_generation_back(member: Cast) -> None:
+    ada, ben = member(), member()
     ada.send_join()
     assert ada.joined().error_code == MEMBER_ID_REQUIRED
-    ben.start_join()
-    assert ben.is_waiting
-    assert ben.joined().error_code == 0
+    assert ben.join().error_code == 0
     assert ben.leader == ben.member_id
 
 

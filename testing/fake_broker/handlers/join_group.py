@@ -1,6 +1,7 @@
 """JoinGroup (11), versions 0-9: parked until the generation begins; the rules are the coordinator's.
 
-Not done: authorization, and what coordinator.py leaves out.
+Not done: authorization, reading the subscriptions (a 4.3.1 broker leaves a `consumer` group hanging for ever when one
+cannot be read), and what coordinator.py leaves out.
 """
 
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse

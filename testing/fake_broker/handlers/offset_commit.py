@@ -21,6 +21,7 @@ VERSIONS = (2, 10)
 
 
 async def handle(work: Work, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    is_unknown = request.group_id not in work.coordinator.groups
     error = work.group_error(request.group_id) or work.coordinator.commit_error(
         request.group_id,
         request.generation_id_or_member_epoch,
@@ -29,6 +30,8 @@ async def handle(work: Work, request: OffsetCommitRequest) -> OffsetCommitRespon
         now=work.now,
     )
     work.tick()
+    if error == codes.ILLEGAL_GENERATION and is_unknown and work.call.version >= 9:
+        error = codes.GROUP_ID_NOT_FOUND
     return OffsetCommitResponse(topics=tuple(_topic(work, request.group_id, topic, error) for topic in request.topics))
 
 
