@@ -21,7 +21,7 @@ from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
 from kohort.coordinator_client.offsets import ListedOffset
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
-from kohort.coordinator_client.session import Deliver, RunCallback, RunHook
+from kohort.coordinator_client.session import HOOK_GRACE_S, Deliver, RunCallback, RunHook
 from kohort.fastpath import RecordColumns, TopicPartition
 
 T = TypeVar("T")
@@ -108,6 +108,8 @@ class AsyncConsumer(Face):
 
     async def _wait(self, until: float) -> bool:
         left = until - self._session.driver.now()
+        if self._session.read(lambda core: core.owes_loss):
+            left = max(left, HOOK_GRACE_S)
         if left <= 0:
             return False
         with contextlib.suppress(TimeoutError):
@@ -138,7 +140,7 @@ class AsyncConsumer(Face):
     async def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
         session = self._session
         until = session.driver.now() + timeout_s
-        with session.polling():
+        with session.polling(handled=False):
             while True:
                 self._news.clear()
                 call = session.next_hook(reached)

@@ -289,7 +289,7 @@ def _request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
     )
 
 
-def plain(offsets: Iterable[tuple[TopicPartition, object]]) -> dict[TopicPartition, OffsetToCommit]:
+def plain(offsets: Iterable[tuple[tuple[str, int], object]]) -> dict[TopicPartition, OffsetToCommit]:
     """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
 
     Raises ValueError for a negative offset, TypeError for what is not an offset.

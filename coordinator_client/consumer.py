@@ -348,7 +348,7 @@ class Consumer(Face):
         """Run hooks until the core is there, or the time is up."""
         session = self._session
         until = session.driver.now() + timeout_s
-        with session.polling():
+        with session.polling(handled=False):
             while True:
                 call = session.next_hook(reached)
                 if call is not None:

@@ -560,11 +560,16 @@ class Core:
         self.keeper.want(WantedTopics(frozenset(partition.topic for partition in partitions)))
         self._align()  # now, not at the next turn: a seek may follow at once
 
-    def polled(self, now: float) -> None:
+    @property
+    def owes_loss(self) -> bool:
+        """Whether the next hook, `on_lost`, is certain but not here yet."""
+        return self.view is not None and self.view.state is MemberState.STALLED
+
+    def polled(self, now: float, *, handled: bool) -> None:
         self._caller_events = [event for event in self._caller_events if not isinstance(event, Polled)]
         self._caller_events.append(Polled(now))
         self.counters.polls += 1
-        if self.config.enable_auto_commit:
+        if handled and self.config.enable_auto_commit:
             self.book.returned(self.positions.snapshot())
 
     def poll_ended(self, now: float) -> None:
@@ -732,7 +737,8 @@ class Core:
         gaps = self.positions.take_gaps()
         self.counters.resets += len(gaps)
         for gap in gaps:
-            log.warning("%s: reading at %d instead of %s: %s", gap.partition, gap.start, gap.wanted, gap.reason)
+            level = logging.INFO if gap.wanted is None else logging.WARNING
+            log.log(level, "%s: reading at %d instead of %s: %s", gap.partition, gap.start, gap.wanted, gap.reason)
         return gaps
 
     def take_callback(self) -> Callable[[], None] | None:

@@ -27,6 +27,8 @@ from kohort.fastpath import CorruptRecord, KohortError, RecordColumns, TopicPart
 
 T = TypeVar("T")
 
+HOOK_GRACE_S = 2.0
+
 
 class RunHook(NamedTuple):
     """A hook is due: call it, then `Session.hook_done`."""
@@ -136,10 +138,13 @@ class Session:
     # --- a poll
 
     @contextmanager
-    def polling(self) -> Iterator[None]:
-        """The time that the user spends between polls is measured outside of this (KIP-62)."""
+    def polling(self, *, handled: bool = True) -> Iterator[None]:
+        """The time that the user spends between polls is measured outside of this (KIP-62).
+
+        `handled`: whether coming back means that what was returned before is dealt with; a close does not say so.
+        """
         with self.driver.lock:
-            self.core.polled(self.driver.now())
+            self.core.polled(self.driver.now(), handled=handled)
         self.driver.wake()
         try:
             yield
@@ -252,10 +257,12 @@ class Session:
             if self.core.news or self._wakeup or self.driver.crashed is not None:
                 return True
             left = until - self.driver.now()
+            if self.core.owes_loss:
+                # A poll of no time at all must still be told first that its partitions are gone (B-34).
+                left = max(left, HOOK_GRACE_S)
             if left <= 0:
                 return False
-            self.driver.lock.wait(min(left, threading.TIMEOUT_MAX))
-            return True
+            return self.driver.lock.wait(min(left, threading.TIMEOUT_MAX)) or self.driver.now() < until
 
     def wait_quietly(self, until: float) -> bool:
         """As `wait`, outside of poll: what is due for a poll stays due."""

@@ -1,0 +1,86 @@
+"""What the tests of a consumer on a real broker share: somebody else's producer, and patience with an end."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
+from kohort.fastpath import Record, TopicPartition
+
+PATIENCE_S = 40.0
+
+
+def produce(bootstrap: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any) -> None:
+    """Write with librdkafka, and wait until everything is stored."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, **settings})
+    for value in values:
+        while True:
+            try:
+                producer.produce(topic, value, partition=partition)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(30) == 0
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def read(consumer: Consumer, count: int, *, patience_s: float = PATIENCE_S) -> list[Record]:
+    """Poll until `count` records have come; more than that is an error, and so is waiting for ever."""
+    records: list[Record] = []
+    limit = time.monotonic() + patience_s
+    while len(records) < count:
+        assert time.monotonic() < limit, f"{len(records)} of {count} records came; {consumer.health()}"
+        for columns in consumer.poll(0.2):
+            records.extend(columns)
+    assert len(records) == count
+    return records
+
+
+def poll_until(consumer: Consumer, reached: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> list[Record]:
+    """Poll until it is so; what came meanwhile."""
+    records: list[Record] = []
+    limit = time.monotonic() + patience_s
+    while not reached():
+        assert time.monotonic() < limit, f"it did not come to that; {consumer.health()}"
+        for columns in consumer.poll(0.1):
+            records.extend(columns)
+    return records
+
+
+def poll_all_until(
+    consumers: Iterable[Consumer], reached: Callable[[], bool], *, patience_s: float = PATIENCE_S
+) -> None:
+    """As `poll_until`, several members in one thread."""
+    limit = time.monotonic() + patience_s
+    while not reached():
+        assert time.monotonic() < limit, "it did not come to that"
+        for consumer in consumers:
+            consumer.poll(0.05)
+
+
+class Witness(RebalanceHooks):
+    """Hooks that write down what they were told."""
+
+    def __init__(self) -> None:
+        self.told: list[Assigned | Revoked | Lost] = []
+        self.on_assigned_answer: dict[TopicPartition, int] | None = None
+        self.on_revoked_answer: dict[TopicPartition, int] | None = None
+
+    def on_assigned(self, event: Assigned) -> dict[TopicPartition, int] | None:
+        self.told.append(event)
+        return self.on_assigned_answer
+
+    def on_revoked(self, event: Revoked) -> dict[TopicPartition, int] | None:
+        self.told.append(event)
+        return self.on_revoked_answer
+
+    def on_lost(self, event: Lost) -> None:
+        self.told.append(event)
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.told]
