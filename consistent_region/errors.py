@@ -1,0 +1,67 @@
+"""What a consistent region raises. Every error says what, where (`error.place`) and what to do (`error.hint`)."""
+
+from kohort.fastpath.errors import KohortError
+
+
+class RegionError(KohortError):
+    """Any error of a consistent region."""
+
+
+class ConfigurationError(RegionError):
+    """Settings or a registration that cannot work: found before anything is subscribed."""
+
+
+class UnsupportedError(RegionError):
+    """A call that a consistent region does not allow (assigning by hand, seeking from outside, ...)."""
+
+
+class NotRegisteredError(RegionError):
+    """The coordinator does not know this member; it must register again."""
+
+
+class FencedError(RegionError):
+    """A write under an old epoch or incarnation: somebody else has gone on, and nothing was written."""
+
+
+class RegionStopped(RegionError):
+    """The region was stopped for good (`reason` says why): too many resets in a row, or an error none can cure."""
+
+
+class CoordinatorUnavailable(RegionError):
+    """The coordinator's store does not answer (locked, full, gone). Nothing of the write is visible."""
+
+
+class StrangerError(RegionError):
+    """A consumer that is no member of the region joined its group: `strangers` names it."""
+
+
+class ResetFailedError(RegionError):
+    """A checkpoint cannot be gone back to. The region never falls back to its initial state by itself."""
+
+
+class CorruptManifest(ResetFailedError):
+    """A manifest that is torn, truncated or contradicts its checksum."""
+
+
+class AlienManifest(ResetFailedError):
+    """A manifest that something else wrote, or a version of us that is not known here."""
+
+
+class StaleManifest(ResetFailedError):
+    """A sound manifest, but of another region, group or checkpoint than the one asked for."""
+
+
+class InconsistentCheckpointError(RegionError):
+    """Contributions to one checkpoint that do not fit each other: no checkpoint comes of them."""
+
+
+class DataLossError(RegionError):
+    """Records that the checkpoint still needs are gone from the log (retention)."""
+
+
+class TruncationError(RegionError):
+    """The log ends before the checkpoint's offset: it was cut (unclean election)."""
+
+
+class TopicRecreatedError(RegionError):
+    """The topic was deleted and made anew, so that the checkpoint's offsets mean nothing in it."""

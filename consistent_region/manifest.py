@@ -1,0 +1,255 @@
+"""A checkpoint as bytes: one manifest, framed by length and checksum, canonical, and readable by people.
+
+    magic "KREGION\\n" (8 bytes) | version (u16) | payload length (u64) | CRC-32 of the payload (u32) | payload
+
+All big-endian. The payload is JSON with sorted keys and no spaces, so equal manifests are equal bytes, and whoever has
+lost everything else can still read one. Decoding ends by encoding again: bytes that are not the canonical form of what
+they say were not written by us, and are refused. Nothing in here can run code, whoever wrote it.
+"""
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kohort.consistent_region.errors import AlienManifest, CorruptManifest, InconsistentCheckpointError, StaleManifest
+from kohort.consistent_region.offsets import Position, Positions
+from kohort.fastpath.topic_partition import TopicPartition
+
+MAGIC: Final = b"KREGION\n"
+VERSION: Final = 1
+MAX_PAYLOAD_BYTES: Final = 256 * 1024 * 1024
+_HEAD: Final = struct.Struct(">8sHQI")
+INT64_MAX: Final = 2**63 - 1
+
+
+class StateReference(NamedTuple):
+    """A member's snapshot: its SHA-256 (hex), by which it is stored and found, and its length in bytes."""
+
+    digest: str
+    length_bytes: int
+
+    @classmethod
+    def of(cls, state: bytes) -> "StateReference":
+        return cls(hashlib.sha256(state).hexdigest(), len(state))
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One member's part: its state, and the offset behind the last record in it for each partition it owns."""
+
+    member: str
+    offsets: Positions
+    state: StateReference
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A complete checkpoint: what every member of the region had, at one barrier.
+
+    `sequence` grows for ever within a region; `epoch` counts its resets; `generation` is the group's.
+    """
+
+    region: str
+    group: str
+    sequence: int
+    epoch: int
+    generation: int
+    contributions: tuple[Contribution, ...]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(one.member for one in self.contributions)
+
+    @property
+    def offsets(self) -> Positions:
+        """All contributions merged: where the whole region is."""
+        merged: dict[TopicPartition, Position] = {}
+        for one in self.contributions:
+            merged.update(one.offsets)
+        return MappingProxyType(merged)
+
+    def of(self, member: str) -> Contribution | None:
+        """What `member` contributed."""
+        return next((one for one in self.contributions if one.member == member), None)
+
+
+def merged(
+    *,
+    region: str,
+    group: str,
+    sequence: int,
+    epoch: int,
+    generation: int,
+    members: Iterable[str],
+    contributions: Sequence[Contribution],
+    ever_owned: Iterable[TopicPartition],
+) -> Manifest:
+    """The manifest of a barrier that all its members contributed to.
+
+    Raises InconsistentCheckpointError if a member is missing or a stranger contributed, a partition was contributed
+    twice, or one that the region ever owned is not covered.
+    """
+    named = sorted(set(members))
+    given = sorted(one.member for one in contributions)
+    if given != named:
+        raise InconsistentCheckpointError(
+            "the contributions are not those of the members that the barrier names",
+            sequence=sequence,
+            named=",".join(named),
+            contributed=",".join(given),
+        )
+    owner: dict[TopicPartition, str] = {}
+    for one in contributions:
+        for partition in one.offsets:
+            if partition in owner:
+                raise InconsistentCheckpointError(
+                    "two members contributed the same partition",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    members=f"{owner[partition]},{one.member}",
+                    sequence=sequence,
+                )
+            owner[partition] = one.member
+    if uncovered := sorted(set(ever_owned) - owner.keys()):
+        raise InconsistentCheckpointError(
+            "a partition that the region has owned is in no contribution",
+            topic=uncovered[0].topic,
+            partition=uncovered[0].partition,
+            uncovered=len(uncovered),
+            sequence=sequence,
+        )
+    ordered = tuple(sorted(contributions, key=lambda one: one.member))
+    return Manifest(region, group, sequence, epoch, generation, ordered)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The one way in which this manifest is written."""
+    payload = canonical(
+        {
+            "contributions": {one.member: _plain(one) for one in manifest.contributions},
+            "epoch": manifest.epoch,
+            "generation": manifest.generation,
+            "group": manifest.group,
+            "region": manifest.region,
+            "sequence": manifest.sequence,
+        }
+    )
+    return _HEAD.pack(MAGIC, VERSION, len(payload), zlib.crc32(payload)) + payload
+
+
+def decode(
+    data: bytes, *, region: str | None = None, group: str | None = None, sequence: int | None = None
+) -> Manifest:
+    """Read a manifest. Where `region`, `group` or `sequence` are given, it must be that one.
+
+    Raises CorruptManifest (torn, truncated, damaged), AlienManifest (not ours, or of an unknown version), StaleManifest
+    (sound, but another one). All are ResetFailedError: nothing may be sought by such bytes.
+    """
+    payload = _payload(data)
+    try:
+        manifest = _manifest(json.loads(payload))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+        raise AlienManifest(f"the payload is no manifest of ours: {problem}") from problem
+    if encode(manifest) != data:
+        raise AlienManifest("the manifest is not in its canonical form", hint="something else wrote it")
+    for name, wanted in (("region", region), ("group", group), ("sequence", sequence)):
+        found = getattr(manifest, name)
+        if wanted is not None and found != wanted:
+            raise StaleManifest(f"the manifest is of another {name}", wanted=wanted, found=found)
+    return manifest
+
+
+def canonical(value: Mapping[str, Any]) -> bytes:
+    """JSON in the one form that we write."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def plain_positions(positions: Positions) -> dict[str, dict[str, list[Any]]]:
+    """topic -> partition -> [offset, leader epoch, topic id], as JSON takes it."""
+    topics: dict[str, dict[str, list[Any]]] = {}
+    for partition, one in sorted(positions.items()):
+        entry = [one.offset, one.leader_epoch, one.topic_id.hex]
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = entry
+    return topics
+
+
+def read_positions(topics: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[TopicPartition, Position]:
+    """The other way; raises ValueError or TypeError for what is none."""
+    positions = {}
+    for topic, partitions in topics.items():
+        for number, (offset, leader_epoch, topic_id) in partitions.items():
+            if not 0 <= _whole(offset) <= INT64_MAX or _whole(leader_epoch) < -1 or not 0 <= int(number) < 2**31:
+                raise ValueError(f"{topic} {number}: offset {offset}, leader epoch {leader_epoch}")
+            positions[TopicPartition(topic, int(number))] = Position(offset, leader_epoch, UUID(hex=topic_id))
+    return positions
+
+
+def _payload(data: bytes) -> bytes:
+    if len(data) < _HEAD.size:
+        raise CorruptManifest("the manifest is shorter than its head", length_bytes=len(data))
+    magic, version, length, crc = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise AlienManifest("these bytes are no manifest of ours", magic=magic.hex())
+    if version != VERSION:
+        raise AlienManifest("the manifest's version is not known here", version=version, hint="upgrade kohort")
+    if length > MAX_PAYLOAD_BYTES or len(data) != _HEAD.size + length:
+        raise CorruptManifest(
+            "the manifest is torn or truncated", announced_bytes=length, found_bytes=len(data) - _HEAD.size
+        )
+    payload = data[_HEAD.size :]
+    if zlib.crc32(payload) != crc:
+        raise CorruptManifest("the manifest contradicts its checksum", length_bytes=length)
+    return payload
+
+
+def _plain(one: Contribution) -> dict[str, Any]:
+    return {
+        "offsets": plain_positions(one.offsets),
+        "state": {"bytes": one.state.length_bytes, "sha256": one.state.digest},
+    }
+
+
+def _manifest(value: Mapping[str, Any]) -> Manifest:
+    contributions = tuple(
+        Contribution(
+            member=member,
+            offsets=MappingProxyType(read_positions(one["offsets"])),
+            state=StateReference(_digest(one["state"]["sha256"]), _whole(one["state"]["bytes"])),
+        )
+        for member, one in sorted(value["contributions"].items())
+    )
+    return merged(
+        region=_text(value["region"]),
+        group=_text(value["group"]),
+        sequence=_whole(value["sequence"]),
+        epoch=_whole(value["epoch"]),
+        generation=_whole(value["generation"]),
+        members=value["contributions"],
+        contributions=contributions,
+        ever_owned=(),
+    )
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"not a whole number: {value!r}")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"not a text: {value!r}")
+    return value
+
+
+def _digest(value: object) -> str:
+    text = _text(value)
+    if len(text) != 64 or set(text) - set("0123456789abcdef"):
+        raise ValueError(f"not a SHA-256: {text!r}")
+    return text

@@ -1,0 +1,113 @@
+"""Offsets of a region: where each partition is, how far this member came, and where a reset goes back to."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kohort.fastpath.topic_partition import TopicPartition
+
+NO_TOPIC_ID: Final = UUID(int=0)
+NO_EPOCH: Final = -1
+
+
+class Position(NamedTuple):
+    """The next record to read. `leader_epoch` is -1 and `topic_id` zero where they are not known.
+
+    Both are kept so that a reset can tell a log that was cut, or a topic that was made anew, from the one it knew.
+    """
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    topic_id: UUID = NO_TOPIC_ID
+
+    @classmethod
+    def of(cls, offset: int, leader_epoch: int = NO_EPOCH, topic_id: UUID = NO_TOPIC_ID) -> "Position":
+        """As the constructor; raises ValueError for a negative offset (0 is an offset, absence is not; CR-18)."""
+        if isinstance(offset, bool) or not isinstance(offset, int):
+            raise TypeError(f"an offset is an int, not {offset!r}")
+        if offset < 0:
+            raise ValueError(f"an offset is not negative: {offset}")
+        return cls(offset, leader_epoch, topic_id)
+
+
+Positions = Mapping[TopicPartition, Position]
+
+
+class OffsetManager:
+    """Which partitions this member counts for, and the next offset of each: what a checkpoint will say.
+
+    A partition may be registered without an offset (it was assigned while a reset is pending; the reset sets it).
+    Within an epoch offsets only grow: `advance` refuses to go back, `place` (a seek) may go anywhere.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[TopicPartition, Position | None] = {}
+
+    def register(self, partitions: Iterable[TopicPartition]) -> None:
+        """Count for exactly these partitions from now on; those that stay keep their offsets."""
+        self._next = {one: self._next.get(one) for one in sorted(partitions)}
+
+    def place(self, positions: Positions) -> None:
+        """Set offsets of registered partitions, wherever they were; others are left out (CR-68)."""
+        for partition, position in positions.items():
+            if partition in self._next:
+                self._next[partition] = position
+
+    def advance(self, partition: TopicPartition, next_offset: int) -> bool:
+        """The record before `next_offset` took effect. False if the partition is not ours any more (CR-36).
+
+        Raises ValueError if that would go back, or leave a registered partition that has no offset yet.
+        """
+        if partition not in self._next:
+            return False
+        before = self._next[partition]
+        if before is None or next_offset <= before.offset:
+            raise ValueError(f"{partition}: {next_offset} does not follow {before}")
+        self._next[partition] = before._replace(offset=next_offset)
+        return True
+
+    def forget(self) -> None:
+        """Keep the partitions, drop the offsets."""
+        self._next = dict.fromkeys(self._next)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self._next)
+
+    @property
+    def unplaced(self) -> frozenset[TopicPartition]:
+        """Registered partitions that have no offset yet."""
+        return frozenset(one for one, position in self._next.items() if position is None)
+
+    def positions(self) -> Positions:
+        """Every registered partition that has an offset, in order."""
+        return MappingProxyType({one: position for one, position in self._next.items() if position is not None})
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._next
+
+    def __len__(self) -> int:
+        return len(self._next)
+
+
+class SeekMap(Mapping[TopicPartition, Position]):
+    """Where a partition is read from after a reset: the checkpoint's offset, else the initial one (CR-65, CR-66)."""
+
+    __slots__ = ("_positions",)
+
+    def __init__(self, checkpoint: Positions | None = None, initial: Positions | None = None) -> None:
+        self._positions = {**(initial or {}), **(checkpoint or {})}
+
+    def __getitem__(self, partition: TopicPartition) -> Position:
+        return self._positions[partition]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Those of `partitions` that the map knows."""
+        return {one: self._positions[one] for one in sorted(partitions) if one in self._positions}

@@ -1,0 +1,176 @@
+"""Manifests: one form, and every kind of damage refused by its own error (CR-51, CR-71, CR-72, B-45)."""
+
+import json
+import struct
+import zlib
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort import TopicPartition
+from kohort.consistent_region.errors import (
+    AlienManifest,
+    CorruptManifest,
+    InconsistentCheckpointError,
+    ResetFailedError,
+    StaleManifest,
+)
+from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode, merged
+from kohort.consistent_region.offsets import OffsetManager, Position, SeekMap
+
+P0, P1, P2 = (TopicPartition("payments", n) for n in range(3))
+HEAD_BYTES = 22
+
+
+def contribution(member: str, offsets: dict[TopicPartition, int], state: bytes = b"state") -> Contribution:
+    return Contribution(
+        member, {one: Position(to, 3, UUID(int=7)) for one, to in offsets.items()}, StateReference.of(state)
+    )
+
+
+def manifest(sequence: int = 1) -> Manifest:
+    parts = (contribution("a", {P0: 10}), contribution("b", {P1: 0, P2: 2**40}), contribution("idle", {}))
+    return Manifest("bills", "billing", sequence, 4, 17, parts)
+
+
+def framed(payload: bytes, *, magic: bytes = b"KREGION\n", version: int = 1) -> bytes:
+    return struct.pack(">8sHQI", magic, version, len(payload), zlib.crc32(payload)) + payload
+
+
+@pytest.mark.proves("CR-51")
+@pytest.mark.parametrize("sequence", [1, 999, 1000, 1001, 2**31, 2**63 - 1])
+def test_sequences_come_back(sequence: int) -> None:
+    again = decode(encode(manifest(sequence)), sequence=sequence)
+    assert again == manifest(sequence)
+    assert again.members == ("a", "b", "idle")
+    assert again.offsets[P2] == Position(2**40, 3, UUID(int=7))
+
+
+def test_an_idle_members_empty_offsets_are_a_contribution() -> None:
+    found = decode(encode(manifest())).of("idle")
+    assert found is not None
+    assert dict(found.offsets) == {}
+
+
+def test_the_form_is_one_whatever_the_order_of_making() -> None:
+    a, b = contribution("a", {P1: 2, P0: 1}), contribution("a", {P0: 1, P1: 2})
+    assert encode(Manifest("r", "g", 1, 1, 1, (a,))) == encode(Manifest("r", "g", 1, 1, 1, (b,)))
+
+
+@pytest.mark.proves("CR-72", "B-45")
+def test_every_truncation_is_refused() -> None:
+    whole = encode(manifest())
+    for length in range(len(whole)):
+        with pytest.raises(CorruptManifest):
+            decode(whole[:length])
+    with pytest.raises(CorruptManifest):
+        decode(whole + b"\0")
+
+
+@pytest.mark.proves("CR-72", "B-45")
+def test_every_flipped_bit_is_refused() -> None:
+    whole = encode(manifest())
+    for at in range(len(whole)):
+        for bit in range(8):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << bit
+            with pytest.raises(ResetFailedError):
+                decode(bytes(damaged))
+
+
+@pytest.mark.proves("CR-71")
+@pytest.mark.parametrize(
+    "data",
+    [
+        framed(b"{}", magic=b"SOMEBODY"),
+        framed(encode(manifest())[HEAD_BYTES:], version=2),
+        framed(b"{}"),
+        framed(b"not json"),
+        framed(b"[" * 100_000),
+        framed(json.dumps(json.loads(encode(manifest())[HEAD_BYTES:]), indent=1).encode()),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"epoch":4', b'"epoch":4.0')),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"epoch":4', b'"epoch":true')),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b"[10,3,", b"[-1,3,")),
+    ],
+)
+def test_what_somebody_else_wrote_is_refused_though_its_checksum_is_right(data: bytes) -> None:
+    with pytest.raises(AlienManifest):
+        decode(data)
+
+
+@pytest.mark.proves("CR-71")
+@pytest.mark.parametrize("wanted", [{"region": "other"}, {"group": "other"}, {"sequence": 2}])
+def test_a_manifest_of_something_else_is_stale(wanted: dict[str, object]) -> None:
+    with pytest.raises(StaleManifest, match=next(iter(wanted))):
+        decode(encode(manifest()), **wanted)  # type: ignore[arg-type]
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_else(data: bytes) -> None:
+    with pytest.raises(ResetFailedError):
+        decode(data)
+
+
+def joined(*parts: Contribution, members: str = "ab", ever: tuple[TopicPartition, ...] = (P0, P1)) -> Manifest:
+    return merged(
+        region="r", group="g", sequence=1, epoch=1, generation=1, members=members, contributions=parts, ever_owned=ever
+    )
+
+
+@pytest.mark.proves("CR-57", "CR-63", "I6")
+def test_contributions_must_be_those_of_the_named_members() -> None:
+    a, b, c = contribution("a", {P0: 1}), contribution("b", {P1: 2}), contribution("c", {})
+    assert joined(b, a).members == ("a", "b")
+    for parts in [(a,), (a, a), (a, b, b), (a, b, c), (a, c)]:
+        with pytest.raises(InconsistentCheckpointError, match="members"):
+            joined(*parts)
+
+
+@pytest.mark.proves("CR-64")
+def test_a_partition_contributed_twice_is_inconsistent() -> None:
+    with pytest.raises(InconsistentCheckpointError, match="same partition"):
+        joined(contribution("a", {P0: 1, P1: 3}), contribution("b", {P1: 2}))
+
+
+@pytest.mark.proves("CR-52", "I6")
+def test_a_partition_without_an_owner_keeps_the_checkpoint_from_completing() -> None:
+    with pytest.raises(InconsistentCheckpointError, match="no contribution"):
+        joined(contribution("a", {P0: 1}), contribution("b", {P1: 2}), ever=(P0, P1, P2))
+
+
+@pytest.mark.proves("CR-18")
+def test_zero_is_an_offset_and_less_is_none() -> None:
+    assert Position.of(0) == Position(0)
+    with pytest.raises(ValueError, match="negative"):
+        Position.of(-1)
+    assert P1 not in SeekMap(initial={P0: Position(0)})
+    assert SeekMap(initial={P0: Position(0)})[P0].offset == 0
+
+
+@pytest.mark.proves("CR-65")
+def test_a_reset_goes_to_the_checkpoint_and_else_to_the_initial_offset() -> None:
+    seeks = SeekMap({P0: Position(10)}, {P0: Position(1), P1: Position(2)})
+    assert seeks.starts([P2, P1, P0]) == {P0: Position(10), P1: Position(2)}
+
+
+@pytest.mark.proves("I5")
+def test_offsets_grow_and_only_a_seek_takes_them_back() -> None:
+    offsets = OffsetManager()
+    offsets.register([P0, P1])
+    assert offsets.unplaced == {P0, P1}
+    offsets.place({P0: Position(5), P2: Position(9)})
+    assert dict(offsets.positions()) == {P0: Position(5)}
+    assert offsets.advance(P0, 8)
+    assert not offsets.advance(P2, 10)
+    for wrong in (8, 7):
+        with pytest.raises(ValueError, match="does not follow"):
+            offsets.advance(P0, wrong)
+    with pytest.raises(ValueError, match="does not follow"):
+        offsets.advance(P1, 1)
+    offsets.register([P0, P2])
+    assert dict(offsets.positions()) == {P0: Position(8)}
+    assert offsets.partitions == {P0, P2}
+    offsets.place({P0: Position(5)})
+    assert offsets.positions()[P0].offset == 5
