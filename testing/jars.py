@@ -3,8 +3,8 @@
 The resolver is the Ivy jar that PySpark ships, so pip and a Java are all that is asked of a user. One resolution
 brings the broker, the command-line tools and one slf4j binding. Ivy checks each download against the repository's own
 checksum; what arrived is then recorded (sha256 of every jar), and every later use is held against that record, so a
-jar that was cut short or changed on disk is noticed and the set is fetched again. Jars that `pins.py` knows must also
-match their pin, whoever served them.
+jar that was cut short or changed on disk is noticed and the set is fetched again. Jars that `pins.py` names must
+also match their pin, whoever served them.
 
 A set is resolved beside its final place and renamed into it under a lock: other processes see a whole set or none.
 """
@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from kohort.testing.cache import cache_dir, locked
 from kohort.testing.errors import JarsUnavailable
 from kohort.testing.jdk import java
-from kohort.testing.pins import PINS
+from kohort.testing.pins import pins
 from kohort.testing.progress import Progress, progress
 
 DEFAULT_VERSION = "4.3.1"
@@ -87,7 +87,7 @@ def _verified(version: str, cache: Path) -> tuple[Path, ...]:
         with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=cache) as scratch:
             fetched = _resolve(version, Path(scratch))
             digests = _digests(fetched.glob("*.jar"))
-            _check_pins(digests)
+            _check_pins(digests, pins())
             (fetched / _RECORD).write_text(json.dumps(digests, indent=1, sort_keys=True))
             fetched.rename(folder)
     return tuple(sorted(folder.glob("*.jar")))
@@ -114,13 +114,13 @@ def _digests(jars: Iterable[Path]) -> dict[str, str]:
     return found
 
 
-def _check_pins(digests: Mapping[str, str], pins: Mapping[str, str] = PINS) -> None:
+def _check_pins(digests: Mapping[str, str], known: Mapping[str, str]) -> None:
     for name, digest in sorted(digests.items()):
-        if name in pins and pins[name] != digest:
+        if known.get(name, digest) != digest:
             raise JarsUnavailable(
                 "a downloaded jar is not the one that this library knows under its name",
                 hint="do not run it: check the Maven mirror that served it",
-                jar=name, expected=pins[name], got=digest,
+                jar=name, expected=known[name], got=digest,
             )  # fmt: skip
 
 

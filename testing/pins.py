@@ -1,5 +1,189 @@
-"""sha256 of jars that this library was tried with, by file name: a mirror that serves another one is refused."""
+"""sha256 of the jars that this library was tried with: whoever serves another file under such a name is refused.
+
+The list has the form that `sha256sum --check` reads. It covers the versions in `jars.TRIED_VERSIONS`; jars of other
+versions are taken as Ivy's own check leaves them.
+"""
 
 from collections.abc import Mapping
+from functools import cache
 
-PINS: Mapping[str, str] = {}
+_LIST = """\
+22d1d4316c4ec13a68b559e98c8256d69071593731da96136640f864fa14fad8  HdrHistogram-2.2.2.jar
+65ceb669d88f63306c680f8088bbf765bbca72d288a61a03703000076c3d3f56  argparse4j-0.7.0.jar
+ffb101fc066360ff3c77457c927fd7967fb096a6ee9e046ab7071447d8208efc  audience-annotations-0.12.0.jar
+1e0a7bbef1dd791653143f3f05d0e489934bf5481e58a87c9e619cd46b68729b  caffeine-2.9.3.jar
+ec411dfdf0c03f25218648ce89861630b71680e5858a9a7278ebac8e55cab3d7  caffeine-3.2.0.jar
+a827c49183f3a632277d27a0a4673686cb341507447b9d570261094bd748aa68  checker-qual-3.19.0.jar
+9e44ba68ec9a3f21286fa2a8bbb003b735c0f69101bb43144b79f4f8aaa74709  commons-beanutils-1.11.0.jar
+7d938c81789028045c08c065e94be75fc280527620d5bd62b519d5838532368a  commons-beanutils-1.9.4.jar
+fd3c7c9545a9cdb2051d1f9155c4f76b1e4ac5a57304404a6eedb578ffba7328  commons-cli-1.4.jar
+eeeae917917144a68a741d4c0dff66aa5c5c5fd85593ff217bced3fc8ca783b8  commons-collections-3.2.2.jar
+e0b2b980a84fc6533c5ce291f1917b32c507f62bcad64198fff44368c2196a3d  commons-digester-2.1.jar
+e35d1df7232568ed4b81d9a9ed94a0159b3ff6cf1915cc21eef5cb55d7b157a2  commons-io-2.14.0.jar
+daddea1ea0be0f56978ab3006b8ac92834afeefbd9b7e4e6316fca57df0fa636  commons-logging-1.2.jar
+6b858424f518015f32bfcd1183a373f4a827d72d026b6031da0c91cf0e8f3489  commons-logging-1.3.2.jar
+6d7a744e4027649fbb50895df9497d109f98c766a637062fe8d2eabbb3140ba4  commons-logging-1.3.5.jar
+ed74711a78d793ca37f6075e4a1e93d107233dfd20d0bb17e32bad88d38e56aa  commons-validator-1.10.1.jar
+4d74f4ce4fb68b2617edad086df6defdf9338467d2377d2c62e69038e1c4f02f  commons-validator-1.7.jar
+c3c14748e2d78db58df88808740711bd643b32c45ffa7b8a739f00fb467cd7d7  commons-validator-1.9.0.jar
+a249d4d25dfb86d41e6c82fc335df580189f0c9feeabdc53233fc1e5060724a1  error_prone_annotations-2.10.0.jar
+23028a3fd006e530bf495f551083208187cafd8f80624d048eba56442f16a50e  hash4j-0.22.0.jar
+d1cdd269ebaa753d1842933194e17d61958f058952d63e03dbfb3d1d78a6926e  jackson-annotations-2.16.2.jar
+ead60e9cac0e42b57092b9e2d087ff43536e9477d4486ba393037a8cc156cda7  jackson-annotations-2.19.0.jar
+53ca085f4a150f703f49e1aabd935bd03b43e1ea3d55d135438292af22cef56b  jackson-annotations-2.21.jar
+4f43e2f1430b2d2413e8e5a3d79138e57e891d6a961b18c28ac90859639d8664  jackson-core-2.16.2.jar
+da8e859bac94874528116a25f20c68560e4287acbf27628711b8a4f96b028430  jackson-core-2.19.0.jar
+12e8655b100267b44d0f14d01b1f5082a5105e616174dc4307be1a761e92407b  jackson-core-2.21.2.jar
+53b6025d98c357068296e4b134242443a248c2c582800879f1c4ea93b54bafa6  jackson-databind-2.16.2.jar
+ceda311f476c3b18e1d2b240c94e2dcb9c8d44e70f8afa9facab88bac4ddc03a  jackson-databind-2.19.0.jar
+8c982f01f148d805f0aaac2339011244757e0df7c6ff8951f2fa3f433b8ed849  jackson-databind-2.21.2.jar
+01a04610def154c50369e8bcd7c5ae1401579f591aa55e88f05093447e24d490  jackson-dataformat-csv-2.16.2.jar
+bec1150426b0616bb488149b952b45a0dcb16d9416b017c38f6455ad9389bc68  jackson-dataformat-csv-2.19.0.jar
+682f8c7977e02a42748426bf54946e32e52e2f80b84b6642801ab12bd541368a  jackson-dataformat-csv-2.21.2.jar
+46e54dcbd39d4d12cda18ec9276e7b888e08fc765ea0c77e71662306f0d4abc4  jackson-dataformat-yaml-2.19.0.jar
+d25551812fa0c14f37cabaa9401e63eadcea42ce36311183af5622d5bc8a1bc7  jackson-dataformat-yaml-2.21.2.jar
+3e9b1b59f638b487b5ae0e2f4190fc98f72b0bf661324e7dfc71a69f6b9d4e29  jackson-datatype-jdk8-2.16.2.jar
+04f1a3f9da8155995dd00098d6847cdb9b7af67f4a3028c94031eff017c8e3e5  jackson-datatype-jdk8-2.19.0.jar
+e581bbf3fc5622d16b57366dd41e10fc56921fb202879de2ef487f87dd9b30e7  jackson-datatype-jdk8-2.21.2.jar
+f87bcd81a04b78c8aece6e1700a483ed9efd9c4afaf85bf8f7d4becb874e764e  jackson-jakarta-rs-base-2.19.0.jar
+40f4c57a2e6f34505338da188724e7ace7b343dde3964b76a12c993cdedad1af  jackson-jakarta-rs-base-2.21.2.jar
+86a4036dbc517ab520208ea2b9f5f4a5b71b66e238878a84a26ac2fc860cc355  jackson-jakarta-rs-json-provider-2.19.0.jar
+ca969ea798efedc4b56589505fab51eb69c11a361b2e7583855593fc8690a666  jackson-jakarta-rs-json-provider-2.21.2.jar
+d73d4e44d942506696f19f533ef05676e47a064f00e3f4e3e49756e20c971cfc  jackson-jaxrs-base-2.16.2.jar
+59171970916a30e59d92b1bfd50bc4fa66187ac0a176bb576e9390f5deed4e74  jackson-jaxrs-json-provider-2.16.2.jar
+b032db242a4d6f7171ae619c48631480e78e350c5f2c10c348f2e2245bc36420  jackson-module-jakarta-xmlbind-annotations-2.19.0.jar
+f507551c823b137c8487275fc171652a78a4f083732e349e1d3cb42e568dd7e4  jackson-module-jakarta-xmlbind-annotations-2.21.2.jar
+daf0a61cf22008681e524a435530eb339daecd93ad11f2416f2c38997105e865  jackson-module-jaxb-annotations-2.16.2.jar
+1154f6dc8643739c0c3ef4c2a7901ca752b5cca7ebe1908d405ced701a8f3764  jackson-module-scala_2.13-2.16.2.jar
+b9e24b7dd6e07495562ea96531be3130c96dba4d78e1dfd88adbbdebf4332871  jakarta.activation-2.0.1.jar
+a187a939103aef5849a7af84bd7e27be2d120c410af291437375ffe061f4f09d  jakarta.activation-api-1.2.2.jar
+56e8d994095fe49c28138c60291482f66f18d12ac2b720e938697dce6a3135c7  jakarta.activation-api-2.1.0.jar
+c04539f472e9a6dd0c7685ea82d677282269ab8e7baca2e14500e381e0c6cec5  jakarta.xml.bind-api-2.3.3.jar
+b8fb4bee3ff5b5c1ef77144d8411316018d7bbd41fcf1ede0646f7978546b867  jakarta.xml.bind-api-3.0.1.jar
+df26cc58f235f477db07f753ba5a3ab243ebe5789d9f89ecf68dd62ea9a66c28  jopt-simple-5.0.4.jar
+9012aa4c20319d35159030c3bdecade66863030a98338bfdf73a5238849fb9d9  jose4j-0.9.4.jar
+7314af50cde9c99e8eaf43eee617a23edcc6bb43036221064355094999d837ef  jose4j-0.9.6.jar
+1fad6e6be7557781e4d33729d49ae1cdc8fdda6fe477bb0cc68ce351eafdfbab  jspecify-1.0.0.jar
+caac34d6f3e441621533e27ddd7e5fe9c316b048e21b7673a94235dec8a55bed  kafka-clients-3.7.2.jar
+7568b998572d256f0b7bc0afdc1b7a2588b8b08415c62ce314c864a6851ae9d9  kafka-clients-3.9.1.jar
+eb74709dc3be35e06208827860c87a94872e8a4b00f466880670785c85a20627  kafka-clients-4.1.0.jar
+00247122a572c3d3ae4eb60a50192a5811bc0181f51923d13018600f892e821d  kafka-clients-4.1.1.jar
+52501b7b47510c66f898871adaf6d2968ab7246561d44ced43643a8a587f0b36  kafka-clients-4.3.1.jar
+ceb4fac769379576d0901ab7d016bd886d91b0285a5a851183a49e0c735c182e  kafka-coordinator-common-4.1.0.jar
+2072fc1ce7e0505149bba22a463a5909a899c6235c4fa696f15c21194a7baf60  kafka-coordinator-common-4.1.1.jar
+66a86b8c89718216ffa72fe4e44b9d1bdf3472e4cb9200c36a0742a25febbdba  kafka-coordinator-common-4.3.1.jar
+8307ee0b4a1782c80707a5e3d3507dfd5a429c4ae95ca83d12034f3028435779  kafka-group-coordinator-3.7.2.jar
+fd30310533df51b17d14beb8eb8c9006a9ebb90b536c319776429e413f622a69  kafka-group-coordinator-3.9.1.jar
+b2528196721c9e3c675c0e214d68a1a6e6c5b489f491b3a52ced850b066dfcae  kafka-group-coordinator-4.1.0.jar
+3eb5a673b69d5992cfa86c5436f39adbf4ce284046a4c999ec6af0a8e31c5589  kafka-group-coordinator-4.1.1.jar
+4ab56d002e1624185c874199e9e0ffb243dbeb9f68b4d0cadf48ce2f617a1126  kafka-group-coordinator-4.3.1.jar
+cb267d841def1172d8db24a830936f1c6aaf29c3de5bdbc5bbc42b67d8cb82c0  kafka-group-coordinator-api-3.9.1.jar
+526002cced845e759f0d31ae19f27e2b962caf832d2214eba97e1629b7454c26  kafka-group-coordinator-api-4.1.0.jar
+3d1801d2329dcf7d273796a034d61e6c7e0f851f384d0afbdd3a2e6cbd17a968  kafka-group-coordinator-api-4.1.1.jar
+d81bc1a3739ff6c9b21815baae00022306342a16d3d94e6a2621201b9980a30d  kafka-group-coordinator-api-4.3.1.jar
+41eb0ed4bf7619a86774ed577701054782b907154869dec976267d2bec34bc8f  kafka-log4j-appender-3.7.2.jar
+fb6074699cfd6b698c7dccc15531715bdbba16a9e9ec1f509e170e7e3e8495a8  kafka-metadata-3.7.2.jar
+35c35118d4abb0b747ad68d1e0be00d5bd02206b462ad76ebbcd85b33436f13a  kafka-metadata-3.9.1.jar
+d11d14a04391776f0d52dcebcdc4cc7438495984cd5213b62c0e70dc8b81e2fc  kafka-metadata-4.1.0.jar
+a689665751415b6456de1ecb013042cb7ba99ac68fd8c3e8bf28e098feb43218  kafka-metadata-4.1.1.jar
+4d73a96c6474a4ebdd67a1cee14da1a94cfd6bb9e6e252685ba5667d8ab7f898  kafka-metadata-4.3.1.jar
+097d6b4a4fba9d907596eb90ac6d7c4ad2211a0593fced1e13d465ed9869a6b8  kafka-raft-3.7.2.jar
+0d4236cf868f8668c74c49bec4bed41e400bb13d6d381a0f8e9843585b2f159f  kafka-raft-3.9.1.jar
+0d56f0f0735be4fd2c25da02034ae2d7dd0764298cef7d197e99cb8650e1bb1a  kafka-raft-4.1.0.jar
+4810c93d93d1935dd54de61c5ba130f501c7fe11bc49ccd3ee05ec857818a72a  kafka-raft-4.1.1.jar
+46abbf89806dd22d848e997cdfb1431524cab4ec88e38a7d2806e20b24a70609  kafka-raft-4.3.1.jar
+fa10a6cfde33d1d7024045468ee511e92fdcf971470acaa7e7814db632663691  kafka-server-3.7.2.jar
+02b5a92645865e3152e9d1d829f6d4c4b4272f637b7fe4a2b00cabcbcd8df6f4  kafka-server-3.9.1.jar
+fb7765a18b46b6635eae385fb1d890955aa67960aa408d5dfe48c17f2d400b9a  kafka-server-4.1.0.jar
+9f6aff422855491aad54326eca8d604163d6d3a6507cc48ffe3ce6de73caf79a  kafka-server-4.1.1.jar
+01d736599ec3b0cdbb0480c15219170b28cdae189785e7f0c6f1f26e528eaebc  kafka-server-4.3.1.jar
+c3a3127d4c0c4bbcf3fb4040aec96a2a87557eccd453aa4002e88a1cb165a6ae  kafka-server-common-3.7.2.jar
+99f1f5f81e9d39cfbe5c96ab8e3854be8deca465937192c9a6e2f231678d31f6  kafka-server-common-3.9.1.jar
+73b8b467597429cc0f3c959b0bb1181556071aaab13a6240b9877a37a8c312d0  kafka-server-common-4.1.0.jar
+207edecd8322cf6c13d76d84addea7fd0ec441dc8d698cf69df43210ccdc0a94  kafka-server-common-4.1.1.jar
+d7c719f749579a399011f0df7414de8a78f10f074a6122caa550fdb141351575  kafka-server-common-4.3.1.jar
+4c6532e878cc0fccad8b1c60b99ecf69d8b94b55beeee57f5546ad4dba5965e5  kafka-share-coordinator-4.1.0.jar
+e6bec53428c77bf6579321836d482542a93575f7c08e860a26c9f2c7f6059dac  kafka-share-coordinator-4.1.1.jar
+8ceeed7346127e652ea5c650b217890aaff14919f967d27fadce420745bd3066  kafka-share-coordinator-4.3.1.jar
+12df6c5490fbf612a24c62e5f38ba201cbbb97f0c1fe9a5b0b87d30937bd1cc1  kafka-storage-3.7.2.jar
+a3041e6192a37e5508519d776f8af93b74d3fd23174b03e270c0394f1c77b59f  kafka-storage-3.9.1.jar
+d4b5cebcd9aeeb2db68b6ff3922bf08e776bb7d4c90f1045768267192625c810  kafka-storage-4.1.0.jar
+1f85b82853eaec0143efbef7e3a4d4be8929ff83a386326431e0c2d0a557e58c  kafka-storage-4.1.1.jar
+97e3facddd2914a58f28ec91ef35f8da69963eab3651196e97f487924f6dac98  kafka-storage-4.3.1.jar
+b4b254b41b9cd0b71af27cd3658518a078b7bac4c00a397731aa044f81c59c63  kafka-storage-api-3.7.2.jar
+f466777625641d4bca1314d80206eafa9e2494326496ad626489ba0a0ef479fc  kafka-storage-api-3.9.1.jar
+d8bb549e8c2bbb9bef4078983e9e4bb63f71e305fd07703cd2798cb7064903df  kafka-storage-api-4.1.0.jar
+8c0a712472185d706c6bf5ae24bf5d84a8e396fd4745c708e6146a415f7fa7f7  kafka-storage-api-4.1.1.jar
+bc2b22639fa554494461d101d599e01bae840d97c4f46e18fdf3d2fe41a47098  kafka-storage-api-4.3.1.jar
+5ae4e7f59782cec6dd45de2756d1d002951cb41ea129eee9476c825879bc9c9b  kafka-tools-3.7.2.jar
+aae08609f1259e59db9746570c53d939820e9efa7a4c0fd7bf7d1b3508f34f11  kafka-tools-3.9.1.jar
+1c2836cee57a947d2db461410ac5008ca80facbd19b7ed9d284ca883782ea741  kafka-tools-4.1.0.jar
+8a6939f310a61119cedaffc144119e9b2a374e32a7ec18f78e49ce5aeb71d6b0  kafka-tools-4.1.1.jar
+62f3c5dd7aa3442d4c5bc6a95f86e2502178ea09de8e27f74d9563bf955e253c  kafka-tools-4.3.1.jar
+1384f76f1dd4acb8f7bcfe2d6bfb2497e953087a1ea327a05f24f5b075045977  kafka-tools-api-3.7.2.jar
+c365c872ffc9a04886f248c5fd90067829ed4064fcd8fe5e12611b163cd053b4  kafka-tools-api-3.9.1.jar
+2127f95153a53b8b4fc46e90e08a0b6c0d40f9faee386fff17ab0c3882e881ba  kafka-tools-api-4.1.0.jar
+542b08fe20cf872a2d866acdff61ea338b469219dc2ebfae727a1d9ea5737e1a  kafka-tools-api-4.1.1.jar
+dcf6785742e0c8ab11a0fc09c62f1192e11e997dc629669a8db82aa40d933c31  kafka-tools-api-4.3.1.jar
+45b852f2e6e501d4dbdd43b97c4057e6cb6827b76e5aabcffcae8b8e2918554f  kafka-transaction-coordinator-3.9.1.jar
+b55df4f4500ddab992648326d8d0854a386215646f7ca6982dcd939ebb1d2630  kafka-transaction-coordinator-4.1.0.jar
+a261b5730ac9e3205df7af5d45180d851e9d5f729ce1275c67511a6f51f73755  kafka-transaction-coordinator-4.1.1.jar
+c64aaa2a88d8fd382c4800204872917686e542043c7916c9e8797d939d8eb313  kafka-transaction-coordinator-4.3.1.jar
+8b0b9d6d43f100b028782e6815bbf36065550d19f4b1975b58d946f4187f41ac  kafka_2.13-3.7.2.jar
+5631c61356d55611c158291a69ad028f3c4fed5d0a610c62a0853c65c89d10f6  kafka_2.13-3.9.1.jar
+0de0471a4c7a9e734c166822a26a4bb064eb81cb2c7a8b1345912cad78997a7b  kafka_2.13-4.1.0.jar
+e89428126cc7630a802123ba27aac4442816840b66d60670226feaff65f24fd1  kafka_2.13-4.1.1.jar
+b098abef5ff878e76f60cd6c559b9baa5663ccb1b55f2837558b22c329d32423  kafka_2.13-4.3.1.jar
+5b4a0a0cd0e751ded431c162442bdbdd53328d1f8bb2bae5fc1bbeee0f66d80f  log4j-api-2.24.3.jar
+c4b642a7f047275215de117e0e3847eb2c7711d84a0aa7433e7b3c096daf341d  log4j-api-2.25.4.jar
+7eb4084596ae25bd3c61698e48e8d0ab65a9260758884ed5cbb9c6e55c44a56a  log4j-core-2.24.3.jar
+10fee2c0485d54fa44ee75d314f6295508f7b932281873db61a91b88073200e6  log4j-core-2.25.4.jar
+252dabd586d22149a31661a8afc1a50747714eb1a298bd4a6e780c8c91a13866  lz4-java-1.10.2.jar
+d74a3334fb35195009b338a951f918203d6bbca3d1d359033dc33edd1cadc9ef  lz4-java-1.8.0.jar
+6b7a14a6f34c10f8683f7b5e2f39df0f07b58c7dff0e468ebbc713905c46979c  metrics-core-2.2.0.jar
+cec34936faa625039f4e46123eccaa10a9eb9d9a40c6075830cd81330e259cf9  metrics-core-4.1.12.1.jar
+cc1b0108a60b1eb69bd01a10922851a166c58972cc0683f2116a9e8e7ecdaf0b  netty-buffer-4.1.105.Final.jar
+c4f62480b408fb835b454c74cf6394a4c7088ffdaec78742fcece816c46bb58e  netty-codec-4.1.105.Final.jar
+399a8045fb43861afb7fc1ef3371f95a0b176692fb268f4867cff4957e63fd25  netty-common-4.1.105.Final.jar
+5a6945cf1de374628b37ab1c35a4c47c2f5616db3a94b150720641477112be8e  netty-handler-4.1.105.Final.jar
+7202edd076a1edab50fdb0f3e54f56a02129b326296d9f35f4194f8cfb9b96ef  netty-resolver-4.1.105.Final.jar
+be9b8a2f86685a876e469c904cb9fce53a1e826e178d44d2b1d92f6a99054737  netty-transport-4.1.105.Final.jar
+a43bf94f784eb759c14f0b0c7e1c5985a64879e8c7ab21ba7c0c80f7a9382b30  netty-transport-classes-epoll-4.1.105.Final.jar
+61f09ce16f0fd25e57a0a732f8fb79344f6b95051d88ac50a28874ad92e6d149  netty-transport-native-epoll-4.1.105.Final.jar
+7db91b72aae19e1cdca13c7fa76d57db20cbaf5b1e770563909a4437c63eb5cb  netty-transport-native-unix-common-4.1.105.Final.jar
+688cb118a6021d819138e855208c956031688be4b47a24bb615becc63acedf07  paranamer-2.8.jar
+1f82766d7c3221930854033bebff5073ea46b43f27326074bbe15d148c18bfb3  pcollections-4.0.1.jar
+2bbeef5797a241300c4f7513cd546239629ed7deda4fc0c31df90bb95f5f13ef  pcollections-4.0.2.jar
+7b52c72156dd7f98b3237a5b35c1d34fba381b21048c89208913ad80a45dfbd7  re2j-1.8.jar
+e71115175c4b080cf51dd72097165ea001ff9fafdc4f79d88049d0b1ecca979c  reload4j-1.2.25.jar
+bb10091bd55131a5327bdeddede74e5d8a695acab24a97567111784f2f427299  scala-collection-compat_2.13-2.10.0.jar
+90d5b13656be93fb779b8d7c723efa2498a34af06273bb5204afb65f85a20c1b  scala-java8-compat_2.13-1.0.2.jar
+c6a879e4973a60f6162668542a33eaccc2bb565d1c934fb061c5844259131dd1  scala-library-2.13.12.jar
+8e4dbc3becf70d59c787118f6ad06fab6790136a0699cd6412bc9da3d336944e  scala-library-2.13.15.jar
+1ebb2b6f9e4eb4022497c19b1e1e825019c08514f962aaac197145f88ed730f1  scala-library-2.13.16.jar
+4e85d96ff7bc7dc627985523c3541b9917aaa08e956391380c42db21a2c4e5a0  scala-library-2.13.18.jar
+4366f59b97c6ffc617787d81e494b62d9aecf424dafb1ce9d39d855c5171b18a  scala-logging_2.13-3.9.4.jar
+87a3017d3f43e6ace7566fe4c3d615134c6914ff871c8d64bb32ca1d996d0545  scala-logging_2.13-3.9.5.jar
+0ad0c3f4d89d538b3b6c300158555e266aa69cf1b5f6522aba8b5bad238eb994  scala-logging_2.13-3.9.6.jar
+c648ceb93a9fcbd22603e0be3d6a156723ae661f516c772a550a088bb3cbca7a  scala-reflect-2.13.12.jar
+78d0cc350e1ee42d87c6e11cf5b0dc7bf0b70829c00aa38f27bfb019d439dc11  scala-reflect-2.13.15.jar
+fb49ccd9cac7464486ab993cda20a3c1569d8ef26f052e897577ad2a4970fb1d  scala-reflect-2.13.16.jar
+6935ff1982b2ac93d695f15aa66921be2f602921277afe002f018fd8c7d6e29b  scala-reflect-2.13.18.jar
+d3ef575e3e4979678dc01bf1dcce51021493b4d11fb7f1be8ad982877c16a1c0  slf4j-api-1.7.36.jar
+ae6fdd5c9547896114d5ec7fa7503733b7d2890573d3886fb548b3119c4d3f67  slf4j-reload4j-1.7.36.jar
+2f39bed943d624dfa8f4102d0571283a10870b6aa36f197a8a506f147010c10f  slf4j-simple-1.7.36.jar
+ef779af5d29a9dde8cc70ce0341f5c6f7735e23edff9685ceaa9d35359b7bb7f  snakeyaml-2.4.jar
+e6682acf1ace77508ef13649cbf4f8d09d2cf5457bdb61d25ffb6ac0233d78dd  snakeyaml-2.5.jar
+0f3f1857ed33116583f480b4df5c0218836c47bfbc9c6221c0d73f356decf37b  snappy-java-1.1.10.5.jar
+4c766cb3f855415ee734b2392949a0b6f12a60879334a74518deaf6270d32e36  snappy-java-1.1.10.7.jar
+2d77b152039e7f85dc5438a9304febff86a2f3e55c88976a8be309af39028e97  zookeeper-3.8.4.jar
+93e854b55d731e745bafec187e2e7bf3389fd2a88e2fc8d1a3c1b9110284b284  zookeeper-jute-3.8.4.jar
+b6c3237e24b8252a5a9c3a0e1ae30ef8f323412e74bd358548b7a9e527d676df  zstd-jni-1.5.6-10.jar
+793ca8734aa15687e7e64564eab8b6ae9ee2720eae27aa663074682144b1c386  zstd-jni-1.5.6-4.jar
+"""
+
+
+@cache
+def pins() -> Mapping[str, str]:
+    """File name to sha256 in hexadecimal."""
+    return {name: digest for digest, _, name in (line.partition("  ") for line in _LIST.splitlines())}

@@ -1,5 +1,6 @@
 """The jars in the cache: whole, as they were fetched, and refused or fetched again otherwise."""
 
+import hashlib
 import multiprocessing
 import os
 import subprocess
@@ -12,12 +13,14 @@ import pytest
 from kohort.testing import JarsUnavailable, JdkMissing, jars
 from kohort.testing.cache import cache_dir, locked
 from kohort.testing.jdk import java, java_major
+from kohort.testing.pins import pins
 
 
 @pytest.fixture
 def fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """An empty cache and a resolver that makes two small jars; lists what it was asked for."""
     monkeypatch.setenv("KOHORT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(jars, "pins", dict)
     asked: list[str] = []
 
     def resolve(version: str, scratch: Path) -> Path:
@@ -66,13 +69,17 @@ def test_damaged_set_is_noticed_and_fetched_again(
 def test_jar_that_does_not_match_its_pin_is_refused_and_not_kept(
     fetches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pins = {"kafka-clients-4.3.1.jar": "0" * 64}
-    check = jars._check_pins
-    monkeypatch.setattr(jars, "_check_pins", lambda digests: check(digests, pins))
+    monkeypatch.setattr(jars, "pins", lambda: {"kafka-clients-4.3.1.jar": "0" * 64})
     with pytest.raises(JarsUnavailable, match="not the one") as caught:
         jars.classpath("4.3.1")
     assert caught.value.place["jar"] == "kafka-clients-4.3.1.jar"
     assert list(cache_dir().glob("**/*.jar")) == []
+
+
+def test_pins_name_every_jar_of_the_default_version() -> None:
+    jars._verified.cache_clear()
+    here = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars.classpath()}
+    assert {name: pins().get(name) for name in here} == here
 
 
 def test_version_cannot_leave_the_cache(fetches: list[str]) -> None:
