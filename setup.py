@@ -33,7 +33,7 @@ EXTRAS["dev"] = [
 setup(
     packages=find_packages("src"),
     package_dir={"": "src"},
-    package_data={"kohort": ["py.typed"], "kohort.fastpath": ["*.pyi", "*.pxd", "*.pyx"], "kohort.cli.demo": ["*.java", "*.css"]},
+    package_data={"kohort": ["py.typed"], "kohort.fastpath": ["*.pyi", "*.pxd", "*.pyx"], "kohort.cli.demo": ["*.java", "*.css"], "kohort.cli.assigning": ["*.java"]},
     ext_modules=cythonize(EXTENSIONS, language_level=3),
     extras_require=EXTRAS,
 )

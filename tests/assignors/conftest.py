@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from kohort.assignors import balance, plan, rack, sticky
-from kohort.cli.java_plans import JavaPlans
+from kohort.cli.assigning.java_plans import JavaPlans
 from kohort.fastpath import _balance, balance_py
 
 

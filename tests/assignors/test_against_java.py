@@ -23,7 +23,7 @@ from kohort.assignors import GroupView, Plan, get
 from kohort.assignors.cooperative_sticky import CooperativeStickyAssignor, claims_of, withheld
 from kohort.assignors.planning import check
 from kohort.assignors.sticky import by_topic
-from kohort.cli.java_plans import JAVA_ASSIGNORS, JavaPlans
+from kohort.cli.assigning.java_plans import JAVA_ASSIGNORS, JavaPlans
 from kohort.fastpath import TopicPartition
 from kohort.protocol.membership import (
     CooperativeStickyUserData,

@@ -1,0 +1,142 @@
+"""`kohort assign simulate|plan-migration`: try an assignor on a group before it moves anything."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kohort.assignors import AssignorError, get
+from kohort.assignors.group_file import from_json
+from kohort.cli.assigning import report
+from kohort.cli.assigning.events import FORMS, Document
+from kohort.cli.assigning.java_plans import JAVA_ASSIGNORS, JavaPlans
+from kohort.cli.assigning.live import read_group
+from kohort.cli.assigning.migration import plan_migration
+from kohort.cli.assigning.simulation import from_numbers
+from kohort.cli.assigning.simulation import simulate as run_simulation
+from kohort.testing.errors import JarsUnavailable, JdkMissing
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Try an assignor before it moves anything.")
+
+GroupFile = Annotated[
+    Path | None, typer.Argument(help="A group as JSON: written by hand, by --save, or saved with a refused plan.")
+]
+
+
+@app.command()
+def simulate(
+    file: GroupFile = None,
+    assignor: Annotated[
+        list[str] | None, typer.Option("--assignor", "-a", help="By name; may be repeated to compare. rack-NAME wraps.")
+    ] = None,
+    event: Annotated[str | None, typer.Option("--event", "-e", help=f"What happens: {', '.join(FORMS)}.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="A group from numbers: NAME:PARTITIONS, repeatable.")] = None,
+    members: Annotated[int, typer.Option(min=1, max=100_000, help="A group from numbers: how many members.")] = 3,
+    racks: Annotated[int, typer.Option(min=0, max=1000, help="A group from numbers: how many racks.")] = 0,
+    lag: Annotated[int, typer.Option(min=0, help="A group from numbers: records waiting in the longest queue.")] = 0,
+    bootstrap: Annotated[str | None, typer.Option(help="A live group: HOST:PORT of a broker.")] = None,
+    group: Annotated[str | None, typer.Option(help="A live group: its name.")] = None,
+    java: Annotated[bool, typer.Option(help="Compare with Java's plan, where a JDK is at hand.")] = True,
+    page: Annotated[Path | None, typer.Option("--report", help="Write a page here and its picture as PNG.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the group before the event here, as JSON.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """What an event does to a group: moves, skew, far reads, lag spread, member by member, beside Java's plan."""
+    document, used = _document(file, topic, members, racks, lag, bootstrap, group)
+    if save is not None:
+        save.write_text(json.dumps(document, indent=1) + "\n")
+    chosen = [get(name) for name in assignor or [used or "cooperative-sticky"]]
+    notes: list[str] = []
+    with ExitStack() as stack:
+        oracle = _java(stack, notes) if java and any(each.name in JAVA_ASSIGNORS for each in chosen) else None
+        outcomes = [run_simulation(document, each, event, oracle) for each in chosen]
+    if as_json:
+        print(json.dumps(report.to_json(outcomes, notes)))
+    else:
+        report.show(outcomes, notes, Console())
+    if page is not None:
+        subscribed = from_json(document)
+        title = f"{event or 'no event'}: {len(subscribed.members)} members, {subscribed.size} partitions"
+        for written in report.write_page(outcomes, notes, title, page):
+            typer.echo(f"wrote {written}", err=True)
+
+
+@app.command("plan-migration")
+def migrate(
+    old: Annotated[str, typer.Argument(help="The assignor that the group uses.")],
+    new: Annotated[str, typer.Argument(help="The one it shall use.")],
+    members: Annotated[int, typer.Option(min=1, max=100_000, help="How many members the group has.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Which rolling restarts take a group from one assignor to another without a member being refused."""
+    bounces = plan_migration(get(old), get(new), members)
+    if as_json:
+        rows = [
+            {
+                "assignors": list(bounce.settings), "java": bounce.java_setting, "rebalance": bounce.mode.value,
+                "used_before": bounce.used[0], "used_after": bounce.used[-1], "turns_at": bounce.turns_at,
+            }
+            for bounce in bounces
+        ]  # fmt: skip
+        print(json.dumps({"bounces": rows}))
+        return
+    if not bounces:
+        print(f"Nothing to do: the group uses {new!r} already.")
+        return
+    print(f"From {old!r} to {new!r}, {members} members, {len(bounces)} rolling restarts:")
+    for number, bounce in enumerate(bounces, start=1):
+        print(f"\n{number}. Restart every member, one after the other, with")
+        print(f"     kohort: {bounce.kohort_setting}")
+        print(f"     Java:   {bounce.java_setting}")
+        turns = bounce.turns_at
+        print(
+            f"   The group uses {bounce.used[0]!r} throughout." if turns is None else
+            f"   The group uses {bounce.used[0]!r} until {turns} of {members} are restarted, then {bounce.used[-1]!r}."
+        )  # fmt: skip
+        stops = "everybody stops at each rebalance" if bounce.mode.value == "eager" else "only what moves stops"
+        print(f"   A restarted member rebalances {bounce.mode.value}: {stops}.")
+    print(
+        "\nDo not begin the second restart before the first has reached every member, and do not do both at once: a\n"
+        "member whose list shares nothing with the others' is refused with InconsistentGroupProtocol."
+    )
+
+
+def _document(
+    file: Path | None,
+    topic: list[str] | None,
+    members: int,
+    racks: int,
+    lag: int,
+    bootstrap: str | None,
+    group: str | None,
+) -> tuple[Document, str | None]:
+    """(the group, the assignor it is known to use): from a file, from a broker, or from numbers."""
+    sources = [name for name, given in (("FILE", file), ("--topic", topic), ("--bootstrap", bootstrap)) if given]
+    if len(sources) != 1:
+        raise AssignorError(
+            f"{' and '.join(sources)} are different groups" if sources else "no group",
+            hint="give a FILE, or --topic NAME:PARTITIONS (and --members), or --bootstrap with --group",
+        )
+    if file is not None:
+        try:
+            document = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise AssignorError(f"cannot read a group: {error}", file=file) from error
+        from_json(document)
+        return document, document.get("assignor")
+    if bootstrap is not None:
+        if not group:
+            raise AssignorError("which group of that broker?", hint="add --group NAME")
+        return read_group(bootstrap, group)
+    return from_numbers(topic or [], members, racks, lag), None
+
+
+def _java(stack: ExitStack, notes: list[str]) -> JavaPlans | None:
+    try:
+        return stack.enter_context(JavaPlans())
+    except (JdkMissing, JarsUnavailable) as error:
+        notes.append(f"not compared with Java's plans: {error}")
+        return None

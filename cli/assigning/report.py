@@ -1,0 +1,262 @@
+"""What a simulation says: tables for the terminal, JSON, and a page with a before/after picture."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from kohort.assignors import Rebalance
+from kohort.cli.assigning.simulation import Outcome, State
+
+#: Okabe and Ito's palette: told apart by people who see colours differently.
+KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"
+MOST_MEMBERS_NAMED = 40
+
+
+_COLUMNS = ("moves", "forced", "stop", "rounds", "skew", "far", "lag spread", "differ")
+LEGEND = (
+    "moves: partitions with another owner than before; forced: those whose owner left or no longer wants them; "
+    "stop: partitions whose owner stays and has to stop reading; rounds: rebalances until all is settled; "
+    "skew: most minus fewest partitions; far: read from another rack; lag spread: most minus fewest records waiting; "
+    "differ: partitions that Java's plan gives to others than ours."
+)
+
+
+class Row(NamedTuple):
+    """A member before and after: numbers of partitions; `far` and `lag` after, None where not known or gone."""
+
+    member: str
+    before: int
+    after: int
+    kept: int
+    far: int | None
+    lag: int | None
+
+
+def rows(outcome: Outcome) -> list[Row]:
+    """Everybody who is in the group before or after, in the group's order, leavers last."""
+    before, after = outcome.before, outcome.after
+    found = []
+    for name in dict.fromkeys([*after.plan, *before.plan]):
+        had = set(before.plan[name]) if name in before.loads else set()
+        has = set(after.plan[name]) if name in after.loads else set()
+        here = name in after.loads
+        far = after.far_by_member.get(name) if here else None
+        lag = after.lag.get(name) if here and after.lag is not None else None
+        found.append(Row(name, len(had), len(has), len(had & has), far, lag))
+    return found
+
+
+def summary(outcomes: Sequence[Outcome]) -> Table:
+    """One line an assignor, and one for Java's plan beside it."""
+    table = Table(title="What it would do", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("assignor", overflow="fold")
+    for column in _COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    for outcome in outcomes:
+        table.add_row(
+            outcome.assignor,
+            *map(str, (outcome.moves, outcome.forced, outcome.stopped, outcome.rounds)),
+            _change(outcome.before.skew, outcome.after.skew),
+            _change(outcome.before.far, outcome.after.far),
+            _change(outcome.before.lag_spread, outcome.after.lag_spread),
+            "",
+        )
+        if outcome.java is not None:
+            java = outcome.java.state
+            cells = (str(outcome.java.moves), "", "", "", str(java.skew), _number(java.far), _number(java.lag_spread))
+            table.add_row("  Java's", *cells, str(outcome.java.differs), style="dim")
+    return table
+
+
+def member_table(outcome: Outcome) -> Table:
+    table = Table(title=outcome.assignor, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("member")
+    for column in ("before", "after", "kept", "gave up", "received", "far reads", "records waiting"):
+        table.add_column(column, justify="right")
+    for row in rows(outcome):
+        numbers = (row.before, row.after, row.kept, row.before - row.kept, row.after - row.kept, row.far, row.lag)
+        table.add_row(row.member, *map(_number, numbers))
+    return table
+
+
+def show(outcomes: Sequence[Outcome], notes: Sequence[str], console: Console) -> None:
+    """Print everything."""
+    console.print(summary(outcomes))
+    console.print(LEGEND, style="dim", highlight=False)
+    for outcome in outcomes:
+        if len(outcome.after.loads) <= MOST_MEMBERS_NAMED:
+            console.print(member_table(outcome))
+        else:
+            console.print(f"{outcome.assignor}: {len(outcome.after.loads)} members; --json lists them")
+    for note in notes:
+        console.print(note, style="yellow")
+
+
+def to_json(outcomes: Sequence[Outcome], notes: Sequence[str]) -> dict[str, Any]:
+    return {
+        "outcomes": [
+            {
+                "assignor": outcome.assignor,
+                "rebalance": outcome.rebalance.value,
+                "moves": outcome.moves,
+                "forced": outcome.forced,
+                "stopped": outcome.stopped,
+                "rounds": outcome.rounds,
+                "before": _state(outcome.before),
+                "after": _state(outcome.after),
+                "members": [row._asdict() for row in rows(outcome)],
+                "plan": outcome.after.plan.to_names(),
+                "java": None
+                if outcome.java is None
+                else {
+                    "differs": outcome.java.differs,
+                    "moves": outcome.java.moves,
+                    **_state(outcome.java.state),
+                },
+            }
+            for outcome in outcomes
+        ],
+        "notes": list(notes),
+    }
+
+
+def write_page(outcomes: Sequence[Outcome], notes: Sequence[str], title: str, path: Path) -> list[Path]:
+    """`path` (HTML, nothing fetched) and the picture beside it as PNG; returns both. Needs matplotlib."""
+    picture = draw(outcomes, title)
+    image = path.with_suffix(".png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.write_bytes(picture)
+    told = "".join(f"<p class=note>{escape(note)}</p>" for note in notes)
+    tables = "".join(_html(outcome) for outcome in outcomes)
+    encoded = base64.b64encode(picture).decode()
+    path.write_text(
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>{_html_summary(outcomes)}"
+        f"<p class=java>{escape(LEGEND)}</p>"
+        f'<img alt="partitions of each member before and after" src="data:image/png;base64,{encoded}">'
+        f"{tables}{told}</html>\n"
+    )
+    return [path, image]
+
+
+def draw(outcomes: Sequence[Outcome], title: str) -> bytes:
+    """A PNG: for each assignor the members' partitions before (kept, given up) and after (kept, received)."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.patches import Patch
+
+    every = [rows(outcome) for outcome in outcomes]
+    tall = [1.1 + 0.26 * min(len(found), MOST_MEMBERS_NAMED) for found in every]
+    figure, grid = pyplot.subplots(
+        len(outcomes), 2, figsize=(11, sum(tall) + 1.3), squeeze=False, sharex=True,
+        gridspec_kw={"height_ratios": tall}, layout="constrained",
+    )  # fmt: skip
+    for (left, right), outcome, found in zip(grid, outcomes, every, strict=True):
+        places = range(len(found))
+        kept = [row.kept for row in found]
+        left.barh(places, kept, color=KEPT)
+        left.barh(places, [row.before - row.kept for row in found], left=kept, color=WENT)
+        right.barh(places, kept, color=KEPT)
+        right.barh(places, [row.after - row.kept for row in found], left=kept, color=CAME)
+        if outcome.after.far is not None:
+            right.barh(places, [row.far or 0 for row in found], height=0.28, color=FAR)
+        left.set_title(f"{outcome.assignor}: before, skew {outcome.before.skew}", loc="left", fontsize=10)
+        stops = "all stop" if outcome.rebalance is Rebalance.EAGER else f"{outcome.stopped} stop"
+        right.set_title(f"after, skew {outcome.after.skew}; {outcome.moves} moved, {stops}", loc="left", fontsize=10)
+        for axes in (left, right):
+            axes.invert_yaxis()
+            axes.spines[["top", "right"]].set_visible(False)
+            named = len(found) <= MOST_MEMBERS_NAMED
+            axes.set_yticks(list(places) if named else [], [row.member for row in found] if named else [])
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        right.tick_params(labelleft=False)
+    for axes in grid[-1]:
+        axes.set_xlabel("partitions")
+    legend = [Patch(color=KEPT, label="kept"), Patch(color=WENT, label="given up"), Patch(color=CAME, label="received")]
+    if any(outcome.after.far is not None for outcome in outcomes):
+        legend.append(Patch(color=FAR, label="of them read from another rack"))
+    figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), frameon=False)
+    figure.suptitle(title)
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    pyplot.close(figure)
+    return buffer.getvalue()
+
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem;"
+    "color:#222;background:#fff}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.15rem .8rem;text-align:right;"
+    "border-bottom:1px solid #ddd}"
+    "td:first-child,th:first-child{text-align:left}img{max-width:100%}.note{color:#8a4b00}.java{color:#777}"
+)
+
+
+def _html(outcome: Outcome) -> str:
+    heads = ("member", "before", "after", "kept", "gave up", "received", "far reads", "records waiting")
+    lines = [
+        (row.member, row.before, row.after, row.kept, row.before - row.kept, row.after - row.kept, row.far, row.lag)
+        for row in rows(outcome)
+    ]
+    return f"<h2>{escape(outcome.assignor)}</h2>{_html_table(heads, lines)}"
+
+
+def _html_summary(outcomes: Sequence[Outcome]) -> str:
+    heads = ("assignor", *_COLUMNS)
+    lines: list[tuple[object, ...]] = []
+    for outcome in outcomes:
+        lines.append(
+            (
+                f"{outcome.assignor} ({outcome.rebalance.value})",
+                outcome.moves,
+                outcome.forced,
+                outcome.stopped,
+                outcome.rounds,
+                _change(outcome.before.skew, outcome.after.skew),
+                _change(outcome.before.far, outcome.after.far),
+                _change(outcome.before.lag_spread, outcome.after.lag_spread),
+                None,
+            )
+        )
+        if outcome.java is not None:
+            java = outcome.java.state
+            lines.append(
+                ("Java's plan", outcome.java.moves, None, None, None, java.skew, java.far, java.lag_spread,
+                 outcome.java.differs)
+            )  # fmt: skip
+    return _html_table(heads, lines)
+
+
+def _html_table(heads: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(cell))}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _state(state: State) -> dict[str, Any]:
+    return {"loads": dict(state.loads), "skew": state.skew, "far": state.far, "lag_spread": state.lag_spread}
+
+
+def _change(before: int | None, after: int | None) -> str:
+    if after is None:
+        return ""
+    return str(after) if before in (None, after) else f"{before} > {after}"
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
