@@ -261,9 +261,8 @@ def _summary(report: Report) -> None:
         results = list(group)
         versions = ",".join(str(result.version) for result in results)
         style = STYLE[results[0].verdict]
-        out.print(
-            f"[{style}]{identity:5}[/] {escape(known[identity].title)} (v{versions}): {escape(results[-1].reason[:300])}"
-        )
+        reason = escape(results[-1].reason[:300])
+        out.print(f"[{style}]{identity:5}[/] {escape(known[identity].title)} (v{versions}): {reason}")
     reasons: dict[str, list[str]] = {}
     for result in report.results:
         if result.verdict is Verdict.NOT_APPLICABLE:
