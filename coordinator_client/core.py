@@ -225,7 +225,8 @@ class Core:
         if send.to is None:
             self._ask_any(ask)
         else:
-            self._outgoing.append(Outgoing(Line.GROUP, Endpoint(send.to.host, send.to.port), ask))
+            line = Line.CONTROL if send.aside else Line.GROUP
+            self._outgoing.append(Outgoing(line, Endpoint(send.to.host, send.to.port), ask))
 
     def _order_commit(self, serial: int, offsets: dict[TopicPartition, OffsetToCommit], order: Any, now: float) -> None:
         def finished(_error: KohortError | None) -> None:
@@ -471,7 +472,14 @@ class Core:
                     self.committer.unanswered(when, self.chance())
 
         ask = Ask("OffsetCommit", request, done, self.request_s, COMMITS_BEFORE_TOPIC_IDS)
-        self._outgoing.append(Outgoing(Line.GROUP, _endpoint(coordinator), ask))
+        self._outgoing.append(Outgoing(self.offsets_line, _endpoint(coordinator), ask))
+
+    @property
+    def offsets_line(self) -> Line:
+        """How commits, and questions about them, go to the coordinator: by its own connection, unless a join waits
+        there. Brokers read nothing behind a request that they have not answered, and a join may take minutes."""
+        joining = self.view is not None and self.view.state is MemberState.JOINING
+        return Line.CONTROL if joining else Line.GROUP
 
     def _remember(self, stored: Mapping[TopicPartition, OffsetToCommit]) -> None:
         for partition, found in stored.items():

@@ -107,6 +107,7 @@ class GroupMember:
         self._coordinator_wanted = False
         self._serial = 0
         self._asked: dict[int, _Asked] = {}
+        self._join_on_wire: int | None = None  # also one that nobody waits for any more
 
         self._subscription: Subscription | None = None
         self._known: dict[str, TopicInfo] = {}
@@ -154,6 +155,8 @@ class GroupMember:
     def step(self, event: ev.Event, now: float) -> None:
         """Take in what happened at `now` (monotonic seconds)."""
         self._now = max(now, self._now)
+        if self._join_on_wire is not None and getattr(event, "serial", None) == self._join_on_wire:
+            self._join_on_wire = None
         if self._state is not MemberState.CLOSED:
             _HANDLERS[type(event)](self, event)
 
@@ -346,7 +349,10 @@ class GroupMember:
     def _ask(self, api: str, request: Any, timeout_ms: int, *, anywhere: bool = False, awaited: bool = True) -> None:
         to = None if anywhere else self._search.coordinator
         self._serial += 1
-        self._sends.append(Send(self._serial, to, api, request, timeout_ms))
+        aside = api == "LeaveGroup" and self._join_on_wire is not None
+        self._sends.append(Send(self._serial, to, api, request, timeout_ms, aside))
+        if api == "JoinGroup":
+            self._join_on_wire = self._serial
         if awaited:
             node_id = None if to is None else to.node_id
             self._asked[self._serial] = _Asked(api, self._identity, self._now, node_id)

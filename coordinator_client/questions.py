@@ -150,7 +150,7 @@ class Questions:
 
         request = offset_fetch_request(self._core.config.group or "", sorted(partitions))
         ask = Ask("OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS)
-        self._core.send(Line.GROUP, Endpoint(coordinator.host, coordinator.port), ask)
+        self._core.send(self._core.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
 
     def _committed_refused(
         self,

@@ -65,6 +65,10 @@ class Send:
 
     `api` is Kafka's name of it ("JoinGroup"), `request` the typed value, `timeout_ms` how long its answer may take:
     for JoinGroup at least the rebalance timeout and 5 s, since the coordinator sits on it while members gather.
+
+    `aside`: a JoinGroup waits on the coordinator's own connection, and brokers read nothing behind a request that they
+    have not answered: send this one by another connection to the same node, or it will be as late as that join. (While
+    `view.state` is JOINING the same is true of commits and of fetching committed offsets.)
     """
 
     serial: int
@@ -72,6 +76,7 @@ class Send:
     api: str
     request: "FindCoordinatorRequest | JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest"
     timeout_ms: int
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

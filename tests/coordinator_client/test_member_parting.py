@@ -231,3 +231,31 @@ def test_an_unsubscription_before_the_group_answered_leaves_nothing_behind() -> 
     rig.joined(generation=3)
     assert rig.state == "OUT"
     assert rig.ready.view.identity.generation == -1
+
+
+@pytest.mark.proves("B-36", "E-06")
+def test_a_goodbye_does_not_queue_behind_a_join_that_waits_for_the_others() -> None:
+    """Seen on a real broker: it reads nothing behind a JoinGroup that it has not answered, so that a leave sent on the
+    same connection took the whole rebalance timeout, and close with it."""
+    rig = walk_to("STABLE")
+    rig.heartbeat(27)
+    rig.run_hook()
+    assert rig.state == "JOINING"
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    assert rig.state == "LEAVING"
+    assert rig.waiting("LeaveGroup").aside
+    assert not rig.waiting("JoinGroup").aside
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("end", ["answered", "cut"])
+def test_once_the_join_is_off_the_wire_a_goodbye_goes_the_usual_way(end: str) -> None:
+    rig = walk_to("JOINING")
+    rig.tell(ev.Unsubscribed())
+    if end == "answered":
+        rig.joined(generation=2)
+    else:
+        rig.cut("JoinGroup")
+    rig.reach_stable(())
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    assert not rig.waiting("LeaveGroup").aside
