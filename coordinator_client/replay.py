@@ -133,11 +133,12 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
 
 
 def _heartbeat_interval_ms(frames: list[Taped]) -> int:
-    """No frame says it, but the shortest time between two heartbeats nearly does. A little less than that, since a
-    heartbeat that is asked early waits for its place on the tape, and one that is asked late misses it."""
-    beats = [each.time_s for each in frames if (each.api, each.direction) == ("Heartbeat", "request")]
-    shortest_s = min((after - before for before, after in pairwise(beats)), default=SHORTEST_HEARTBEAT_S)
-    return int(max(shortest_s * 0.9, SHORTEST_HEARTBEAT_S) * 1000)
+    """No frame says it, but the shortest wait before a heartbeat nearly does, counted from the heartbeat before or the
+    sync that began the generation. A little less than that: a heartbeat that is asked early waits for its place on the
+    tape, and one that is asked late misses it."""
+    paced = [each for each in frames if each.direction == "request" and each.api in ("SyncGroup", "Heartbeat")]
+    waits = [after.time_s - before.time_s for before, after in pairwise(paced) if after.api == "Heartbeat"]
+    return int(max(min(waits, default=0.0) * 0.9, SHORTEST_HEARTBEAT_S) * 1000)
 
 
 def _member(join: Any, heartbeat_interval_ms: int) -> GroupMember:
