@@ -3,6 +3,7 @@
 `plan` and `OffsetRange` need no PySpark and may be used without it.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kohort.spark.errors import DataLossError, DecoderFailed, PlanError
@@ -10,7 +11,9 @@ from kohort.spark.plan import plan
 from kohort.spark.ranges import OffsetRange, split
 
 if TYPE_CHECKING:
+    from kohort.spark.options import OptionError
     from kohort.spark.rdd import DecodedRecord, KafkaRDD, kafka_rdd
+    from kohort.spark.source import register
 
 __all__ = [
     "DataLossError",
@@ -18,17 +21,23 @@ __all__ = [
     "DecoderFailed",
     "KafkaRDD",
     "OffsetRange",
+    "OptionError",
     "PlanError",
     "kafka_rdd",
     "plan",
+    "register",
     "split",
 ]
-_NEEDS_PYSPARK = frozenset({"DecodedRecord", "KafkaRDD", "kafka_rdd"})
+_HOME = {
+    "DecodedRecord": "rdd",
+    "KafkaRDD": "rdd",
+    "OptionError": "options",
+    "kafka_rdd": "rdd",
+    "register": "source",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name in _NEEDS_PYSPARK:
-        from kohort.spark import rdd
-
-        return getattr(rdd, name)
+    if name in _HOME:
+        return getattr(import_module(f"kohort.spark.{_HOME[name]}"), name)
     raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")

@@ -9,7 +9,7 @@ Both ends are looked up now, so running what came out of it again reads the same
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from kohort.coordinator_client import Consumer
@@ -24,6 +24,7 @@ Bound = Word | datetime | Mapping[TopicPartition, Point]
 
 Loss = Literal["fail", "skip"]
 Late = Literal["latest", "fail"]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TOPIC_TIMEOUT_S = 5.0  # a topic that was made a moment ago may take as long to be known everywhere
 _WORDS = ("earliest", "latest", "committed")
 
@@ -47,17 +48,17 @@ def plan(
     `start`, `stop`: "earliest", "latest", "committed" (by `group`; earliest where it has no commit), an aware datetime
     (the first record not older), or one of these or an offset for every partition. Under
     `isolation_level="read_committed"` the latest is the last stable offset. `on_data_loss`: what to do with a start or
-    stop that is outside the log, "fail" or "skip" (to its nearest end). `on_late_time`: a datetime after the last
-    record means "latest", or fails. `settings`: those of `Consumer`. See `split` for the two wishes about sizes.
+    stop that is outside the log, "fail" or "skip" (to its nearest end). `on_late_time`: a start after the last record
+    means "latest", or fails. `settings`: those of `Consumer`. See `split` for the two wishes about sizes.
 
     Raises PlanError, DataLossError, UnknownTopic, ConnectionFailed, OperationTimeout.
     """
     with Consumer(bootstrap, group=group, **settings) as consumer:
-        places = _places(consumer, topics, partitions)
+        places = places_of(consumer, topics, partitions)
         if not places:
             raise PlanError("nothing to read", hint="name topics or partitions")
-        log = Log(consumer, places, has_group=group is not None, on_late_time=on_late_time)
-        starts, stops = log.resolve(start, "start"), log.resolve(stop, "stop")
+        log = Log(consumer, places, has_group=group is not None)
+        starts, stops = log.resolve(start, "start", on_late_time), log.resolve(stop, "stop")
         if on_data_loss == "skip":
             starts, stops = log.clamped(starts), log.clamped(stops)
         else:
@@ -72,7 +73,7 @@ def plan(
     return split(ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
 
 
-def _places(
+def places_of(
     consumer: Consumer, topics: Iterable[str], partitions: Iterable[TopicPartition]
 ) -> tuple[TopicPartition, ...]:
     if isinstance(topics, str):
@@ -90,13 +91,10 @@ def _places(
 class Log:
     """What the brokers say of some partitions, each question asked once."""
 
-    def __init__(
-        self, consumer: Consumer, places: tuple[TopicPartition, ...], *, has_group: bool, on_late_time: Late
-    ) -> None:
+    def __init__(self, consumer: Consumer, places: tuple[TopicPartition, ...], *, has_group: bool) -> None:
         self._consumer = consumer
         self._places = places
         self._has_group = has_group
-        self._on_late_time = on_late_time
         self._beginning: Mapping[TopicPartition, int] | None = None
         self._end: Mapping[TopicPartition, int] | None = None
         self._committed: Mapping[TopicPartition, int] | None = None
@@ -122,7 +120,7 @@ class Log:
             }
         return self._committed
 
-    def resolve(self, bound: Bound, name: str) -> dict[TopicPartition, int]:
+    def resolve(self, bound: Bound, name: str, on_late_time: Late = "latest") -> dict[TopicPartition, int]:
         """An offset for every partition."""
         points = dict(bound) if isinstance(bound, Mapping) else dict.fromkeys(self._places, bound)
         if missing := sorted(set(self._places) - points.keys()):
@@ -135,7 +133,7 @@ class Log:
                 f"{name} names a partition that is not read", topic=strange[0].topic, partition=strange[0].partition
             )
         times = {place: _time_ms(point, name) for place, point in points.items() if isinstance(point, datetime)}
-        by_time = self._by_time(times) if times else {}
+        by_time = self._by_time(times, on_late_time) if times else {}
         return {place: by_time[place] if place in by_time else self._at(place, points[place], name) for place in points}
 
     def _at(self, place: TopicPartition, point: object, name: str) -> int:
@@ -148,10 +146,10 @@ class Log:
             raise PlanError(f"{name} cannot be {point!r}", hint=f"{', '.join(_WORDS)}, an aware datetime or an offset")
         return words[point]()[place]
 
-    def _by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _by_time(self, times: Mapping[TopicPartition, int], on_late_time: Late) -> dict[TopicPartition, int]:
         found = {}
         for place, listed in self._consumer.offsets_for_times(times).items():
-            if listed is None and self._on_late_time == "fail":
+            if listed is None and on_late_time == "fail":
                 raise PlanError(
                     "no record is as late as that", hint="on_late_time='latest' starts at the end instead",
                     topic=place.topic, partition=place.partition, time_ms=times[place],
@@ -179,4 +177,4 @@ class Log:
 def _time_ms(time: datetime, name: str) -> int:
     if time.tzinfo is None:
         raise PlanError(f"{name} is a time without a time zone", hint="datetime(..., tzinfo=UTC)")
-    return int(time.timestamp() * 1000)
+    return (time - EPOCH) // timedelta(milliseconds=1)

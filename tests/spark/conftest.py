@@ -35,6 +35,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture
+def topic(make_topic: Callable[..., str]) -> str:
+    """A fresh topic of three partitions that keeps old records: those of the tests are of 2023."""
+    return make_topic(3, config={"retention.ms": "-1"})
+
+
 @pytest.fixture(scope="session")
 def send(broker: Broker) -> Callable[..., None]:
     """`send(topic, records, codec=..., flush_every=...)` by librdkafka, waiting for every acknowledgement."""

@@ -1,0 +1,233 @@
+"""The options of `format("kohort")`: those of Spark's built-in Kafka source, checked at once.
+
+Option names are case-insensitive, as Spark's are. `kafka.` in front of one of Kafka's own names gives it to the client.
+An unknown name or value is an OptionError that names the nearest right one.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from kohort.coordinator_client import SETTINGS, Config
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
+
+# Every option, by its name in lower case, and whether a batch and a stream take it.
+_BOTH = (
+    "subscribe", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders",
+)  # fmt: skip
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM_ONLY = ("maxOffsetsPerTrigger",)
+# Known to Spark's own source, and without meaning here: executors join no group and need no retries of their own.
+_NEEDLESS = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+_KNOWN: Mapping[str, str] = MappingProxyType(
+    {name.lower(): name for name in (*_BOTH, *_BATCH_ONLY, *_STREAM_ONLY, *_NEEDLESS)}
+)
+# Kafka's own settings that the plan decides.
+_PLANNED = frozenset({
+    "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.key.deserializer", "kafka.value.deserializer",
+    "kafka.auto.commit.interval.ms", "kafka.partition.assignment.strategy",
+})  # fmt: skip
+_LATEST, _EARLIEST = -1, -2
+_STRATEGIES = {"error": "fail", "latest": "latest"}
+
+
+class OptionError(KohortError):
+    """An option that is unknown, has a value that cannot be, or contradicts another: `option`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What the options mean. `settings` are those of `Consumer`, without bootstrap and group."""
+
+    bootstrap: str
+    group: str | None
+    topics: tuple[str, ...]
+    partitions: tuple[TopicPartition, ...]
+    start: Bound
+    stop: Bound
+    on_late_time: Late
+    on_data_loss: Loss
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    include_headers: bool
+    settings: Mapping[str, Any]
+
+    @property
+    def connect(self) -> dict[str, Any]:
+        """What a Consumer without a group is made of."""
+        return {"bootstrap": self.bootstrap, **self.settings}
+
+    @property
+    def skip_lost(self) -> bool:
+        return self.on_data_loss == "skip"
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, streaming: bool) -> "SourceOptions":
+        """Check options. Raises OptionError, or ConfigError for Kafka's own settings."""
+        given = {name.lower(): value for name, value in options.items()}
+        first: Point = "latest" if streaming else "earliest"
+        _refuse_unknown(given, streaming)
+        config = _config(given)
+        topics, partitions = _what(given)
+        return cls(
+            bootstrap=",".join(config.bootstrap),
+            group=config.group,
+            topics=topics,
+            partitions=partitions,
+            start=_bound(given, "starting", first, forbidden=None if streaming else _LATEST),
+            stop=_bound(given, "ending", "latest", forbidden=_EARLIEST),
+            on_late_time=_word(given, "startingOffsetsByTimestampStrategy", _STRATEGIES, "fail"),
+            on_data_loss=_word(given, "failOnDataLoss", {"true": "fail", "false": "skip"}, "fail"),
+            min_partitions=_number(given, "minPartitions"),
+            max_records_per_partition=_number(given, "maxRecordsPerPartition"),
+            max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger"),
+            include_headers=_word(given, "includeHeaders", {"true": True, "false": False}, False),
+            settings=_settings(config),
+        )  # fmt: skip
+
+
+def _refuse_unknown(given: Mapping[str, str], streaming: bool) -> None:
+    wrong_kind = _BATCH_ONLY if streaming else _STREAM_ONLY
+    for name in given:
+        if name.startswith("kafka."):
+            if name in _PLANNED:
+                raise OptionError(
+                    f"{name} cannot be set: the plan decides it",
+                    hint="use startingOffsets and failOnDataLoss",
+                    option=name,
+                )
+        elif name not in _KNOWN:
+            near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
+            hint = (
+                f"did you mean {_KNOWN[near[0]]!r}?"
+                if near
+                else f"the options are {', '.join(sorted(_KNOWN.values()))}"
+            )
+            if name == "subscribepattern":
+                hint = "name the topics with 'subscribe'"
+            raise OptionError(f"unknown option {name!r}", hint=hint, option=name)
+        elif _KNOWN[name] in wrong_kind:
+            kind = "a stream" if streaming else "a batch"
+            raise OptionError(f"{_KNOWN[name]} has no meaning for {kind}", option=_KNOWN[name])
+
+
+def _config(given: Mapping[str, str]) -> Config:
+    if "kafka.bootstrap.servers" not in given:
+        raise OptionError(
+            "which brokers?", hint='option("kafka.bootstrap.servers", "host:port")', option="kafka.bootstrap.servers"
+        )
+    return Config.from_kafka({name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")})
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    apart = ("bootstrap", "group")
+    changed = {s.name: getattr(config, s.name) for s in SETTINGS.values() if s.name not in apart}
+    return {name: value for name, value in changed.items() if value != SETTINGS[name].default}
+
+
+def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartition, ...]]:
+    ways = [name for name in ("subscribe", "assign") if name in given]
+    if len(ways) != 1:
+        raise OptionError(
+            "say what to read, one way",
+            hint='option("subscribe", "topic1,topic2") or option("assign", \'{"topic1":[0,1]}\')',
+            option=" and ".join(ways) or "subscribe",
+        )  # fmt: skip
+    if "subscribe" in given:
+        topics = tuple(dict.fromkeys(name.strip() for name in given["subscribe"].split(",") if name.strip()))
+        if not topics:
+            raise OptionError("no topic is named", option="subscribe")
+        return topics, ()
+    named = _json(given, "assign")
+    try:
+        return (), tuple(
+            TopicPartition(str(topic), int(number)) for topic, numbers in named.items() for number in numbers
+        )
+    except (TypeError, ValueError):
+        raise OptionError("partitions are numbers in lists", hint='{"topic":[0,1]}', option="assign") from None
+
+
+def _bound(given: Mapping[str, str], which: str, default: Point, *, forbidden: int | None) -> Bound:
+    """`startingTimestamp` wins over `startingOffsetsByTimestamp`, that over `startingOffsets`; likewise at the end."""
+    if f"{which}timestamp" in given:
+        return _time(given[f"{which}timestamp"], f"{which}Timestamp")
+    if f"{which}offsetsbytimestamp" in given:
+        option = f"{which}OffsetsByTimestamp"
+        return {place: _time(value, option) for place, value in _by_place(given, option)}
+    option = f"{which}Offsets"
+    text = given.get(option.lower())
+    if text is None:
+        return default  # type: ignore[return-value]  # a default is a word
+    words = [word for word, number in (("earliest", _EARLIEST), ("latest", _LATEST)) if number != forbidden]
+    if text.lower() in words:
+        return "earliest" if text.lower() == "earliest" else "latest"
+    if not text.lstrip().startswith("{"):
+        near = get_close_matches(text.lower(), words, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f'{" or ".join(words)}, or JSON: {{"topic":{{"0":23}}}}'
+        raise OptionError(f"{option} cannot be {text!r}", hint=hint, option=option)
+    return {place: _offset(value, option, forbidden) for place, value in _by_place(given, option)}
+
+
+def _by_place(given: Mapping[str, str], option: str) -> list[tuple[TopicPartition, Any]]:
+    try:
+        return [
+            (TopicPartition(str(topic), int(number)), value)
+            for topic, numbers in _json(given, option).items()
+            for number, value in numbers.items()
+        ]
+    except (AttributeError, ValueError):
+        raise OptionError(
+            "offsets are given by topic and partition", hint='{"topic":{"0":23}}', option=option
+        ) from None
+
+
+def _offset(value: Any, option: str, forbidden: int | None) -> Point:
+    if isinstance(value, bool) or not isinstance(value, int) or value < _EARLIEST or value == forbidden:
+        raise OptionError(f"{value!r} is no offset here", option=option)
+    words: Mapping[int, Point] = {_LATEST: "latest", _EARLIEST: "earliest"}
+    return words.get(value, value)
+
+
+def _time(value: Any, option: str) -> datetime:
+    try:
+        time_ms = int(value)
+    except (TypeError, ValueError):
+        time_ms = -1
+    if time_ms < 0 or isinstance(value, bool | float):
+        raise OptionError(f"{value!r} is no time in milliseconds since 1970", option=option)
+    return EPOCH + timedelta(milliseconds=time_ms)
+
+
+def _json(given: Mapping[str, str], option: str) -> dict[str, Any]:
+    try:
+        found = json.loads(given[option.lower()])
+    except ValueError as error:
+        raise OptionError(f"not JSON: {error}", option=option) from None
+    if not isinstance(found, dict):
+        raise OptionError("not a JSON object", option=option)
+    return found
+
+
+def _word(given: Mapping[str, str], option: str, words: Mapping[str, Any], default: Any) -> Any:
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    if text.lower() not in words:
+        raise OptionError(f"{option} must be {' or '.join(words)}, not {text!r}", option=option)
+    return words[text.lower()]
+
+
+def _number(given: Mapping[str, str], option: str) -> int | None:
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise OptionError(f"{option} must be a whole number above 0, not {text!r}", option=option)
+    return int(text)

@@ -1,0 +1,139 @@
+"""`spark.read.format("kohort")`: Spark's own Kafka source by its options and rows, without a jar.
+
+    kohort.spark.register(spark)
+    spark.read.format("kohort").option("kafka.bootstrap.servers", ...).option("subscribe", "payments").load()
+
+The driver plans, executors read (see reader.py) and hand Arrow batches over whose schema equals Spark's, so that no row
+becomes a Python object.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kohort.fastpath import RecordColumns
+from kohort.spark.options import OptionError, SourceOptions
+from kohort.spark.plan import plan
+from kohort.spark.ranges import OffsetRange
+from kohort.spark.reader import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+# Built by hand: parsing DDL needs a session, and most of this runs in workers that have none.
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, StructField("headers", ArrayType(_HEADER))])
+
+
+def register(spark: "SparkSession") -> None:
+    """Make `format("kohort")` known to a session, for reading in batches and as a stream."""
+    spark.dataSource.register(KohortSource)
+
+
+class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are not followed
+    """What Spark asks for by name. Options are checked when it is made; see `SourceOptions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kohort"
+
+    def schema(self) -> StructType:
+        headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
+        return SCHEMA_WITH_HEADERS if headers else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = SourceOptions.of(dict(self.options), streaming=False)
+        _refuse_other(schema, self.schema())
+        return BatchReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from kohort.spark.stream import StreamReader
+
+        options = SourceOptions.of(dict(self.options), streaming=True)
+        _refuse_other(schema, self.schema())
+        return StreamReader(options, schema)
+
+
+class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own types are not followed
+    """One range for one task."""
+
+    def __init__(self, value: OffsetRange) -> None:
+        super().__init__(value)
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
+    """Plans once a scan."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        ranges = plan(
+            options.bootstrap, topics=options.topics, partitions=options.partitions, start=options.start,
+            stop=options.stop, min_partitions=options.min_partitions,
+            max_records_per_partition=options.max_records_per_partition, on_data_loss=options.on_data_loss,
+            on_late_time=options.on_late_time, **options.settings,
+        )  # fmt: skip
+        return [RangePartition(one) for one in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        if isinstance(partition, RangePartition):  # of no partitions Spark makes a task too, with one of its own
+            yield from batches(partition.value, self._options, self._schema)
+
+
+def batches(wanted: OffsetRange, options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
+    """The range as Arrow in Spark's own schema: the executor's part, of a batch and of a stream."""
+    arrow = arrow_schema(schema)
+    for columns in read_range(wanted, options.connect, skip_lost=options.skip_lost):
+        yield as_spark(columns, arrow)
+
+
+def arrow_schema(schema: StructType) -> "pa.Schema":
+    """What Spark holds a batch's schema against; a batch of any other is refused."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # Spark 4.0 and 4.1 know no time zone here
+        return to_arrow_schema(schema)
+
+
+def as_spark(columns: RecordColumns, schema: "pa.Schema") -> "pa.RecordBatch":
+    """Columns under Spark's names and types."""
+    import pyarrow as pa
+
+    ours = pa.schema([field.with_name(_OUR_NAMES.get(field.name, field.name)) for field in schema])
+    return pa.RecordBatch.from_arrays(columns.to_arrow(ours).columns, schema=schema)
+
+
+_OUR_NAMES: Mapping[str, str] = {"timestampType": "timestamp_type"}
+
+
+def _refuse_other(schema: StructType, wanted: StructType) -> None:
+    if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in wanted]:
+        raise OptionError("this source has a fixed schema", hint="leave .schema(...) out, and select() from what comes")

@@ -1,0 +1,223 @@
+"""format("kohort") on a real session and a real broker, in batches and as a stream."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, TopicPartition
+from kohort.spark import DataLossError, OffsetRange, kafka_rdd, plan, register
+from kohort.spark.options import SourceOptions
+from kohort.spark.reader import read_range
+from kohort.spark.source import SCHEMA, SCHEMA_WITH_HEADERS, arrow_schema, as_spark
+from kohort.spark.stream import StreamReader, limited
+from kohort.testing.selection import Broker
+from tests.spark.sent import CODECS, Sent, varied
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="session")
+def kohort_spark(spark: Any) -> Any:
+    register(spark)
+    return spark
+
+
+@pytest.fixture
+def read(kohort_spark: Any, broker: Broker) -> Callable[..., Any]:
+    """`read(topic, option=...)` is a DataFrame."""
+
+    def reader(topic: str, **options: Any) -> Any:
+        frame = kohort_spark.read.format("kohort").option("kafka.bootstrap.servers", broker.bootstrap)
+        return frame.options(**({"subscribe": topic} | options)).load()
+
+    return reader
+
+
+@pytest.fixture
+def stream(kohort_spark: Any, broker: Broker, tmp_path: Path) -> Callable[..., list[Any]]:
+    """`stream(topic, option=...)` runs an available-now stream into Parquet once more, and returns all rows so far."""
+
+    def runner(topic: str, columns: str = "partition, offset", **options: Any) -> list[Any]:
+        frame = kohort_spark.readStream.format("kohort").option("kafka.bootstrap.servers", broker.bootstrap)
+        options = {"subscribe": topic, "startingOffsets": "earliest"} | options
+        query = (
+            frame.options(**options).load().selectExpr(*columns.split(", "))
+            .writeStream.format("parquet").trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "rows"))
+        )  # fmt: skip
+        query.awaitTermination(100)
+        assert query.exception() is None
+        stream_progress[:] = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+        return sorted(kohort_spark.read.parquet(str(tmp_path / "rows")).collect())
+
+    return runner
+
+
+stream_progress: list[int] = []
+
+
+def offsets(*counts: int) -> list[tuple[int, int]]:
+    return [(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]
+
+
+def test_rows_are_the_records(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
+    sent = varied(60)
+    for codec in CODECS:
+        send(topic, sent, codec=codec)
+    rows = read(topic, includeHeaders="true").orderBy("partition", "offset").collect()
+    wanted = []
+    for partition in range(3):
+        records = [one for _ in CODECS for one in sent if one.partition == partition]
+        wanted += [(offset, one) for offset, one in enumerate(records)]
+    assert len(rows) == 300
+    for row, (offset, one) in zip(rows, wanted, strict=True):
+        key = None if row.key is None else bytes(row.key)
+        value = None if row.value is None else bytes(row.value)
+        headers = (
+            ()
+            if row.headers is None
+            else tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers)
+        )
+        assert (row.topic, row.partition, row.offset, row.timestampType) == (topic, one.partition, offset, 0)
+        assert (key, value, headers) == (one.key, one.value, one.headers)
+        assert round(row.timestamp.timestamp() * 1000) == one.timestamp_ms
+    assert [row.headers is None for row in rows] == [not one.headers for _, one in wanted]
+
+
+def test_the_schema_is_that_of_sparks_own_source(read: Callable[..., Any], topic: str) -> None:
+    fields = {"key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint",
+              "timestamp": "timestamp", "timestampType": "int"}  # fmt: skip
+    assert dict(read(topic).dtypes) == fields
+    assert dict(read(topic, includeHeaders="true").dtypes) == {
+        **fields,
+        "headers": "array<struct<key:string,value:binary>>",
+    }
+    assert read(topic).collect() == []
+
+
+@pytest.mark.parametrize("wanted", [SCHEMA, SCHEMA_WITH_HEADERS])
+def test_batches_equal_sparks_schema_to_the_last_type(
+    kohort_spark: Any, broker: Broker, topic: str, send: Callable[..., None], wanted: Any
+) -> None:
+    send(topic, varied(9))
+    schema = arrow_schema(wanted)
+    for columns in read_range(OffsetRange(topic, 0, 0, 3), {"bootstrap": broker.bootstrap}):
+        assert as_spark(columns, schema).schema.equals(schema)
+        as_spark(columns, schema).validate(full=True)
+
+
+def test_offsets_times_and_splits(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
+    send(topic, varied(30))
+    some = read(
+        topic,
+        startingOffsets=f'{{"{topic}":{{"0":4,"1":-2,"2":9}}}}',
+        endingOffsets=f'{{"{topic}":{{"0":6,"1":1,"2":-1}}}}',
+    )
+    assert sorted((row.partition, row.offset) for row in some.collect()) == [(0, 4), (0, 5), (1, 0), (2, 9)]
+    late = read(topic, startingTimestamp="1700000021000", endingTimestamp="1700000024000")
+    assert sorted((row.partition, row.offset) for row in late.collect()) == [(0, 7), (1, 7), (2, 7)]
+    assert read(topic, minPartitions="8").rdd.getNumPartitions() == 8
+    one = read(topic, subscribe=topic).where("partition = 1").count()
+    assert one == 10
+
+
+def test_rdd_and_frame_read_the_same(
+    kohort_spark: Any, read: Callable[..., Any], broker: Broker, topic: str, send: Callable[..., None]
+) -> None:
+    send(topic, varied(200), codec="zstd")
+    rdd = kafka_rdd(kohort_spark.sparkContext, plan(broker.bootstrap, topics=[topic]), bootstrap=broker.bootstrap)
+    rows = read(topic).rdd.map(lambda row: (row.partition, row.offset, row.key and bytes(row.key))).collect()
+    assert sorted(rows, key=str) == sorted(rdd.map(lambda r: (r.partition, r.offset, r.key)).collect(), key=str)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
+        ({"kafka.fetch.min.byte": "1"}, "fetch.min.bytes"),
+        ({"startingTimestamp": "99999999999999"}, "no record is as late as that"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_on_the_driver(
+    read: Callable[..., Any], topic: str, options: dict[str, str], says: str
+) -> None:
+    with pytest.raises(Exception, match=says):
+        read(topic, **options).count()
+
+
+def test_another_schema_is_refused(kohort_spark: Any, broker: Broker, topic: str) -> None:
+    frame = kohort_spark.read.format("kohort").schema("value string")
+    with pytest.raises(Exception, match="fixed schema"):
+        frame.options(**{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).load().count()
+
+
+@pytest.mark.proves("B-40")
+def test_lost_records_are_named_or_skipped(
+    read: Callable[..., Any], topic: str, send: Callable[..., None], delete_before: Callable[[str, int, int], None]
+) -> None:
+    send(topic, varied(30))
+    delete_before(topic, 1, 3)
+    start = f'{{"{topic}":{{"0":0,"1":0,"2":0}}}}'
+    with pytest.raises(Exception, match=rf"DataLossError.*topic={topic}, partition=1, offset=0"):
+        read(topic, startingOffsets=start).count()
+    assert read(topic, startingOffsets=start, failOnDataLoss="false").count() == 27
+
+
+def test_a_stream_goes_on_where_it_stopped(stream: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
+    send(topic, varied(30))
+    assert stream(topic) == offsets(10, 10, 10)
+    assert stream(topic) == offsets(10, 10, 10)
+    send(topic, varied(6))
+    assert stream(topic) == offsets(12, 12, 12)
+
+
+def test_a_limit_cuts_a_stream_into_batches(stream: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
+    send(topic, varied(30))
+    assert stream(topic, maxOffsetsPerTrigger="7") == offsets(10, 10, 10)
+    assert stream_progress == [7, 7, 7, 7, 2]
+
+
+def test_a_stream_tells_its_group_how_far_it_is(
+    stream: Callable[..., Any], broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    group = unique("group")
+    send(topic, varied(30))
+    # What a batch finished is committed when the next one begins: the limit makes sure that there is a next one.
+    stream(topic, maxOffsetsPerTrigger="15", **{"kafka.group.id": group})
+    with Consumer(broker.bootstrap, group=group) as consumer:
+        found = consumer.committed([TopicPartition(topic, partition) for partition in range(3)])
+    assert {place.partition: commit and commit.offset for place, commit in found.items()} == {0: 5, 1: 5, 2: 5}
+
+
+def test_a_topic_made_anew_does_not_pass_for_the_old_one(broker: Broker, topic: str, send: Callable[..., None]) -> None:
+    send(topic, [Sent(0, b"k", b"v", 1, ())] * 5)
+    options = SourceOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}, streaming=True)
+    reader = StreamReader(options, SCHEMA)
+    try:
+        assert reader.initialOffset() == {topic: {"0": 5, "1": 0, "2": 0}}
+        with pytest.raises(DataLossError, match=rf"ends at 5, before .*topic={topic}, partition=0, offset=9"):
+            reader.latestOffset({topic: {"0": 9, "1": 0, "2": 0}}, None)
+        with pytest.raises(DataLossError, match=r"there no more \(topic=.*partition=7\)"):
+            reader.partitions({topic: {"0": 5, "7": 1}}, {topic: {"0": 5}})
+        found = reader.partitions({topic: {"0": 3}}, {topic: {"0": 5, "1": 4}})
+        assert [one.value for one in found] == [OffsetRange(topic, 0, 3, 5), OffsetRange(topic, 1, 0, 4)]
+    finally:
+        reader.stop()
+
+
+@pytest.mark.parametrize(("most", "taken"), [(1, 1), (7, 7), (59, 59), (60, 60), (1000, 60)])
+def test_a_limit_is_kept_to_the_offset_and_always_moves(most: int, taken: int) -> None:
+    before = {TopicPartition("t", n): n for n in range(4)}
+    ends = {
+        TopicPartition("t", 0): 0,
+        TopicPartition("t", 1): 11,
+        TopicPartition("t", 2): 52,
+        TopicPartition("t", 3): 3,
+    }
+    found = limited(before, ends, most)
+    moved = Counter({place: offset - before[place] for place, offset in found.items()})
+    assert sum(moved.values()) == taken
+    assert all(before[place] <= offset <= max(ends[place], before[place]) for place, offset in found.items())
