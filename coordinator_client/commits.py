@@ -114,13 +114,19 @@ class Committer:
         return None
 
     def _reopened(self, commit: Commit, view: MemberView | None) -> bool:
-        newest = view.identity.generation if view is not None else -1
-        return view is not None and view.commits_open and newest > (commit.newer_than or -1)
+        if view is None:
+            return False
+        if commit.sent is not None and view.identity.member_id != commit.sent.member_id:
+            return True  # membership was lost meanwhile, and the fence will say so: nothing to wait for
+        return view.commits_open and view.identity.generation > (commit.newer_than or -1)
 
     def _fence(self, commit: Commit, view: MemberView) -> None:
+        # Lost partitions stay in the assignment until on_lost has been run, but without a generation a commit would be
+        # let in by a group that is empty, where it looks like one of somebody who assigns by hand.
+        lost = view.identity.generation < 0
         for partition in list(commit.offsets):
             owned = view.assignment.get(partition)
-            if owned is None or owned.epoch != commit.epochs.get(partition, owned.epoch):
+            if lost or owned is None or owned.epoch != commit.epochs.get(partition, owned.epoch):
                 error = CommitFailed(
                     "the partition was given away before its offset was committed",
                     hint="its new owner starts at the last committed offset",

@@ -1,6 +1,9 @@
 """Consumer: the blocking face of the driver."""
 
+import atexit
+import contextlib
 import re
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -283,6 +286,10 @@ class Consumer(Face):
             settings["assignors"] = assignors
         self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
 
+    def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+        super()._begin(config, on_reset)
+        _OPEN.add(self)
+
     def unsubscribe(self) -> None:
         """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
         with self._session.use(in_hooks=False):
@@ -484,6 +491,18 @@ class Consumer(Face):
             return future.result(self._seconds(timeout_s) + 5.0)
         except FutureTimeout:
             raise OperationTimeout("no answer in time") from None
+
+
+_OPEN: "weakref.WeakSet[Consumer]" = weakref.WeakSet()
+EXIT_S = 5.0
+
+
+@atexit.register
+def _close_all() -> None:
+    """At the interpreter's end: whoever was not closed lets go and leaves, so that the group need not wait for it."""
+    for consumer in list(_OPEN):
+        with contextlib.suppress(Exception):
+            consumer.close(EXIT_S)
 
 
 def plain_offsets(offsets: Offsets | None) -> Any:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, Truncation
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.metadata import ClusterView
-from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap, ResetPolicy
+from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap, ResetKind, ResetPolicy
 from kohort.coordinator_client.retry import FRESH, Attempts
 from kohort.fastpath import KohortError, TopicPartition
 
@@ -92,7 +92,7 @@ class Positions:
     policy: ResetPolicy
     _states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     _serials: Iterator[int] = field(default_factory=lambda: count(1))
-    _errors: list[KohortError] = field(default_factory=list)
+    _errors: dict[TopicPartition, KohortError] = field(default_factory=dict)
     _gaps: list[Gap] = field(default_factory=list)
 
     # --- what is assigned
@@ -108,6 +108,7 @@ class Positions:
 
     def drop(self, partition: TopicPartition) -> None:
         self._states.pop(partition, None)
+        self._errors.pop(partition, None)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._states
@@ -135,12 +136,14 @@ class Positions:
     def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Read on at `offset`; everything fetched before is void."""
         self.state(partition)
+        self._errors.pop(partition, None)  # whatever it was, the user has resolved it
         phase = Phase.FETCHING if epoch == NO_EPOCH else Phase.NEEDS_VALIDATION
         self._states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
 
     def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
         """Read on at EARLIEST, LATEST or the first record not older than a time in ms, found out by asking."""
         self.state(partition)
+        self._errors.pop(partition, None)
         self._states[partition] = PartitionState(
             Phase.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason="seek"
         )
@@ -220,6 +223,11 @@ class Positions:
         if state is None or state.serial != ask.serial or state.phase is not Phase.NEEDS_RESET:
             return
         if found.offset < 0 and state.reset_to not in (EARLIEST, LATEST):
+            self._states[ask.partition] = replace(state, reset_to=LATEST, asking=False, attempts=FRESH)
+            return
+        nearest = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST
+        if nearest and state.wanted is not None and found.offset <= state.wanted:
+            # Brokers do not say on which side of the log the position was; the log's start does.
             self._states[ask.partition] = replace(state, reset_to=LATEST, asking=False, attempts=FRESH)
             return
         self._states[ask.partition] = PartitionState(
@@ -311,7 +319,7 @@ class Positions:
         if state is None:
             return
         self._states[partition] = replace(state, phase=Phase.FAILED, serial=next(self._serials), asking=False)
-        self._errors.append(error)
+        self._errors[partition] = error
 
     def void(self, partition: TopicPartition) -> None:
         """Give up what was fetched and fetch again from the position."""
@@ -320,7 +328,7 @@ class Positions:
             self._states[partition] = replace(state, serial=next(self._serials), asking=False)
 
     def take_error(self) -> KohortError | None:
-        return self._errors.pop(0) if self._errors else None
+        return self._errors.pop(next(iter(self._errors))) if self._errors else None
 
     def take_gaps(self) -> list[Gap]:
         gaps, self._gaps = self._gaps, []

@@ -113,6 +113,18 @@ def test_out_of_range_resets_by_policy_and_says_what_was_skipped() -> None:
 
 
 @pytest.mark.proves("E-07")
+@pytest.mark.parametrize(("log", "start"), [((100, 200), 100), ((0, 7), 7)])
+def test_nearest_finds_the_side_by_itself_where_the_broker_does_not_say(log: tuple[int, int], start: int) -> None:
+    one = fetching("nearest", offset=10)
+    one.out_of_range(P0, one.state(P0).serial, 10, None, WALL)
+    for _ in range(2):
+        if one.known_position(P0) is None:
+            ask = only_list(one)
+            one.listed(ask, ListedOffset(log[0] if ask.timestamp == EARLIEST else log[1], -1, 3), WALL)
+    assert one.known_position(P0) == start
+
+
+@pytest.mark.proves("E-07")
 def test_out_of_range_is_ignored_when_the_position_has_moved() -> None:
     one = fetching(offset=10)
     serial = one.state(P0).serial
