@@ -81,7 +81,7 @@ def _verified(version: str, cache: Path) -> tuple[Path, ...]:
         if folder.exists():
             damage = _damage(folder)
             if damage is None:
-                return tuple(sorted(folder.glob("*.jar")))
+                return tuple(sorted(folder.resolve().glob("*.jar")))
             print(f"Apache Kafka {version} in the cache: {damage}; fetching it again", file=sys.stderr, flush=True)
             shutil.rmtree(folder)
         with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=cache) as scratch:
@@ -90,7 +90,7 @@ def _verified(version: str, cache: Path) -> tuple[Path, ...]:
             _check_pins(digests, pins())
             (fetched / _RECORD).write_text(json.dumps(digests, indent=1, sort_keys=True))
             fetched.rename(folder)
-    return tuple(sorted(folder.glob("*.jar")))
+    return tuple(sorted(folder.resolve().glob("*.jar")))
 
 
 def _damage(folder: Path) -> str | None:

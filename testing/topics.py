@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 
 from kohort.testing import jars
+from kohort.testing.class_archive import archive_options
 from kohort.testing.errors import BrokerStateError
 from kohort.testing.jdk import java
 from kohort.testing.plain_wire import ask, string
@@ -102,9 +103,10 @@ def kafka_tool(main_class: str, *arguments: str, version: str = jars.DEFAULT_VER
 
     Raises BrokerStateError with what the tool said when it ends with an error.
     """
-    classpath = os.pathsep.join(str(jar) for jar in jars.classpath(version))
+    needed = jars.classpath(version)
+    classpath = os.pathsep.join(str(jar) for jar in needed)
     command = [
-        str(java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+        str(java()), *archive_options(version, needed), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath, main_class, *arguments,
     ]  # fmt: skip
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
