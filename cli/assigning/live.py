@@ -5,6 +5,7 @@ Plaintext only. Each request is of a version with the classic header, which ever
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,8 +27,7 @@ class GroupNotReadable(KohortError):
 
 def read_group(bootstrap: str, group: str) -> tuple[Document, str]:
     """(the group's document, the assignor it uses). Raises `GroupNotReadable`."""
-    found = _ask(bootstrap, "FindCoordinator", 1, {"key": group, "key_type": 0})
-    _refuse(found.error_code, "find the group's coordinator", group)
+    found = _find_coordinator(bootstrap, group)
     coordinator = f"{found.host}:{found.port}"
     described = _ask(
         coordinator, "DescribeGroups", 4, {"groups": (group,), "include_authorized_operations": False}
@@ -58,6 +58,17 @@ def read_group(bootstrap: str, group: str) -> tuple[Document, str]:
     leaders = _add_topics(bootstrap, wanted, document)
     _add_lag(coordinator, group, leaders, document)
     return document, described.protocol_data
+
+
+def _find_coordinator(bootstrap: str, group: str) -> Any:
+    """A broker that was just started makes the offsets topic at the first question, and says so for a while."""
+    limit = time.monotonic() + TIMEOUT_S
+    while True:
+        found = _ask(bootstrap, "FindCoordinator", 1, {"key": group, "key_type": 0})
+        if error_name(found.error_code) != "COORDINATOR_NOT_AVAILABLE" or time.monotonic() > limit:
+            _refuse(found.error_code, "find the group's coordinator", group)
+            return found
+        time.sleep(0.2)
 
 
 def _add_topics(bootstrap: str, wanted: Iterable[str], document: Document) -> dict[str, list[TopicPartition]]:
