@@ -192,8 +192,8 @@ class Core:
             self.news = True
         self.committer.judge(ready.view, now, self.chance())
         self._hook = ready.hook
-        # Until its hook has run, what is to go is still ours, and the coordinator takes commits of it. Only where there is
-        # none to take them must the caller not wait for one: the hook waits for the caller.
+        # Until its hook has run, what is to go is still ours, and the coordinator takes commits of it. Only where there
+        # is none to take them must the caller not wait for one: the hook waits for the caller.
         hook_waits = ready.hook is not None and ready.hook.serial != self._hook_taken
         if hook_waits and ready.view.coordinator is None:
             self.committer.release_blocked(

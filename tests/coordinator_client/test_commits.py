@@ -217,6 +217,34 @@ def test_a_partition_given_away_and_taken_again_is_not_committed_for_its_first_t
     assert isinstance(error, CommitFailed)
 
 
+@pytest.mark.proves("S-12", "B-34")
+@pytest.mark.parametrize("state", [MemberState.LOSING, MemberState.STALLED, MemberState.JOINING])
+def test_what_is_lost_is_not_committed_although_its_hook_has_not_run_yet(state: MemberState) -> None:
+    """Without a generation the request would look like one of somebody who assigns by hand, and an empty group lets
+    those in: an offset of a partition that is lost would be stored."""
+    rig = Rig()
+    rig.put("one", {P0: 1})
+    rig.view = replace(VIEW, identity=OUTSIDE, state=state)
+    assert rig.owed() is None
+    ((_, error),) = rig.ended
+    assert isinstance(error, CommitFailed)
+
+
+@pytest.mark.proves("S-12")
+def test_a_held_commit_of_a_membership_that_is_gone_ends_at_once() -> None:
+    rig = Rig()
+    rig.put("one", {P0: 1})
+    rig.sent()
+    rig.view = replace(VIEW, state=MemberState.JOINING)
+    rig.answer({P0: 27})
+    assert rig.owed() is None
+    assert rig.ended == []
+    rig.view = replace(VIEW, identity=OUTSIDE, state=MemberState.LOSING)
+    assert rig.owed() is None
+    ((_, error),) = rig.ended
+    assert isinstance(error, CommitFailed)
+
+
 def test_an_order_of_the_machine_goes_first_under_its_own_identity() -> None:
     rig = Rig()
     rig.put("mine", {P0: 1})

@@ -17,7 +17,6 @@ from kohort.coordinator_client import (
     Lost,
     PauseReason,
     RebalanceHooks,
-    RebalanceInProgress,
     Revoked,
 )
 from kohort.fastpath import KohortError, TopicPartition
@@ -425,7 +424,8 @@ def test_a_manual_assignment_commits_for_a_group_without_joining_it(broker: Brok
 
 
 @pytest.mark.broker
-def test_a_commit_during_a_rebalance_says_so_and_works_after_the_next_poll(
+@pytest.mark.proves("E-05", "S-05")
+def test_a_commit_while_the_group_waits_for_our_hook_is_taken_for_it_is_ours_until_then(
     broker: Broker, topic: str, unique: Name
 ) -> None:
     group, tp = unique("group"), TopicPartition(topic, 0)
@@ -439,8 +439,10 @@ def test_a_commit_during_a_rebalance_says_so_and_works_after_the_next_poll(
                 two.poll(0.05)
                 assert time.monotonic() < limit
             # The rebalance waits for this member's hooks, and those for its poll.
-            with pytest.raises(RebalanceInProgress):
-                one.commit({tp: 0})
+            one.commit({tp: 7}, allow_rewind=True)
             poll_all_until([one, two], lambda: bool(two.assignment) and len(one.assignment) < 3)
             owner = one if tp in one.assignment else two
-            owner.commit({tp: 0})
+            found = owner.committed([tp])[tp]
+            assert found is not None
+            assert found.offset == 7
+            owner.commit({tp: 8})

@@ -35,7 +35,7 @@ def state(consumer: Consumer) -> str:
 def test_a_member_that_dawdles_holds_up_neither_commits_nor_records_nor_goodbyes(
     broker: Broker, make_topic: MakeTopic, unique: Name
 ) -> None:
-    """A broker reads nothing behind a join that it has not answered, so all else needs another way to the coordinator."""
+    """A broker reads nothing behind a join that it has not answered, so all else needs another way to it."""
     stable, gathering = MemberState.STABLE.value, MemberState.JOINING.value
     topic, group = make_topic(2), unique("group")
     with member(broker, group) as keen, member(broker, group) as slow, member(broker, group) as idle:
