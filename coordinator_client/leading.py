@@ -8,17 +8,15 @@ that did not ask for it would make that member rejoin for ever.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kohort.assignors import Assignor, GroupView, Plan, PlanError
+from kohort.assignors import Assignor, GroupView, Plan, planning
 from kohort.coordinator_client.events import TopicInfo
 from kohort.fastpath.errors import KohortError, WireError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.join_group import JoinGroupResponseMember
 from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
 from kohort.protocol.membership import (
-    Assignment,
     Subscription,
     TopicPartitions,
-    build_assignment,
     build_subscription,
     parse_assignment,
     parse_subscription,
@@ -96,17 +94,11 @@ def make_plan(assignor: Assignor, said: Mapping[str, Said], topics: Mapping[str,
             members={member_id: _described(each) for member_id, each in said.items()},
             racks=_racks(wanted, topics),
         )
-        made = assignor.assign(group)
-        plan = made if isinstance(made, Plan) and made.group is group else Plan.of(group, made)
-        for member in group.members:
-            _check_wanted(plan, member.id, frozenset(member.topics))
-    except Exception as error:  # an assignor is other people's code: whatever it raises must not kill the driver
+        return planning.make_plan(assignor, group)
+    except KohortError as error:
         raise AssignorFailed(
-            f"the assignor failed: {error}",
-            hint="the group cannot be assigned before this is cured",
-            assignor=assignor.name,
+            f"the group cannot be assigned: {error}", assignor=assignor.name, replay=error.place.get("replay")
         ) from error
-    return plan
 
 
 def _described(said: Said) -> dict[str, object]:
@@ -130,25 +122,12 @@ def _racks(wanted: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str, 
     return racks or None
 
 
-def _check_wanted(plan: Plan, member_id: str, topics: frozenset[str]) -> None:
-    for topic, _ in plan[member_id].by_topic():
-        if topic not in topics:
-            raise PlanError("a partition for a member that does not subscribe to it", member=member_id, topic=topic)
-
-
 def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
     """The plan as SyncGroup carries it: one entry a member, also for those that get nothing."""
     return tuple(
         SyncGroupRequestAssignment(
             member_id=member_id,
-            assignment=build_assignment(
-                Assignment(
-                    assigned_partitions=tuple(
-                        TopicPartitions(topic=topic, partitions=tuple(numbers))
-                        for topic, numbers in plan[member_id].by_topic()
-                    )
-                )
-            ),
+            assignment=plan.encode(member_id),
         )
         for member_id in plan
     )
