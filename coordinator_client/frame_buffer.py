@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from kohort.coordinator_client.errors import FrameTooLarge
 from kohort.fastpath._records import Block
 
-SCRATCH_BYTES = 64 * 1024
+SCRATCH_BYTES = 8 * 1024
 LENGTH_BYTES = 4
 
 

@@ -83,7 +83,7 @@ def test_max_poll_records_hands_out_a_slice_in_parts_and_seeks_void_the_rest(
     with reader(broker, topic, max_poll_records=10) as consumer:
         poll_until(consumer, lambda: consumer.position(tp) == 10)
         consumer.seek(tp, 0)
-        sizes = []
+        sizes: list[int] = []
         while sum(sizes) < 25:
             sizes += [len(columns) for columns in consumer.poll(5)]
             assert consumer.position(tp) == sum(sizes)
@@ -299,9 +299,12 @@ def test_what_is_written_while_reading_comes_in_order_and_once(broker: Broker, m
     topic = make_topic(1)
     total = 20_000
     with reader(broker, topic) as consumer:
-        writer = threading.Thread(
-            target=lambda: [produce(broker.bootstrap, topic, numbers(at, 1000)) for at in range(0, total, 1000)]
-        )
+
+        def write() -> None:
+            for at in range(0, total, 1000):
+                produce(broker.bootstrap, topic, numbers(at, 1000))
+
+        writer = threading.Thread(target=write)
         writer.start()
         values = [record.value for record in read(consumer, total, patience_s=60)]
         writer.join()

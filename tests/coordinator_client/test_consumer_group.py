@@ -351,11 +351,13 @@ def test_pausing_by_partition_topic_pattern_and_altogether(broker: Broker, make_
         consumer.subscribe([topic])
         poll_until(consumer, lambda: len(consumer.assignment) == 2)
         assert consumer.paused() == {}
+        pause: Callable[[], None]
+        resume: Callable[[], None]
         for pause, resume, reason in (
             (lambda: consumer.pause([p0, p1]), lambda: consumer.resume([p0, p1]), PauseReason.PARTITION),
             (lambda: consumer.pause(topics=[topic]), lambda: consumer.resume(topics=[topic]), PauseReason.TOPIC),
             (lambda: consumer.pause(pattern="t.*"), lambda: consumer.resume(pattern="t.*"), PauseReason.PATTERN),
-            (consumer.pause, consumer.resume, PauseReason.CONSUMER),
+            (lambda: consumer.pause(), lambda: consumer.resume(), PauseReason.CONSUMER),
             (lambda: consumer.hold([p0, p1]), lambda: consumer.release([p0, p1]), PauseReason.HELD),
         ):
             pause()
