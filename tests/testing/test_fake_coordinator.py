@@ -18,8 +18,9 @@ CLIENTS = 4
 class Client:
     """One member as it sees itself; answers land in its lists, each request's exactly once."""
 
-    def __init__(self, instance_id: str | None) -> None:
+    def __init__(self, instance_id: str | None, former_ids: tuple[str, ...] = ()) -> None:
         self.instance_id = instance_id
+        self.former_ids = former_ids
         self.member_id = ""
         self.generation = -1
         self.leads: tuple[str, ...] = ()
@@ -58,8 +59,10 @@ class Client:
         if answer.error_code in (22, 25, 82):
             self.lost(answer.error_code)
         elif not answer.error_code:
-            # What a member is given in a generation is what that generation's leader meant for it.
-            assert bytes(answer.assignment) == f"{self.generation}/{self.member_id}".encode()
+            # What a member is given in a generation is what that generation's leader meant for it, or for the id that
+            # the same static member had before.
+            meant = {f"{self.generation}/{each}".encode() for each in (self.member_id, *self.former_ids)}
+            assert bytes(answer.assignment) in meant
             self.assigned = bytes(answer.assignment)
 
     def lost(self, error: int) -> None:
@@ -130,7 +133,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @rule()
     def restart_the_static_one(self) -> None:
         """Its process is gone; a new one with the same name knows nothing."""
-        self.clients[0] = Client(self.clients[0].instance_id)
+        gone = self.clients[0]
+        self.clients[0] = Client(gone.instance_id, (*gone.former_ids, gone.member_id))
 
     @rule(seconds=st.sampled_from([0.1, 4.0, 12.0, 25.0]))
     def time_passes(self, seconds: float) -> None:
