@@ -80,6 +80,10 @@ class OffsetManager:
         """Registered partitions that have no offset yet."""
         return frozenset(one for one, position in self._next.items() if position is None)
 
+    def next_of(self, partition: TopicPartition) -> Position | None:
+        """The next offset of a partition; None if it is not registered or has none yet."""
+        return self._next.get(partition)
+
     def positions(self) -> Positions:
         """Every registered partition that has an offset, in order."""
         return MappingProxyType({one: position for one, position in self._next.items() if position is not None})

@@ -1,0 +1,42 @@
+"""What a coordinator tells the members of a region, as frozen values."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A checkpoint under way. Only `members` contribute, once each, and only under this epoch and generation.
+
+    The names and the generation are part of it, so that a cut can never mix two assignments, and nobody has to count.
+    """
+
+    sequence: int
+    epoch: int
+    generation: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionView:
+    """The region as its coordinator has it: the answer to every call.
+
+    `epoch`: how many times it was reset. `newest`: the newest complete checkpoint, None before the first. `age_s`:
+    seconds since the last checkpoint began, or since the region did. `stopped`: why it was stopped for good, if it was.
+    """
+
+    epoch: int
+    newest: int | None
+    barrier: Barrier | None
+    age_s: float
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Who a member is to its coordinator; every write carries it. A relaunch gets a higher incarnation, and whatever
+    the one before still writes is refused."""
+
+    region: str
+    group: str
+    member: str
+    incarnation: int

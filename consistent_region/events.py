@@ -1,0 +1,168 @@
+"""What happens to a region member, as frozen values: the only input of `RegionMember.step`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from kohort.consistent_region.barrier import RegionView
+from kohort.consistent_region.offsets import Positions
+from kohort.fastpath.errors import KohortError
+from kohort.fastpath.topic_partition import TopicPartition
+
+
+class RecordLike(Protocol):
+    """What the machine reads of a record."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The coordinator knows us. `relaunched`: it has known a member of our name before, or has a checkpoint."""
+
+    view: RegionView
+    relaunched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The consumer has been told which topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The group takes its partitions back; they are ours until this is handled."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The group gave us `partitions` (all of them: assignment in a region is EAGER).
+
+    `view` is the coordinator's answer to being told so; `starts` where the newest checkpoint, or else the initial
+    offsets, say that each begins.
+    """
+
+    partitions: frozenset[TopicPartition]
+    generation: int
+    starts: Positions
+    view: RegionView
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The partitions are gone already; another member may have them."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A poll ended, with these records, in log order for each partition."""
+
+    records: Sequence[RecordLike]
+
+
+class PollTrouble(Enum):
+    """What kind of error a poll raised."""
+
+    RETRIABLE = "it passes by itself"
+    FATAL = "it cannot pass"
+    OTHER = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PollFailed:
+    """A poll raised `error`."""
+
+    trouble: PollTrouble
+    error: KohortError
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The coordinator's answer to Look or BeginCheckpoint."""
+
+    view: RegionView
+
+
+@dataclass(frozen=True, slots=True)
+class ResetGranted:
+    """The answer to RequestReset. `view.epoch` is higher than ours, unless others asked first for this generation."""
+
+    view: RegionView
+
+
+@dataclass(frozen=True, slots=True)
+class WentBack:
+    """GoBack is done: state restored, partitions sought. `starts`: where those that are assigned were sought to."""
+
+    view: RegionView
+    starts: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Contributed:
+    """Contribute is done."""
+
+    view: RegionView
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFailed:
+    """The coordinator did not answer what we asked; nothing was written."""
+
+    error: KohortError
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettled:
+    """The group's commit is settled; `error` is None if it was stored."""
+
+    error: KohortError | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLow:
+    """Whether the process is short of memory."""
+
+    low: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """Something that no reset cures (the handler raised, the checkpoint cannot be read, data is gone)."""
+
+    error: KohortError
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The user wants to end."""
+
+
+Event = (
+    Registered
+    | Subscribed
+    | Revoked
+    | Assigned
+    | Lost
+    | Polled
+    | PollFailed
+    | Looked
+    | ResetGranted
+    | WentBack
+    | Contributed
+    | CoordinatorFailed
+    | CommitSettled
+    | MemoryLow
+    | Broke
+    | Stop
+)

@@ -1,0 +1,102 @@
+"""What a region member wants done: one frozen value, the only output of the event side of `RegionMember`.
+
+How a driver must use it
+------------------------
+1. `member.step(event, now)` for what happened, in order; 2. `ready = member.ready(now)`; 3. do what it says; 4. poll
+the group's consumer as `polling` allows, handle what `member.take` gives, come back at `wake_at` at the latest.
+
+`ask` is a level: it is given until its answer was stepped (or the state moved on), never two at a time, so an answer
+that was lost is asked for again. Answers: Look, BeginCheckpoint -> `Looked`; RequestReset -> `ResetGranted`; GoBack ->
+`WentBack`; Contribute -> `Contributed`; each may end in `CoordinatorFailed` or, where nothing helps, `Broke`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kohort.consistent_region.barrier import Barrier
+from kohort.consistent_region.offsets import Positions
+from kohort.consistent_region.states import Phase, RegionState
+from kohort.fastpath.errors import KohortError
+
+
+class Polling(Enum):
+    """How the consumer is to be polled."""
+
+    STOPPED = "not at all"
+    THROTTLED = "at once, then a pause of 100 ms that any event ends"
+    FULL = "as fast as records come"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Ask the coordinator how the region is."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCheckpoint:
+    """Ask the coordinator for a barrier; it gives none while members are missing or move."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReset:
+    """Ask for a reset of the whole region. `generation`: the group generation that makes it necessary, so that many
+    members who ask for one rebalance get one reset; None if it is no rebalance. `forced` resets do not count."""
+
+    epoch: int
+    reason: str
+    forced: bool
+    generation: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GoBack:
+    """Join the region's epoch: read its newest checkpoint, restore the state, seek what is assigned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Snapshot the state (nothing is being handled) and contribute it with these offsets."""
+
+    barrier: Barrier
+    offsets: Positions
+
+
+Ask = Look | BeginCheckpoint | RequestReset | GoBack | Contribute
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something people should hear of though nothing failed. `kind` is stable and meant for code."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Everything a driver has to do now, in this order."""
+
+    state: RegionState
+    phase: Phase
+    fatal: KohortError | None
+    """Level. Raise it, after closing."""
+
+    commit: Positions | None
+    """Edge. Commit to the group, as advice to people and tools; the region itself never reads it back."""
+
+    ask: Ask | None
+    """Level."""
+
+    paused: bool
+    """Level: whether all assigned partitions are to be paused (the queue is full, or memory is short)."""
+
+    polling: Polling
+    """Level."""
+
+    notices: tuple[Notice, ...]
+    """Edge."""
+
+    wake_at: float | None
+    """Level: call `ready` again at this time (monotonic seconds); None: only on events."""

@@ -1,0 +1,586 @@
+"""One member of one consistent region, as a pure machine on top of a group member's hooks.
+
+Two sides. The *event side* is `step` and `ready`, as in the group client: what happened goes in, one frozen value comes
+out. The *processing side* is `take` and `submitted`: a record under a permit, and the permit back. A driver may run
+both on one thread, in turns, or on two under one lock; the machine has no socket, thread, clock or store of its own.
+
+What it keeps true, and how:
+
+* *State and positions belong together.* Both come from one checkpoint (`WentBack`) or one start (`Assigned`), and then
+  grow together, record by record (`submitted`). Whatever parts them (partitions that move after records were read, a
+  loss, an epoch that others began) leads to CR_RESET_PENDING, where nothing is kept and nothing is submitted.
+* *Asking is a level.* Being in CR_RESET_PENDING is what asks for a reset, being DRAINED what contributes; so no lost
+  answer and no handler that forgot can leave a member waiting for nothing.
+* *The epoch is the coordinator's.* This machine never counts it up: it learns of a newer one and goes back.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Any, Final
+
+from kohort.consistent_region import events as ev
+from kohort.consistent_region.barrier import Barrier, RegionView
+from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped
+from kohort.consistent_region.offsets import OffsetManager, Positions
+from kohort.consistent_region.ready import (
+    Ask,
+    BeginCheckpoint,
+    Contribute,
+    GoBack,
+    Look,
+    Notice,
+    Polling,
+    Ready,
+    RequestReset,
+)
+from kohort.consistent_region.settings import RegionSettings
+from kohort.consistent_region.states import (
+    CLEAN,
+    ENDED,
+    READING,
+    Phase,
+    RegionState,
+    Step,
+    Trigger,
+    after,
+    phase_after,
+)
+from kohort.consistent_region.triggers import OperatorDriven, Periodic
+from kohort.fastpath.errors import KohortError
+from kohort.fastpath.topic_partition import TopicPartition
+
+ASK_ATTEMPTS: Final = 12
+BACKOFF_S: Final = 0.05
+BACKOFF_S_MAX: Final = 5.0
+BUSY_LOOK_S: Final = 0.01
+POLL_TROUBLES: Final = 3
+POLL_TROUBLES_WITHIN_S: Final = 15.0
+NO_GENERATION: Final = -1
+
+
+class RegionMember:
+    """The machine. `name` is the member's for ever: after a crash it comes back under the same one.
+
+    Raises `IllegalTransition` (a defect of ours) but no other error: what goes wrong is in `Ready.fatal`.
+    """
+
+    def __init__(self, name: str, settings: RegionSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self.offsets = OffsetManager()
+        self.metrics: dict[str, int] = dict.fromkeys(
+            (
+                "partitions_assigned",
+                "consumed_topics",
+                "partition_rebalances_total",
+                "drain_ms_last",
+                "drain_ms_max",
+                "queue_full_pauses_total",
+                "low_memory_pauses_total",
+                "failed_control_requests_total",
+                "commit_failures_total",
+                "resets_total",
+                "checkpoints_total",
+                "records_submitted_total",
+            ),
+            0,
+        )
+        self._now = -inf
+        self._state = RegionState.INITIALIZED
+        self._phase = Phase.OPEN
+        self._epoch = 0
+        self._base: int | None = None  # the checkpoint that our state grew from
+        self._generation = NO_GENERATION
+        self._relaunched = False
+
+        self._queue: deque[ev.RecordLike] = deque()
+        self._drained: deque[ev.RecordLike] = deque()
+        self._permit: ev.RecordLike | None = None
+        self._throttled = False
+        self._paused = False
+        self._memory_low = False
+
+        self._reset: RequestReset | None = None
+        self._region_epoch = 0
+        self._barrier: Barrier | None = None
+        self._draining_since = inf
+        self._since_checkpoint = 0
+        self._consistency_wanted = False
+        self._checkpoint_due_at = inf
+        self._begin_not_before = -inf
+
+        self._look_at = -inf
+        self._ask_failures = 0
+        self._ask_not_before = -inf
+        self._poll_troubles: deque[float] = deque(maxlen=POLL_TROUBLES)
+        self._fatal: KohortError | None = None
+        self._commit: Positions | None = None
+        self._notices: list[Notice] = []
+
+    # ------------------------------------------------------------------------------------------------- the event side
+
+    def step(self, event: ev.Event, now: float) -> None:
+        """Take in what happened at `now` (monotonic seconds)."""
+        self._now = max(now, self._now)
+        if self._state not in ENDED:
+            _HANDLERS[type(event)](self, event)
+
+    def ready(self, now: float) -> Ready:
+        """What is to be done at `now`. Commits and notices are given once, the rest while it is true."""
+        self._now = max(now, self._now)
+        self._advance()
+        commit, self._commit = self._commit, None
+        notices, self._notices = tuple(self._notices), []
+        return Ready(
+            state=self._state,
+            phase=self._phase,
+            fatal=self._fatal,
+            commit=commit,
+            ask=self._ask() if self._now >= self._ask_not_before else None,
+            paused=self._paused,
+            polling=self._polling(),
+            notices=notices,
+            wake_at=self._wake_at(),
+        )
+
+    @property
+    def state(self) -> RegionState:
+        return self._state
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def epoch(self) -> int:
+        """The region's epoch that our state and positions belong to."""
+        return self._epoch
+
+    @property
+    def generation(self) -> int:
+        """The group generation that our partitions belong to; -1 between generations."""
+        return self._generation
+
+    @property
+    def base(self) -> int | None:
+        """The checkpoint that our state grew from; None is the initial state."""
+        return self._base
+
+    @property
+    def queued(self) -> int:
+        """Records that wait for the handler."""
+        return len(self._queue) + len(self._drained)
+
+    @property
+    def permit_out(self) -> bool:
+        """Whether a record is being handled."""
+        return self._permit is not None
+
+    # -------------------------------------------------------------------------------------------- the processing side
+
+    def take(self, now: float) -> ev.RecordLike | None:
+        """The next record, under a permit that `submitted` gives back; None if there is none, or it may not go now."""
+        self._now = max(now, self._now)
+        if self._state is not RegionState.RECORDS_FETCHED or self._phase is not Phase.OPEN or self._must_wait():
+            return None
+        if self._permit is not None or not self._queue:
+            return None
+        record = self._queue.popleft()
+        position = self.offsets.next_of(partition_of(record))
+        if position is None or record.offset < position.offset:
+            self._void("a record was read that the state holds already", forced=True)
+            return None
+        self._permit = record
+        self._throttled = False
+        self._check_room()
+        return record
+
+    def submitted(self, record: ev.RecordLike, now: float) -> None:
+        """`record` took effect: the permit is back."""
+        self._give_back(record, now)
+        partition = partition_of(record)
+        if self._state is not RegionState.RECORDS_FETCHED or partition not in self.offsets:
+            self._notice(
+                "late_submission",
+                f"{partition.topic}-{partition.partition} offset {record.offset} took effect after its partition went; "
+                "the reset undoes it",
+            )
+            return
+        self.offsets.advance(partition, record.offset + 1)
+        self._since_checkpoint += 1
+        self.metrics["records_submitted_total"] += 1
+
+    def failed(self, record: ev.RecordLike, error: KohortError, now: float) -> None:
+        """The handler raised: the permit is back, and the region cannot go on here (CR-83)."""
+        self._give_back(record, now)
+        self._give_up(error)
+
+    def make_consistent(self, now: float) -> None:
+        """Have the region take a checkpoint. Nothing is submitted here until it is over."""
+        self._now = max(now, self._now)
+        self._consistency_wanted = True
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the checkpoint that `make_consistent` asked for is over."""
+        return not self._must_wait()
+
+    # ------------------------------------------------------------------------------------------------ what is due when
+
+    def _advance(self) -> None:
+        if self._state in ENDED:
+            return
+        if self._phase is Phase.DRAINING and self._permit is None:
+            self._go_phase(Step.EMPTIED)
+            if self.settings.commit_point == "drain":
+                self._owe_commit()
+        if self._phase is not Phase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
+            self._void("a checkpoint took longer than drain_timeout_s", forced=False, rebalance=False)
+
+    def _ask(self) -> Ask | None:
+        if self._state in ENDED or self._state is RegionState.INITIALIZED:
+            return None
+        if self._state is RegionState.CR_RESET_PENDING:
+            if self._reset is not None and self._region_epoch <= self._epoch:
+                return self._reset
+            return GoBack() if self._permit is None else self._look()
+        if self._phase is Phase.DRAINED and self._barrier is not None:
+            return Contribute(self._barrier, self.offsets.positions())
+        if self._wants_checkpoint() and self._now >= self._begin_not_before:
+            return BeginCheckpoint(self._epoch)
+        return self._look()
+
+    def _look(self) -> Look | None:
+        return Look() if self._now >= self._look_at else None
+
+    def _wants_checkpoint(self) -> bool:
+        if self._state not in READING or self._phase is not Phase.OPEN or self._generation == NO_GENERATION:
+            return False
+        return self._must_wait() or self._now >= self._checkpoint_due_at
+
+    def _must_wait(self) -> bool:
+        trigger = self.settings.trigger
+        counted = isinstance(trigger, OperatorDriven) and self._since_checkpoint >= trigger.records
+        return counted or self._consistency_wanted
+
+    def _polling(self) -> Polling:
+        if self._state in ENDED or self._phase is not Phase.OPEN:
+            return Polling.STOPPED
+        if self._state in (RegionState.INITIALIZED, RegionState.EVENT_THREAD_STARTED):
+            return Polling.STOPPED
+        if self._throttled or self._state is RegionState.CR_RESET_PENDING:
+            return Polling.THROTTLED
+        return Polling.FULL
+
+    def _wake_at(self) -> float | None:
+        if self._state in ENDED:
+            return None
+        asks = [self._look_at]
+        if self._state in READING and self._phase is Phase.OPEN and self._generation != NO_GENERATION:
+            due_at = -inf if self._must_wait() else self._checkpoint_due_at
+            asks.append(max(due_at, self._begin_not_before))
+        times = [max(min(asks), self._ask_not_before)]
+        if self._phase is not Phase.OPEN:
+            times.append(self._draining_since + self.settings.drain_timeout_s)
+        soonest = min(times)
+        return None if soonest == inf else max(soonest, self._now)
+
+    # ------------------------------------------------------------------------------------------------- what happened
+
+    def _on_registered(self, event: ev.Registered) -> None:
+        self._go(Trigger.REGISTERED)
+        self._relaunched = event.relaunched
+        self._epoch = event.view.epoch
+        self._base = event.view.newest
+        self._saw(event.view)
+
+    def _on_subscribed(self, _event: ev.Subscribed) -> None:
+        # A relaunched member has a past in the region that is not in its memory: no record before that is taken up.
+        self._go(Trigger.RELAUNCHED if self._relaunched else Trigger.FIRST_LIFE)
+
+    def _on_revoked(self, event: ev.Revoked) -> None:
+        self._generation = NO_GENERATION
+        if self._state in CLEAN:
+            self._clear()
+        else:
+            self._void("partitions moved", forced=True, generation=event.generation)
+
+    def _on_lost(self, event: ev.Lost) -> None:
+        self._generation = NO_GENERATION
+        self.offsets.register(())
+        self._void("the group went on without this member", forced=True, generation=event.generation)
+
+    def _on_assigned(self, event: ev.Assigned) -> None:
+        self._count_assignment(event.partitions)
+        self._generation = event.generation
+        self._saw(event.view)
+        self.offsets.register(event.partitions)
+        if self._state is RegionState.RECORDS_FETCHED:
+            self._void("partitions came without a revocation", forced=True, generation=event.generation)
+        elif self._state in CLEAN:
+            self.offsets.forget()
+            self.offsets.place(event.starts)
+            if self.offsets.unplaced:
+                self._void("a partition came without a start", forced=True)
+        self._clear()
+        self._check_room()
+
+    def _on_polled(self, event: ev.Polled) -> None:
+        self._poll_troubles.clear()
+        if self._state not in READING or not event.records or self._generation == NO_GENERATION:
+            return
+        if self._state is not RegionState.RECORDS_FETCHED:
+            self._go(Trigger.FETCHED)
+        self._queue.extend(event.records)
+        self._check_room()
+
+    def _on_poll_failed(self, event: ev.PollFailed) -> None:
+        if event.trouble is ev.PollTrouble.FATAL:
+            self._give_up(event.error)
+            return
+        if event.trouble is ev.PollTrouble.RETRIABLE:
+            self._throttled = True
+            return
+        self._poll_troubles.append(self._now)
+        if len(self._poll_troubles) == POLL_TROUBLES and self._now - self._poll_troubles[0] <= POLL_TROUBLES_WITHIN_S:
+            self._give_up(event.error)
+
+    def _on_looked(self, event: ev.Looked) -> None:
+        self._answered()
+        self._saw(event.view)
+        if self._phase is Phase.OPEN and self._wants_checkpoint():
+            # No barrier was to be had: somebody is missing, or moves. Asking is cheap, but not free.
+            self._begin_not_before = self._now + min(self.settings.look_interval_s, 0.1)
+
+    def _on_reset_granted(self, event: ev.ResetGranted) -> None:
+        self._answered()
+        # Granted or begun by others before: either way there is a checkpoint to go back to, and no need to ask again.
+        self._reset = None
+        self._saw(event.view)
+
+    def _on_went_back(self, event: ev.WentBack) -> None:
+        self._answered()
+        if self._state is not RegionState.CR_RESET_PENDING:
+            return
+        self._epoch = event.view.epoch
+        self._base = event.view.newest
+        self._reset = None
+        self._clear()
+        self.offsets.forget()
+        self.offsets.place(event.starts)
+        self._since_checkpoint = 0
+        self._consistency_wanted = False
+        self._throttled = True
+        self._go(Trigger.WENT_BACK)
+        self.metrics["resets_total"] += 1
+        self._saw(event.view)
+        if self.offsets.unplaced:
+            self._void("a partition has no start", forced=True)
+
+    def _on_contributed(self, event: ev.Contributed) -> None:
+        self._answered()
+        if self._phase is Phase.DRAINED:
+            self._go_phase(Step.CONTRIBUTED)
+        self._saw(event.view)
+
+    def _on_coordinator_failed(self, event: ev.CoordinatorFailed) -> None:
+        self._ask_failures += 1
+        self.metrics["failed_control_requests_total"] += 1
+        if self._ask_failures >= ASK_ATTEMPTS:
+            self._give_up(
+                CoordinatorUnavailable(
+                    f"the region's coordinator failed {self._ask_failures} times in a row: {event.error}",
+                    hint="look after its store, then start the member again",
+                    member=self.name,
+                )
+            )
+        self._ask_not_before = self._now + min(BACKOFF_S * 2**self._ask_failures, BACKOFF_S_MAX)
+
+    def _on_commit_settled(self, event: ev.CommitSettled) -> None:
+        if event.error is None:
+            return
+        self.metrics["commit_failures_total"] += 1
+        self._notice("commit_failed", str(event.error))
+        if self.settings.on_commit_failure == "reset":
+            self._void("a commit to the group failed", forced=False, rebalance=False)
+
+    def _on_memory_low(self, event: ev.MemoryLow) -> None:
+        self._memory_low = event.low
+        self._check_room()
+
+    def _on_broke(self, event: ev.Broke) -> None:
+        self._give_up(event.error)
+
+    def _on_stop(self, _event: ev.Stop) -> None:
+        self._clear()
+        self._end_phase()
+        self._go(Trigger.CLOSED)
+
+    # ---------------------------------------------------------------------------------------------------------- inner
+
+    def _saw(self, view: RegionView) -> None:
+        """Every answer of the coordinator says how the region is; what follows from that is the same for all."""
+        busy = self._phase is not Phase.OPEN or self._state is RegionState.CR_RESET_PENDING
+        self._look_at = self._now + (BUSY_LOOK_S if busy else self.settings.look_interval_s)
+        self._region_epoch = max(self._region_epoch, view.epoch)
+        if isinstance(self.settings.trigger, Periodic):
+            self._checkpoint_due_at = self._now + max(self.settings.trigger.seconds - view.age_s, 0.0)
+        if view.stopped is not None:
+            self._give_up(RegionStopped("the region was stopped", reason=view.stopped, member=self.name))
+        elif self._state in READING and view.epoch > self._epoch:
+            self._follow()
+        else:
+            if self._phase is not Phase.OPEN:
+                self._watch(view)
+            if self._state in READING and self._phase is Phase.OPEN:
+                self._meet(view)
+
+    def _meet(self, view: RegionView) -> None:
+        barrier = view.barrier
+        if view.newest != self._base:
+            self._void("a checkpoint was completed without this member", forced=True)
+            return
+        if barrier is None or self.name not in barrier.members:
+            return
+        if (barrier.epoch, barrier.generation) != (self._epoch, self._generation) or self.offsets.unplaced:
+            return
+        self._barrier = barrier
+        self._draining_since = self._now
+        self._go_phase(Step.BARRIER)
+        if not isinstance(self.settings.trigger, OperatorDriven):
+            self._drained, self._queue = self._queue, deque()
+
+    def _watch(self, view: RegionView) -> None:
+        assert self._barrier is not None
+        sequence = self._barrier.sequence
+        if view.newest is not None and view.newest >= sequence:
+            self._completed(sequence)
+        elif view.barrier is None or view.barrier.sequence != sequence:
+            self._notice("checkpoint_abandoned", f"checkpoint {sequence} was given up; nothing is lost by that")
+            self._since_checkpoint = 0
+            self._end_phase()
+
+    def _completed(self, sequence: int) -> None:
+        self._base = sequence
+        self.metrics["checkpoints_total"] += 1
+        if self.settings.commit_point == "checkpoint_complete":
+            self._owe_commit()
+        self._since_checkpoint = 0
+        self._consistency_wanted = False
+        self._throttled = True
+        self._end_phase()
+
+    def _end_phase(self) -> None:
+        if self._phase is Phase.OPEN:
+            return
+        took_ms = round((self._now - self._draining_since) * 1000)
+        self.metrics["drain_ms_last"] = took_ms
+        self.metrics["drain_ms_max"] = max(took_ms, self.metrics["drain_ms_max"])
+        self._barrier = None
+        self._draining_since = inf
+        self._go_phase(Step.ENDED)
+        if len(self._drained) + len(self._queue) > self.settings.queue_records + self.settings.max_poll_records:
+            self._give_up(RegionError("what was drained does not fit back into the queue", records=self.queued))
+            return
+        self._drained.extend(self._queue)
+        self._queue, self._drained = self._drained, deque()
+
+    def _void(self, reason: str, *, forced: bool, generation: int = NO_GENERATION, rebalance: bool = True) -> None:
+        """State and positions have parted here: ask the region to go back."""
+        if self._state is RegionState.CR_RESET_PENDING:
+            self._clear()
+            return
+        of = generation if rebalance and generation != NO_GENERATION else None
+        self._reset = RequestReset(self._epoch, reason, forced, of)
+        self._enter_reset()
+        self._notice("reset_wanted", reason)
+
+    def _follow(self) -> None:
+        """Others have begun a new epoch."""
+        self._reset = None
+        self._enter_reset()
+
+    def _enter_reset(self) -> None:
+        self._clear()
+        if self._phase is not Phase.OPEN:
+            self._barrier = None
+            self._draining_since = inf
+            self._go_phase(Step.RESET)
+        self._go(Trigger.MUST_RESET)
+        self._ask_not_before = -inf
+
+    def _clear(self) -> None:
+        self._queue.clear()
+        self._drained.clear()
+        self._check_room()
+
+    def _check_room(self) -> None:
+        free = self.settings.queue_records - self.queued
+        full = free < self.settings.max_poll_records
+        # Once paused, half of the queue is emptied first: pausing at every record would cost more than it spares.
+        still_full = self._paused and free < self.settings.queue_records // 2
+        wanted = full or still_full or self._memory_low
+        if wanted and not self._paused:
+            self.metrics["queue_full_pauses_total" if full else "low_memory_pauses_total"] += 1
+        self._paused = wanted
+
+    def _give_back(self, record: ev.RecordLike, now: float) -> None:
+        self._now = max(now, self._now)
+        if record is not self._permit:
+            raise RegionError("this record is under no permit", topic=record.topic, offset=record.offset)
+        self._permit = None
+
+    def _count_assignment(self, partitions: frozenset[TopicPartition]) -> None:
+        self.metrics["partitions_assigned"] = len(partitions)
+        self.metrics["consumed_topics"] = len({one.topic for one in partitions})
+        self.metrics["partition_rebalances_total"] += 1
+
+    def _owe_commit(self) -> None:
+        if positions := self.offsets.positions():
+            self._commit = positions
+
+    def _answered(self) -> None:
+        self._ask_failures = 0
+        self._ask_not_before = -inf
+
+    def _give_up(self, error: KohortError) -> None:
+        if self._state in ENDED:
+            return
+        self._fatal = error
+        self._clear()
+        self._go(Trigger.GAVE_UP)
+
+    def _notice(self, kind: str, text: str) -> None:
+        self._notices.append(Notice(kind, text))
+
+    def _go(self, trigger: Trigger) -> None:
+        self._state = after(self._state, trigger)
+
+    def _go_phase(self, step: Step) -> None:
+        self._phase = phase_after(self._phase, step)
+
+
+def partition_of(record: ev.RecordLike) -> TopicPartition:
+    """The partition that a record is of."""
+    return TopicPartition(record.topic, record.partition)
+
+
+_HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
+    ev.Registered: RegionMember._on_registered,
+    ev.Subscribed: RegionMember._on_subscribed,
+    ev.Revoked: RegionMember._on_revoked,
+    ev.Assigned: RegionMember._on_assigned,
+    ev.Lost: RegionMember._on_lost,
+    ev.Polled: RegionMember._on_polled,
+    ev.PollFailed: RegionMember._on_poll_failed,
+    ev.Looked: RegionMember._on_looked,
+    ev.ResetGranted: RegionMember._on_reset_granted,
+    ev.WentBack: RegionMember._on_went_back,
+    ev.Contributed: RegionMember._on_contributed,
+    ev.CoordinatorFailed: RegionMember._on_coordinator_failed,
+    ev.CommitSettled: RegionMember._on_commit_settled,
+    ev.MemoryLow: RegionMember._on_memory_low,
+    ev.Broke: RegionMember._on_broke,
+    ev.Stop: RegionMember._on_stop,
+}

@@ -1,0 +1,57 @@
+"""What decides how a region member behaves."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.triggers import Periodic, Trigger
+
+CommitPoint = Literal["checkpoint_complete", "drain"]
+OnCommitFailure = Literal["warn", "reset"]
+QUEUE_POLLS = 100
+EVERY_FIVE_SECONDS = Periodic(5.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionSettings:
+    """Checked settings of one member. All members of a region must be given the same.
+
+    `commit_point`: whether offsets are committed to the group once a checkpoint is complete, or while draining.
+    `on_commit_failure`: what a failed commit does; committed offsets are advice, so by default only a warning.
+    """
+
+    trigger: Trigger = EVERY_FIVE_SECONDS
+    commit_point: CommitPoint = "checkpoint_complete"
+    on_commit_failure: OnCommitFailure = "warn"
+    max_poll_records: int = 500
+    max_poll_interval_s: float = 540.0
+    drain_timeout_s: float = 180.0
+    reset_timeout_s: float = 180.0
+    look_interval_s: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_poll_records",
+            "max_poll_interval_s",
+            "drain_timeout_s",
+            "reset_timeout_s",
+            "look_interval_s",
+        ):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}", setting=name)
+        if self.commit_point not in ("checkpoint_complete", "drain"):
+            raise ConfigurationError(f"unknown commit_point {self.commit_point!r}", setting="commit_point")
+        if self.on_commit_failure not in ("warn", "reset"):
+            raise ConfigurationError(
+                f"unknown on_commit_failure {self.on_commit_failure!r}", setting="on_commit_failure"
+            )
+
+    @property
+    def queue_records(self) -> int:
+        """How many records wait at most between poll and handler."""
+        return QUEUE_POLLS * self.max_poll_records
+
+    @property
+    def barrier_timeout_s(self) -> float:
+        """How long a checkpoint may wait for a member's contribution."""
+        return min(self.reset_timeout_s / 2, self.max_poll_interval_s / 2, 15.0)

@@ -1,0 +1,171 @@
+"""The states of a region member, and every transition there is, as one literal table.
+
+Two walks, because a member is two things at once. *Consistency* (`RegionState`) says whether its state and its
+positions belong together: whether there is something to undo when partitions move. *The checkpoint* (`Phase`) says how
+far the drain for a barrier has come. A reset ends any phase; a phase never changes the state.
+
+As in the group client: all transitions live here, a pair that is absent is a defect of ours (`IllegalTransition`), and
+what earns a transition is decided in `region_member.py`.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, TypeVar
+
+from kohort.consistent_region.errors import RegionError
+
+
+class RegionState(Enum):
+    """Where this member stands with its region. Each value is the sentence `kohort region status` shows."""
+
+    INITIALIZED = "not registered yet"
+    """Made, and nothing else. The coordinator does not know us."""
+
+    EVENT_THREAD_STARTED = "registered, not subscribed yet"
+    """The coordinator has given us an incarnation. Nothing of the group yet."""
+
+    SUBSCRIBED = "subscribed, no record read yet"
+    """First life, nothing read: there is nothing that a rebalance could make wrong, so none causes a reset."""
+
+    RECORDS_FETCHED = "records have been read since the last checkpoint gone back to"
+    """Our state may hold effects of records. If partitions move now, those effects have to be undone."""
+
+    CR_RESET_PENDING = "waiting to go back to the last checkpoint"
+    """Our state is not to be trusted. Polling goes on, so that rebalances can finish, and what it brings is dropped;
+    nothing is submitted. Ends when state and positions are those of one checkpoint again."""
+
+    RESET_COMPLETE = "went back, no record read since"
+    """State and positions are those of a checkpoint (or the initial ones). As harmless as SUBSCRIBED."""
+
+    FAILED = "stopped by an error"
+    """Raised from `run`. Nothing leads out."""
+
+    CLOSED = "closed"
+    """The end."""
+
+
+class Trigger(Enum):
+    """What `region_member.py` concluded."""
+
+    REGISTERED = "the coordinator knows us"
+    FIRST_LIFE = "subscribed, and the region has no past"
+    RELAUNCHED = "subscribed, and the region has a past that we must take up first"
+    FETCHED = "a poll brought records"
+    MUST_RESET = "our state or positions are void"
+    WENT_BACK = "state and positions are those of a checkpoint"
+    GAVE_UP = "an error that no reset cures"
+    CLOSED = "stop"
+
+
+class Phase(Enum):
+    """How far the checkpoint under way has come, here."""
+
+    OPEN = "no checkpoint under way"
+    """Records are polled and submitted."""
+
+    DRAINING = "a barrier names us, and a record is still being handled"
+    """Polling is stopped and no permit is given."""
+
+    DRAINED = "nothing is being handled; what we have is being contributed"
+    """Snapshot, offsets and state go to the coordinator."""
+
+    AWAITING = "contributed; others have not all"
+    """Nothing is submitted before the barrier ends, in a manifest or without one."""
+
+
+class Step(Enum):
+    """What happened to the checkpoint under way."""
+
+    BARRIER = "a barrier names us"
+    EMPTIED = "the record under way is done"
+    CONTRIBUTED = "the coordinator has our part"
+    ENDED = "the barrier is over, in a manifest or without"
+    RESET = "a reset made it void"
+
+
+_R, _T, _P, _S = RegionState, Trigger, Phase, Step
+
+TRANSITIONS: Final[Mapping[RegionState, Mapping[Trigger, RegionState]]] = {
+    _R.INITIALIZED: {
+        _T.REGISTERED: _R.EVENT_THREAD_STARTED,
+        _T.GAVE_UP: _R.FAILED,
+        _T.CLOSED: _R.CLOSED,
+    },
+    _R.EVENT_THREAD_STARTED: {
+        _T.FIRST_LIFE: _R.SUBSCRIBED,
+        _T.RELAUNCHED: _R.CR_RESET_PENDING,
+        _T.GAVE_UP: _R.FAILED,
+        _T.CLOSED: _R.CLOSED,
+    },
+    _R.SUBSCRIBED: {
+        _T.FETCHED: _R.RECORDS_FETCHED,
+        _T.MUST_RESET: _R.CR_RESET_PENDING,
+        _T.GAVE_UP: _R.FAILED,
+        _T.CLOSED: _R.CLOSED,
+    },
+    _R.RECORDS_FETCHED: {
+        _T.MUST_RESET: _R.CR_RESET_PENDING,
+        _T.GAVE_UP: _R.FAILED,
+        _T.CLOSED: _R.CLOSED,
+    },
+    _R.CR_RESET_PENDING: {
+        _T.WENT_BACK: _R.RESET_COMPLETE,
+        _T.GAVE_UP: _R.FAILED,
+        _T.CLOSED: _R.CLOSED,
+    },
+    _R.RESET_COMPLETE: {
+        _T.FETCHED: _R.RECORDS_FETCHED,
+        _T.MUST_RESET: _R.CR_RESET_PENDING,
+        _T.GAVE_UP: _R.FAILED,
+        _T.CLOSED: _R.CLOSED,
+    },
+    _R.FAILED: {_T.CLOSED: _R.CLOSED},
+    _R.CLOSED: {},
+}
+"""state -> trigger -> state. What is absent cannot happen."""
+
+PHASES: Final[Mapping[Phase, Mapping[Step, Phase]]] = {
+    _P.OPEN: {_S.BARRIER: _P.DRAINING},
+    _P.DRAINING: {_S.EMPTIED: _P.DRAINED, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+    _P.DRAINED: {_S.CONTRIBUTED: _P.AWAITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+    _P.AWAITING: {_S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+}
+"""phase -> step -> phase."""
+
+CLEAN: Final = frozenset({_R.SUBSCRIBED, _R.RESET_COMPLETE})
+"""States in which partitions may come and go without a reset."""
+
+READING: Final = CLEAN | {_R.RECORDS_FETCHED}
+"""States in which what a poll brings is kept, records are submitted, and a checkpoint can be contributed to."""
+
+ENDED: Final = frozenset({_R.FAILED, _R.CLOSED})
+
+
+class IllegalTransition(RegionError):
+    """The machine asked for a transition that the tables do not have: a defect of this library, never of the user."""
+
+
+_A = TypeVar("_A", RegionState, Phase)
+_B = TypeVar("_B", Trigger, Step)
+
+
+def after(state: RegionState, trigger: Trigger) -> RegionState:
+    """The state that `trigger` leads to; `IllegalTransition` where the table has none."""
+    return _looked_up(TRANSITIONS, state, trigger)
+
+
+def phase_after(phase: Phase, step: Step) -> Phase:
+    """As `after`, for the checkpoint's walk."""
+    return _looked_up(PHASES, phase, step)
+
+
+def _looked_up(table: Mapping[_A, Mapping[_B, _A]], state: _A, trigger: _B) -> _A:
+    try:
+        return table[state][trigger]
+    except KeyError:
+        raise IllegalTransition(
+            "no such transition",
+            hint="this is a bug in kohort: please report it",
+            state=state.name,
+            trigger=trigger.name,
+        ) from None

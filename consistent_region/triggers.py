@@ -1,0 +1,35 @@
+"""When a region takes checkpoints."""
+
+from dataclasses import dataclass
+
+from kohort.consistent_region.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """So many seconds after the last one, on every member's watch; the first to find it due begins."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise ConfigurationError(f"a period is longer than nothing: {self.seconds} s", setting="trigger")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDriven:
+    """After so many records submitted by one member, which then waits in `make_consistent` until all are consistent."""
+
+    records: int
+
+    def __post_init__(self) -> None:
+        if self.records < 1:
+            raise ConfigurationError(f"at least one record between checkpoints, not {self.records}", setting="trigger")
+
+
+@dataclass(frozen=True, slots=True)
+class Manual:
+    """Only when `make_consistent` is called."""
+
+
+Trigger = Periodic | OperatorDriven | Manual

@@ -1,0 +1,85 @@
+"""A region member with its coordinator and its group played by hand."""
+
+from typing import NamedTuple
+
+from kohort import TopicPartition
+from kohort.consistent_region import events as ev
+from kohort.consistent_region.barrier import Barrier, RegionView
+from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.ready import Ready
+from kohort.consistent_region.region_member import RegionMember
+from kohort.consistent_region.settings import RegionSettings
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+
+
+class Rec(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+
+def recs(partition: TopicPartition, *offsets: int) -> list[Rec]:
+    return [Rec(*partition, offset) for offset in offsets]
+
+
+class Rig:
+    """`member` at time `now`; `view` is what its coordinator says."""
+
+    def __init__(self, settings: RegionSettings | None = None, name: str = "a") -> None:
+        self.member = RegionMember(name, settings or RegionSettings())
+        self.now = 100.0
+        self.view = RegionView(epoch=0, newest=None, barrier=None, age_s=0.0)
+
+    def step(self, event: ev.Event) -> Ready:
+        self.member.step(event, self.now)
+        return self.ready()
+
+    def ready(self) -> Ready:
+        return self.member.ready(self.now)
+
+    def sees(self, **changes: object) -> Ready:
+        """The coordinator's view changes, and the member looks."""
+        values = {name: getattr(self.view, name) for name in ("epoch", "newest", "barrier", "age_s", "stopped")}
+        self.view = RegionView(**(values | changes))
+        return self.step(ev.Looked(self.view))
+
+    def subscribed(self, *, relaunched: bool = False) -> "Rig":
+        self.step(ev.Registered(self.view, relaunched))
+        self.step(ev.Subscribed())
+        return self
+
+    def assigned(self, starts: dict[TopicPartition, int], generation: int = 5) -> Ready:
+        positions = {one: Position(to) for one, to in starts.items()}
+        return self.step(ev.Assigned(frozenset(starts), generation, positions, self.view))
+
+    def reading(self, *records: Rec, starts: dict[TopicPartition, int] | None = None) -> "Rig":
+        """In RECORDS_FETCHED with these records queued."""
+        self.subscribed()
+        self.assigned(starts or {P0: 0, P1: 0})
+        self.step(ev.Polled(records or tuple(recs(P0, 0, 1, 2))))
+        return self
+
+    def handle(self, count: int = 1) -> list[ev.RecordLike]:
+        done = []
+        for _ in range(count):
+            record = self.member.take(self.now)
+            if record is None:
+                break
+            self.member.submitted(record, self.now)
+            done.append(record)
+        return done
+
+    def barrier(self, sequence: int = 1, *, generation: int = 5, members: tuple[str, ...] = ("a", "b")) -> Ready:
+        return self.sees(barrier=Barrier(sequence, self.view.epoch, generation, members))
+
+    def went_back(self, starts: dict[TopicPartition, int], **changes: object) -> Ready:
+        values = {name: getattr(self.view, name) for name in ("epoch", "newest", "barrier", "age_s", "stopped")}
+        self.view = RegionView(**(values | changes))
+        return self.step(ev.WentBack(self.view, {one: Position(to) for one, to in starts.items()}))
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        return {one: position.offset for one, position in self.member.offsets.positions().items()}
+
+    def consistent(self) -> bool:
+        return self.member.consistent
