@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kohort import fastpath
 from kohort.protocol import record_batch as wire
+from tests.fastpath.fuzz_records import fuzz
 
 payloads = st.none() | st.binary(max_size=40)
 headers = st.lists(st.tuples(st.text(max_size=8), payloads), max_size=3)
@@ -118,3 +119,8 @@ def test_what_was_written_is_read_back(both: Callable[..., Any], new: list[tuple
     found = [(record.key, record.value, record.timestamp_ms, list(record.headers)) for record in read]
     assert found == new
     assert next_offset == 9 + len(new)
+
+
+@pytest.mark.proves("B-07", "B-10", "B-13", "B-14")
+def test_a_cut_of_the_fuzzing_that_runs_under_sanitizers() -> None:
+    assert fuzz(6_000, seed=7) == 0

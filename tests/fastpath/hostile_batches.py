@@ -1,0 +1,123 @@
+"""Answers of 1 MiB that ask for far more, and what it costs a fresh process to decode one."""
+
+import signal
+import subprocess
+import sys
+
+import numpy
+
+from kohort.fastpath.compression import CODECS, Codec
+from kohort.protocol import record_batch as wire
+
+MIB = 1 << 20
+CEILING_BYTES = 3 << 30  # of address space: where a reader without a cap is stopped
+
+# Reads bytes on standard input and prints the peak that decoding them adds, and what came of it.
+MEASURE = """
+import resource, sys
+{loads}
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+data = sys.stdin.buffer.read()
+resource.setrlimit(resource.RLIMIT_AS, ({ceiling}, {ceiling}))
+resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")  # the peak is counted from here
+before = status("VmRSS")
+try:
+    outcome = read(data)
+except BaseException as error:
+    outcome = type(error).__name__
+print(status("VmHWM") - before, outcome)
+"""
+
+OURS = """
+from kohort.fastpath import decode, encode
+for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+    decode(encode([(b"k", b"v")], codec=codec))  # loads what decoding needs
+def read(data):
+    columns = decode(data)
+    return f"{len(columns)} records, next {columns.next_offset}, complete {columns.complete}"
+"""
+PEER = """
+from {module} import MemoryRecords
+def read(data):
+    count, records = 0, MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        for record in batch:
+            count += 1
+    return f"{count} records"
+"""
+READERS = {
+    "kohort": OURS,
+    "aiokafka": PEER.replace("{module}", "aiokafka.record.memory_records"),
+    "kafka-python": PEER.replace("{module}", "kafka.record.memory_records"),
+}
+
+
+def zeros(codec: Codec) -> bytes:
+    """One batch of as many zeros as 1 MiB can hold: 1 GiB and more, but for snappy and lz4."""
+    size = {Codec.GZIP: 1000 * MIB, Codec.SNAPPY: 20 * MIB, Codec.LZ4: 240 * MIB, Codec.ZSTD: 1024 * MIB}[codec]
+    if codec == Codec.SNAPPY:
+        payload = b"\x82SNAPPY\x00" + bytes(8)
+        block = CODECS[codec].compress(bytes(5 * MIB), None)
+        payload += (len(block).to_bytes(4, "big") + block) * 4
+    else:
+        payload = CODECS[codec].compress(bytes(8 * MIB), None) * (size // (8 * MIB))
+    return wire.build_batch(payload, attributes=codec, count=1000, last_offset_delta=999)
+
+
+def sound_batches_below_the_cap(codec: Codec) -> bytes:
+    """A row of batches, each sound and each 60 MiB when decompressed."""
+    payload = CODECS[codec].compress(wire.build_record(wire.NewRecord(None, bytes(60 * MIB)), 0, 0), None)
+    return b"".join(
+        wire.build_batch(payload, attributes=codec, base_offset=i, count=1) for i in range(MIB // (len(payload) + 61))
+    )
+
+
+def small_records(count: int) -> bytes:
+    """One sound batch of records of ten bytes, for which columns take nearly four times as much."""
+    deltas = (numpy.arange(count, dtype=numpy.uint32) + (1 << 20)) * 2
+    records = numpy.zeros((count, 10), numpy.uint8)
+    records[:, 0] = 18  # zigzag of nine
+    for place in range(4):
+        records[:, 3 + place] = (deltas >> (7 * place)) & 0x7F | (0x80 if place < 3 else 0)
+    records[:, 7:9] = 1  # no key, no value
+    payload = CODECS[Codec.ZSTD].compress(records.tobytes(), 12)
+    return wire.build_batch(payload, attributes=Codec.ZSTD, count=count, last_offset_delta=(1 << 20) + count)
+
+
+def claims_of_records() -> bytes:
+    """Empty batches that claim 2^31 records each."""
+    return wire.build_batch(b"", count=0x7FFFFFFF, last_offset_delta=0x7FFFFFFE) * (MIB // 61)
+
+
+def claims_of_size() -> bytes:
+    """Snappy that says it becomes 4 GiB."""
+    return wire.build_batch(b"\xff\xff\xff\xff\x0f" + bytes(MIB - 100), attributes=Codec.SNAPPY, count=1)
+
+
+HOSTILE = {
+    "zeros in gzip": lambda: zeros(Codec.GZIP),
+    "zeros in snappy": lambda: zeros(Codec.SNAPPY),
+    "zeros in lz4": lambda: zeros(Codec.LZ4),
+    "zeros in zstd": lambda: zeros(Codec.ZSTD),
+    "sound batches below the cap": lambda: sound_batches_below_the_cap(Codec.ZSTD),
+    "six million small records": lambda: small_records(6_000_000),
+    "claims of records": claims_of_records,
+    "claims of size": claims_of_size,
+}
+
+
+def measured(data: bytes, who: str = "kohort") -> tuple[int, str]:
+    """Peak bytes that decoding adds to a fresh process (the ceiling where it dies), and what came of it."""
+    program = MEASURE.replace("{loads}", READERS[who]).replace("{ceiling}", str(CEILING_BYTES))
+    run = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, check=False)
+    if run.returncode < 0:
+        return CEILING_BYTES, f"died of {signal.Signals(-run.returncode).name}"
+    if run.returncode:
+        raise AssertionError(run.stderr.decode())
+    peak, _, outcome = run.stdout.decode().strip().partition(" ")
+    return int(peak), outcome
