@@ -1039,7 +1039,7 @@ cdef class _Decoder:
         if p[16] == 2 and size >= BATCH_OVERHEAD:
             last_offset_delta, count = be32(p + 23), be32(p + 57)
             if last_offset_delta >= 0 and (
-                last_offset_delta == count - 1
+                last_offset_delta == <int64_t>count - 1
                 or <uint32_t>be32(p + 17) == <uint32_t>self.crc32c(view_of(p + 21, size - 21))
             ):
                 end += last_offset_delta

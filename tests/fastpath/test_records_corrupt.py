@@ -226,6 +226,11 @@ class TestSkipBatch:
         lying = GOOD[:23] + b"\x7f\xff\xff\xff" + GOOD[27:]
         assert decode(lying, on_corrupt="skip_batch").next_offset == 6
 
+    def test_the_least_count_there_is(self, decode: Callable[..., Any]) -> None:
+        """Found under the sanitizer: one less than it overflows."""
+        lying = batch(ONE, count=-(1 << 31), last_offset_delta=0x7FFFFFFF)
+        assert decode(lying[:-1] + b"?", on_corrupt="skip_batch").next_offset == 6
+
     def test_what_has_no_true_length_cannot_be_skipped(self, decode: Callable[..., Any]) -> None:
         with pytest.raises(CorruptRecord):
             decode(LIES["a batch shorter than any header"], on_corrupt="skip_batch")
