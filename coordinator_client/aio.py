@@ -225,7 +225,7 @@ class AsyncConsumer(Face):
         with self._session.use():
             deadline = self._deadline(timeout_s)
             future = self._session.call(
-                lambda core: core.commit(
+                lambda core: core.commits.put(
                     plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, blocking=True
                 )
             )

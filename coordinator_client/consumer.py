@@ -20,6 +20,7 @@ from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offsets import ListedOffset
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
+from kohort.coordinator_client.seeing import health_of, metrics_of
 from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
 from kohort.coordinator_client.subscription import PauseReason, Subscription
 from kohort.coordinator_client.timeline import Rebalance
@@ -132,7 +133,7 @@ class Face:
         with self._session.use():
             deadline = self._deadline(None)
             self._session.call(
-                lambda core: core.commit(
+                lambda core: core.commits.put(
                     plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, on_done=on_done
                 )
             )
@@ -178,13 +179,13 @@ class Face:
         """Pause partitions whether or not they are assigned or exist; only `release` lifts it."""
         chosen = _partitions(partitions) or frozenset()
         with self._session.use():
-            self._session.call(lambda core: core.hold(chosen))
+            self._session.call(lambda core: core.mark(core.marks.hold(chosen)))
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Lift `hold`."""
         chosen = _partitions(partitions) or frozenset()
         with self._session.use():
-            self._session.call(lambda core: core.release(chosen))
+            self._session.call(lambda core: core.mark(core.marks.release(chosen)))
 
     def paused(self) -> dict[TopicPartition, PauseReason]:
         """The assigned partitions that are paused, and why."""
@@ -200,11 +201,11 @@ class Face:
     def health(self) -> Health:
         """How this consumer is, for probes; may be called from any thread."""
         driver = self._session.driver
-        return self._session.read(lambda core: core.health(driver.now(), crashed=driver.crashed is not None))
+        return self._session.read(lambda core: health_of(core, driver.now(), crashed=driver.crashed is not None))
 
     def metrics(self) -> dict[str, int]:
         """Counters (`..._total`) and gauges; may be called from any thread."""
-        return self._session.read(lambda core: core.metrics())
+        return self._session.read(metrics_of)
 
     def timeline(self) -> tuple[Rebalance, ...]:
         """The rebalances of this member, newest last: cause, who, how long each phase took, what moved."""
@@ -247,12 +248,12 @@ class Face:
 
     def _run_callbacks(self) -> None:
         """Callbacks of earlier commits come before a later commit returns (S-08)."""
-        while (tell := self._session.read(lambda core: core.take_callback())) is not None:
+        while (tell := self._session.read(lambda core: core.commits.take_callback())) is not None:
             tell()
 
     def _commit_on_close(self, until: float) -> None:
         """A manual assignment has no on_revoked in which its last positions would be committed."""
-        self._session.call(lambda core: core.commit_on_close(until))
+        self._session.call(lambda core: core.commits.before_close(until))
 
 
 class Consumer(Face):
@@ -446,7 +447,7 @@ class Consumer(Face):
         with self._session.use():
             deadline = self._deadline(timeout_s)
             future = self._session.call(
-                lambda core: core.commit(
+                lambda core: core.commits.put(
                     plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, blocking=True
                 )
             )

@@ -166,7 +166,7 @@ class Driver:
     def _submit(self, outgoing: Outgoing, now: float) -> list[tuple[Ask, Outcome]]:
         endpoint = outgoing.endpoint
         with self.lock:
-            endpoint = endpoint or self.core.pick(now)
+            endpoint = endpoint or self.core.cluster.pick(now)
             allowed = endpoint is not None and self.core.endpoints.may_try(endpoint, now)
             error = self.core.endpoints.last_error
         if endpoint is None:

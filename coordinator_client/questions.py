@@ -91,7 +91,7 @@ class Questions:
     # --- committed offsets
 
     def _owe_committed(self, now: float) -> None:
-        coordinator = self._core.coordinator()
+        coordinator = self._core.cluster.coordinator()
         for lookup in list(self._committed_lookups):
             if now >= lookup.deadline:
                 self._committed_lookups.remove(lookup)
@@ -120,13 +120,13 @@ class Questions:
             if not isinstance(outcome, Answered):
                 if isinstance(outcome, NotSent):
                     self._core.fail(outcome.error)
-                self._core.coordinator_gone()
+                self._core.cluster.coordinator_gone()
                 retry(now)
                 return
             answer = committed_offsets(outcome.value)
             codes = {answer.error, *answer.failed.values()} - {0}
             if codes & NOT_THE_COORDINATOR:
-                self._core.coordinator_gone()
+                self._core.cluster.coordinator_gone()
                 if self._core.member is not None and self._core.view is not None:
                     self._core.tell_member(
                         CommitRefused((codes & NOT_THE_COORDINATOR).pop(), self._core.view.identity, partitions)
@@ -150,7 +150,7 @@ class Questions:
 
         request = offset_fetch_request(self._core.config.group or "", sorted(partitions))
         ask = Ask("OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS)
-        self._core.send(self._core.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
+        self._core.send(self._core.commits.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
 
     def _committed_refused(
         self,

@@ -163,13 +163,15 @@ class Session:
             call = core.take_hook(self.driver.now())
             if call is not None:
                 return RunHook(call)
-            tell = core.take_callback() or self._gap_to_tell()
+            tell = core.commits.take_callback() or self._gap_to_tell()
             if tell is not None:
                 return RunCallback(tell)
             error = core.take_error()
             if error is not None:
                 raise error
-            if self._leftovers:
+            self._leftovers = deque(one for one in self._leftovers if core.is_current(one.slice_))
+            now = self.driver.now()
+            if any(core.may_show(one.slice_, now) for one in self._leftovers):
                 return Deliver([])
             slices = self._slices(most_slices)
         if slices:
@@ -231,9 +233,13 @@ class Session:
         room = self.config.max_poll_records or float("inf")
         out: list[RecordColumns] = []
         with self.driver.lock:
+            now = self.driver.now()
             for slice_, columns in ready:
-                if room <= 0:
-                    self._leftovers.append(_Leftover(slice_, columns))
+                # Paused, or not certain to be ours at this moment: kept, for the fetches go on behind it, and what is
+                # dropped here would be skipped for good.
+                if room <= 0 or not self.core.may_show(slice_, now):
+                    if self.core.is_current(slice_):
+                        self._leftovers.append(_Leftover(slice_, columns))
                     continue
                 part = columns
                 if len(columns) > room:

@@ -1,0 +1,183 @@
+"""Whom to talk to: metadata, addresses, and the coordinator where there is no membership that looks for it."""
+
+from typing import TYPE_CHECKING
+
+from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.coordinator_client.errors import AuthenticationFailed, TlsError
+from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.ready import Coordinator
+from kohort.coordinator_client.refusals import UNKNOWN_TOPIC, group_error, topic_error
+from kohort.coordinator_client.retry import FRESH
+from kohort.coordinator_client.states import MemberState
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.protocol.apis.metadata import MetadataResponse
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.core import Core
+
+UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
+RETRIED_COORDINATOR = frozenset({14, 15, 16})
+IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
+
+
+class Cluster:
+    """Belongs to one Core, and is used under the same lock."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._told_missing: set[str] = set()
+        self._missing_since: dict[str, float] = {}
+        self._coordinator: Coordinator | None = None
+        self._looking = False
+        self._look_attempts = FRESH
+
+    def turn(self, now: float) -> None:
+        """Ask what is owed."""
+        self._owe_metadata(now)
+        self._owe_coordinator(now)
+
+    def wakes(self, now: float) -> list[float | None]:
+        """When to take a turn again if nothing happens."""
+        return [
+            self._core.keeper.wakes(),
+            self._core.endpoints.next_try() if self.starving(now) else None,
+            self._look_attempts.not_before if self._look_attempts.failures else None,
+            *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
+            self.bootstrap_limit(),
+        ]
+
+    def forget_missing(self) -> None:
+        """The user named topics anew: tell again of those that are not there."""
+        self._told_missing.clear()
+        self._missing_since.clear()
+
+    def connection_lost(self, endpoint: Endpoint) -> None:
+        """A coordinator's connection ended."""
+        known = self._coordinator
+        if known is not None and Endpoint(known.host, known.port) == endpoint:
+            self._coordinator = None
+
+    def starving(self, now: float) -> bool:
+        return self._core.endpoints.pick(self._known(), now) is None
+
+    def bootstrap_limit(self) -> float | None:
+        if self._core.endpoints.ever_answered or self._core.fatal is not None:
+            return None
+        return self._core.started + self._core.config.bootstrap_timeout_ms / 1000
+
+    # --- metadata
+
+    def _known(self) -> list[Endpoint]:
+        return [Endpoint(broker.host, broker.port) for broker in self._core.keeper.view.brokers.values()]
+
+    def ask_any(self, ask: Ask) -> None:
+        self._core.send(Line.CONTROL, None, ask)
+
+    def pick(self, now: float) -> Endpoint | None:
+        """An address for a request to any broker."""
+        return self._core.endpoints.pick(self._known(), now)
+
+    def _owe_metadata(self, now: float) -> None:
+        if self._bootstrap_failed(now):
+            return
+        if self.starving(now):
+            return
+        request = self._core.keeper.owed(now)
+        if request is None:
+            return
+
+        def done(outcome: Outcome, when: float) -> None:
+            if isinstance(outcome, Answered):
+                self._metadata_answered(outcome.value, when)
+                return
+            self._core.keeper.failed(when, self._core.chance())
+            if isinstance(outcome, NotSent):
+                self._core.fail(outcome.error)
+
+        self.ask_any(Ask("Metadata", request, done, self._core.request_s))
+
+    def _metadata_answered(self, answer: MetadataResponse, now: float) -> None:
+        changed = self._core.keeper.answered(answer, now, self._core.chance())
+        if self._core.member is not None:
+            self._core.tell_member(changed)
+        self._tell_missing(now)
+
+    def _tell_missing(self, now: float) -> None:
+        """A topic that the user named and that is not there: said once, after it had time to appear."""
+        named = self._named_topics()
+        refused = self._core.keeper.view.refused
+        missing = {name for name in named if name in refused}
+        for name in set(self._missing_since) - missing:
+            del self._missing_since[name]
+            self._told_missing.discard(name)
+        for name in missing - self._told_missing:
+            code = refused[name]
+            since = self._missing_since.setdefault(name, now)
+            if code == UNKNOWN_TOPIC and now - since < UNKNOWN_TOPIC_GRACE_S:
+                continue
+            self._told_missing.add(name)
+            self._core.put_error(topic_error(name, code))
+            self._core.news = True
+
+    def _named_topics(self) -> frozenset[str]:
+        if self._core.subscription is not None:
+            return self._core.subscription.topics
+        return frozenset(partition.topic for partition in self._core.manual)
+
+    def _bootstrap_failed(self, now: float) -> bool:
+        if self._core.fatal is not None:
+            return True
+        error = self._core.endpoints.last_error
+        if self._core.endpoints.ever_answered or error is None:
+            return False
+        certain = isinstance(error, TlsError | AuthenticationFailed)
+        if certain or now - self._core.started >= self._core.config.bootstrap_timeout_ms / 1000:
+            self._core.fail(error)
+            return True
+        return False
+
+    # --- the coordinator, where there is no membership that looks for it
+
+    def coordinator(self) -> Coordinator | None:
+        if self._core.view is not None and self._core.view.coordinator is not None:
+            return self._core.view.coordinator
+        return self._coordinator
+
+    def _owe_coordinator(self, now: float) -> None:
+        core = self._core
+        needed = len(core.committer) or core.questions.needs_coordinator or core.positions.needs_committed
+        group = core.config.group
+        if not needed or group is None or self.coordinator() is not None or self._looking:
+            return
+        if core.view is not None and core.view.state not in IDLE:
+            return  # the machine is looking
+        if not self._look_attempts.may_try(now) or self.starving(now):
+            return
+        self._looking = True
+        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
+
+        def done(outcome: Outcome, when: float) -> None:
+            self._looking = False
+            if isinstance(outcome, Answered) and self._found(outcome.value):
+                self._look_attempts = FRESH
+                return
+            if isinstance(outcome, NotSent):
+                self._core.fail(outcome.error)
+            self._look_attempts = self._look_attempts.failed(when, self._core.backoff, self._core.chance())
+
+        ask = Ask("FindCoordinator", lambda version: fit(request, version), done, self._core.request_s)
+        self.ask_any(ask)
+
+    def _found(self, answer: FindCoordinatorResponse) -> bool:
+        one = answer.coordinators[0] if answer.coordinators else answer
+        if one.error_code:
+            if one.error_code not in RETRIED_COORDINATOR:
+                self._core.fail(group_error(one.error_code, self._core.config.group))
+            return False
+        self._coordinator = Coordinator(one.node_id, one.host, one.port)
+        return True
+
+    def coordinator_gone(self) -> None:
+        """It said that it is not, or was not reached: look again."""
+        self._coordinator = None

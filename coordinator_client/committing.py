@@ -1,0 +1,144 @@
+"""Commits as the core sees them: made, sent, answered, remembered, called back."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR, Commit, plain
+from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.coordinator_client.errors import CommitRewind, IllegalState
+from kohort.coordinator_client.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
+from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.ready import CommitOrder
+from kohort.coordinator_client.states import MemberState
+from kohort.fastpath import KohortError, TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.core import Core
+
+
+class Committing:
+    """Belongs to one Core, and is used under the same lock."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._done_callbacks: deque[Callable[[], None]] = deque()
+
+    def turn(self, now: float) -> None:
+        """Send what may be sent, end what has waited too long."""
+        self._core.committer.expire(now)
+        due = self._core.book.due(now)
+        if due and not self._core.closing:
+            self.put(due, deadline=now + self._core.config.default_api_timeout_ms / 1000)
+        coordinator = self._core.cluster.coordinator()
+        if coordinator is None:
+            return
+        outside = Identity(self._core.config.group or "", instance_id=None)
+        request = self._core.committer.owed(self._core.view if self._core.subscription else None, outside, now)
+        if request is None:
+            return
+
+        def done(outcome: Outcome, when: float) -> None:
+            match outcome:
+                case Answered(value):
+                    sent = self._core.committer.in_flight.sent if self._core.committer.in_flight else None
+                    refused = self._core.committer.answered(value)
+                    if set(refused) & NOT_THE_COORDINATOR:
+                        self._core.cluster.coordinator_gone()
+                    if self._core.member is not None and sent is not None:
+                        for code, partitions in refused.items():
+                            self._core.tell_member(CommitRefused(code, sent, partitions))
+                case NotSent(error):
+                    self._core.committer.not_sent(error, when)
+                case Unanswered():
+                    self._core.cluster.coordinator_gone()
+                    self._core.committer.unanswered(when, self._core.chance())
+
+        ask = Ask("OffsetCommit", request, done, self._core.request_s, BEFORE_TOPIC_IDS)
+        self._core.send(self.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
+
+    @property
+    def offsets_line(self) -> Line:
+        """How commits, and questions about them, go to the coordinator: by its own connection, unless a join waits
+        there. Brokers read nothing behind a request that they have not answered, and a join may take minutes."""
+        joining = self._core.view is not None and self._core.view.state is MemberState.JOINING
+        return Line.CONTROL if joining else Line.GROUP
+
+    def remember(self, stored: Mapping[TopicPartition, OffsetToCommit]) -> None:
+        for partition, found in stored.items():
+            self._core.book.known(partition, found.offset)
+
+    def order(self, order: CommitOrder) -> None:
+        """The group's machine wants these committed before it joins."""
+
+        def finished(_error: KohortError | None) -> None:
+            self.remember(commit.stored)
+            self._core.tell_member(CommitSettled(order.serial, dict(commit.refused)))
+
+        commit = Commit(dict(order.offsets), {}, order.deadline, finished, identity=order.identity, order=order.serial)
+        self._core.committer.put(commit)
+
+    def before_close(self, deadline: float) -> None:
+        """What is handled and not committed, of a manual assignment; a member commits when it lets go."""
+        unsaved = self._core.book.unsaved()
+        if self._core.subscription is None and unsaved:
+            self.put(unsaved, deadline=deadline)
+
+    def take_callback(self) -> Callable[[], None] | None:
+        return self._done_callbacks.popleft() if self._done_callbacks else None
+
+    def put(
+        self,
+        offsets: Mapping[TopicPartition, OffsetToCommit] | None,
+        *,
+        deadline: float,
+        allow_rewind: bool = False,
+        blocking: bool = False,
+        on_done: Callable[[Mapping[TopicPartition, OffsetToCommit], KohortError | None], None] | None = None,
+    ) -> "Future[None]":
+        """Queue a commit; the future ends when it is settled. None: all positions, as far as poll has returned."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()
+        if self._core.config.group is None:
+            raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
+        wanted = self._core.positions.snapshot() if offsets is None else plain(offsets.items())
+        wanted = {partition: self._with_epoch(partition, to) for partition, to in wanted.items()}
+        backwards = {} if allow_rewind else self._core.book.rewinds(wanted)
+        if backwards:
+            partition, committed = next(iter(backwards.items()))
+            raise CommitRewind(
+                f"the commit of {wanted[partition].offset} would go back behind {committed}",
+                hint="commit(..., allow_rewind=True) if that is meant",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        epochs = {partition: owned.epoch for partition, owned in self._core.assignment.items()}
+
+        def finished(error: KohortError | None) -> None:
+            self.remember(commit.stored)
+            self._core.counters.commits += error is None
+            self._core.counters.commits_refused += error is not None
+            if on_done is not None:
+                self._done_callbacks.append(lambda: on_done(wanted, error))
+                self._core.news = True
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        commit = Commit(dict(wanted), epochs, deadline, finished, blocking=blocking)
+        if not wanted:
+            finished(None)
+        elif self._core.fatal is not None:
+            finished(self._core.fatal)
+        else:
+            self._core.committer.put(commit)
+        return future
+
+    def _with_epoch(self, partition: TopicPartition, to: OffsetToCommit) -> OffsetToCommit:
+        # The epoch lets the next owner notice that the log behind this offset was cut (KIP-320).
+        state = self._core.positions.get(partition)
+        if to.leader_epoch >= 0 or state is None or state.offset != to.offset:
+            return to
+        return to._replace(leader_epoch=state.epoch)
