@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kohort.coordinator_client.errors import ConfigError
+from kohort.coordinator_client.settings import MemberSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,22 @@ class Config:
                 raise _unknown(name, _BY_KAFKA_NAME, "property")
             ours[setting.name] = _from_text(setting, value) if isinstance(value, str) else value
         return cls.of(**ours)
+
+    def for_member(self, jitter: float) -> MemberSettings:
+        """What the group's machine needs of it; `jitter` in [0, 1) is this member's own."""
+        return MemberSettings(
+            group_id=self.group or "",
+            instance_id=self.group_instance_id,
+            rack_id=self.rack,
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            max_poll_interval_ms=self.max_poll_interval_ms,
+            request_timeout_ms=self.request_timeout_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            retry_backoff_ms_max=self.retry_backoff_max_ms,
+            jitter=jitter,
+            exclude_internal_topics=self.exclude_internal_topics,
+        )
 
     def __repr__(self) -> str:
         shown = {s.name: getattr(self, s.name) for s in SETTINGS.values() if getattr(self, s.name) != s.default}

@@ -53,7 +53,6 @@ from kohort.coordinator_client.ready import Coordinator, MemberView, Send, Wante
 from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.resets import Gap, ResetPolicy
 from kohort.coordinator_client.retry import Backoff
-from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.slices import Slice
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Assignment, PauseMarks, Subscription
@@ -333,27 +332,11 @@ class Core:
         if self.manual:
             raise IllegalState("partitions are assigned by hand", hint="unsubscribe() first")
         if self.member is None:
-            self.member = GroupMember(self._member_settings(), self._assignors)
+            self.member = GroupMember(self.config.for_member(self.chance()), self._assignors)
         self.subscription = subscription
         self.marks = self.marks.resubscribed(subscription)
         self.cluster.forget_missing()
         self._caller_events.append(Subscribed(subscription))
-
-    def _member_settings(self) -> MemberSettings:
-        config = self.config
-        return MemberSettings(
-            group_id=config.group or "",
-            instance_id=config.group_instance_id,
-            rack_id=config.rack,
-            session_timeout_ms=config.session_timeout_ms,
-            heartbeat_interval_ms=config.heartbeat_interval_ms,
-            max_poll_interval_ms=config.max_poll_interval_ms,
-            request_timeout_ms=config.request_timeout_ms,
-            retry_backoff_ms=config.retry_backoff_ms,
-            retry_backoff_ms_max=config.retry_backoff_max_ms,
-            jitter=self.chance(),
-            exclude_internal_topics=config.exclude_internal_topics,
-        )
 
     def unsubscribe(self) -> None:
         if self.subscription is not None:
