@@ -21,11 +21,12 @@ Address = tuple[int, Any]  # family, sockaddr
 
 
 class Ended(Exception):
-    """The socket is of no more use, because of `error`."""
+    """The socket is of no more use, because of `error`. `outcomes`: what it had brought before, still to be told."""
 
-    def __init__(self, error: KohortError) -> None:
+    def __init__(self, error: KohortError, outcomes: Sequence[tuple[Ask, Outcome]] = ()) -> None:
         super().__init__(str(error))
         self.error = error
+        self.outcomes = list(outcomes)
 
 
 @dataclass(slots=True, eq=False)
@@ -179,16 +180,16 @@ class Channel:
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except OSError as problem:
-                raise Ended(self._failed(problem)) from problem
+                raise Ended(self._failed(problem), outcomes) from problem
             if count == 0:
-                raise Ended(self._hung_up())
+                raise Ended(self._hung_up(), outcomes)
             try:
                 for frame in self.reader.received(count):
                     outcomes += self.connection.received(frame, now)
                     self.answered = True
             except KohortError as error:
                 first = self.reader.first_bytes()
-                raise Ended(explained(error, first, self.endpoint, answered=self.answered)) from error
+                raise Ended(explained(error, first, self.endpoint, answered=self.answered), outcomes) from error
             # A TLS socket may hold decrypted bytes that no selector knows of, so it is read until it has none.
             if outcomes and not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
                 break

@@ -249,11 +249,13 @@ class Driver:
 
     def _on_event(self, channel: Channel, mask: int) -> list[tuple[Ask, Outcome]]:
         now = self.now()
+        outcomes: list[tuple[Ask, Outcome]] = []
         try:
             outcomes = channel.on_event(mask, now)
             channel.write()
         except Ended as ended:
-            return self._end(channel, ended.error)
+            # Good answers may stand before what ended the connection; their asks wait for nothing else (B-02).
+            return outcomes + ended.outcomes + self._end(channel, ended.error)
         if channel.connection.stage is Stage.READY:
             self._is_ready(channel)
         self._watch(channel)

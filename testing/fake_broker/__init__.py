@@ -1,11 +1,12 @@
 """A scripted broker: real bytes, a real group coordinator in memory, and a hand on every answer."""
 
 from kohort.testing.fake_broker.broker import FakeBroker
-from kohort.testing.fake_broker.control import Alter, Answer, Call, Close, Delay, Drop, Hold, Raw
+from kohort.testing.fake_broker.control import Action, Alter, Answer, Call, Close, Delay, Drop, Hold, Raw
 from kohort.testing.fake_broker.coordinator import CoordinatorSettings, GroupCoordinator
 from kohort.testing.fake_broker.group import Committed, GroupSnapshot, GroupState
 
 __all__ = [
+    "Action",
     "Alter",
     "Answer",
     "Call",

@@ -1,0 +1,58 @@
+"""Every kind of request loses its answer once, in every way there is; a consumer still reads all, once, and commits."""
+
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kohort import Consumer
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.testing.fake_broker import Action, Call, Close, Drop, FakeBroker, Raw
+
+RECORDS = 20
+APIS = (
+    "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "OffsetFetch", "ListOffsets", "Fetch",
+    "OffsetCommit", "Heartbeat",
+)  # fmt: skip
+FAULTS: dict[str, Callable[[Call], Action]] = {
+    "closed before": lambda call: Close(),
+    "reset before": lambda call: Close(reset=True),
+    "closed after": lambda call: Close(after_work=True),
+    "reset after": lambda call: Close(after_work=True, reset=True),
+    "never answered": lambda call: Drop(after_work=True),
+    "wrong correlation id": lambda call: Raw(struct.pack(">iiiq", 16, call.correlation_id + 7, 0, 0)),
+    "frame too long": lambda call: Raw(struct.pack(">i", 2**31 - 1)),
+    "frame of nothing": lambda call: Raw(struct.pack(">i", 0)),
+    "not a response": lambda call: Raw(struct.pack(">iiq", 12, call.correlation_id, -1)),
+}
+
+
+@pytest.mark.proves("B-02", "B-03", "B-25")
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_lost_answer_costs_time_and_nothing_else(api: str, fault: str) -> None:
+    with FakeBroker(topics={"topic": 2}) as fake:
+        for number in range(RECORDS):
+            fake.produce("topic", number % 2, [(None, b"%d" % number)])
+        laid = fake.control(api, FAULTS[fault], times=1)
+        got: list[bytes | None] = []
+        with Consumer(
+            fake.bootstrap, group="group", auto_offset_reset="earliest", heartbeat_interval_ms=100,
+            session_timeout_ms=1500, max_poll_interval_ms=2000, request_timeout_ms=1200, fetch_max_wait_ms=100,
+            reconnect_backoff_ms=10, retry_backoff_ms=10,
+        ) as consumer:  # fmt: skip
+            consumer.subscribe(["topic"])
+            deadline = time.monotonic() + 30
+            while len(set(got)) < RECORDS or not laid.calls:
+                assert time.monotonic() < deadline, (len(got), laid.calls, fake.calls[-5:])
+                for columns in consumer.poll(0.2):
+                    got += [record.value for record in columns]
+                    consumer.commit(columns.next_offsets)
+        assert sorted(got, key=lambda value: int(value or 0)) == [b"%d" % number for number in range(RECORDS)]
+        committed = fake.group("group").offsets
+        assert {partition: each.offset for partition, each in committed.items()} == {
+            TopicPartition("topic", 0): RECORDS // 2,
+            TopicPartition("topic", 1): RECORDS // 2,
+        }
+        assert fake.faults == []
