@@ -1085,7 +1085,8 @@ class GroupMember:
         elif not self._everything_known:
             self._topics = None
         else:
-            found = subscription.resolved({name: info.internal for name, info in self._known.items()})
+            hidden = self.settings.exclude_internal_topics
+            found = subscription.resolved({name: hidden and info.internal for name, info in self._known.items()})
             self._topics = found | self._told
 
     def _wanted(self) -> WantedTopics:

@@ -12,6 +12,7 @@ from kohort.coordinator_client.states import CoordinatorState
 from kohort.fastpath.errors import KohortError, WireError
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.apis.join_group import JoinGroupResponseMember
+from kohort.protocol.errors import ERRORS
 from tests.coordinator_client.rig import GROUP, Rig, as_leader, said, tps
 
 T = tps("t-0..2")
@@ -162,6 +163,20 @@ def test_join_takes_the_id_it_is_given_and_joins_at_once_without_callbacks() -> 
     assert rig.state == "JOINING"
     rig.joined(me="given", generation=1)
     assert rig.ready.view.identity.member_id == "given"
+
+
+@pytest.mark.proves("F-18")
+@pytest.mark.parametrize("given", ["", "consumer-1-5f0c", "Ünïcode/ with spaces", "x" * 4_000])
+def test_a_member_id_is_the_coordinators_to_choose_and_opaque_to_us(given: str) -> None:
+    rig = Rig()
+    rig.reach_joining()
+    rig.joined(79, me=given)
+    assert rig.last("JoinGroup").member_id == given
+
+
+@pytest.mark.proves("F-17")
+def test_errors_of_the_first_design_that_never_came_to_the_wire_have_no_code() -> None:
+    assert not {"HEARTBEAT_FREQUENCY_TOO_HIGH", "REBALANCE_FAILED"} & {info.name for info in ERRORS.values()}
 
 
 @pytest.mark.proves("E-02", "F-01")

@@ -31,8 +31,9 @@ def test_a_pattern_waits_for_all_topics_before_it_joins() -> None:
 @pytest.mark.proves("F-16")
 def test_internal_topics_are_left_out_unless_asked_for() -> None:
     topics = {"__consumer_offsets": ev.TopicInfo(50, internal=True), "a": ev.TopicInfo(1)}
-    for allowed, expected in ((False, ("a",)), (True, ("__consumer_offsets", "a"))):
-        rig = Rig()
+    both = ("__consumer_offsets", "a")
+    for setting, allowed, expected in ((True, False, ("a",)), (True, True, both), (False, False, both)):
+        rig = Rig(exclude_internal_topics=setting)
         rig.tell(ev.Subscribed(Subscription.matching(".*", internal=allowed)))
         rig.found()
         rig.tell(ev.TopicsChanged(topics, complete=True))

@@ -72,8 +72,9 @@ class Schedule:
                 name,
                 topics,
                 self.chance.choice(self.assignors),
-                session_timeout_ms=10_000,
-                max_poll_interval_ms=30_000,
+                session_timeout_ms=6_000,
+                heartbeat_interval_ms=2_000,
+                max_poll_interval_ms=20_000,
                 instance_id=instance,
                 jitter=self.chance.random(),
             ).commit_on_revoke = self.chance.random() < 0.7
@@ -138,12 +139,19 @@ class Schedule:
             actor.disconnect()
 
     def sleep(self) -> None:
-        """A process stops (SIGSTOP, a long pause of its collector), perhaps past its session, and comes back."""
-        actor = self.one(awake=self.chance.random() < 0.4)
-        if actor is not None:
-            actor.awake = not actor.awake
-            if actor.awake:
-                actor.turn()
+        """A process stops (SIGSTOP, a long pause of its collector), perhaps past its session, and comes back; the others
+        live on meanwhile."""
+        actor = self.one()
+        if actor is None:
+            return
+        actor.awake = False
+        until = self.world.now + self.chance.uniform(3, 15)
+        while self.world.now < until:
+            self.chance.choice((self.deliver, self.receive, self.use, self.tick))()
+            self.world.check()
+        actor.awake = True
+        self.world.check()
+        actor.turn()
 
     def stall(self) -> None:
         """The users go away for a while; the processes do not."""
@@ -171,13 +179,15 @@ class Schedule:
 
     def step(self) -> None:
         usual = ("deliver", "receive", "use", "tick", "start")
-        weights = (30, 30, 25, 12, 2)
+        weights = (30, 30, 25, 24, 2)
         name = self.chance.choices((*usual, "trouble"), (*weights, 4 if self.trouble else 0))[0]
         if name == "trouble":
             name = self.chance.choice(self.trouble)
         getattr(self, name)()
         self.world.check()
         for each in self.world.actors.values():
+            going = each.ready.hook.event.partitions if each.ready.hook is not None else frozenset()
+            assert not each.shows & going, f"{each.name} shows what it is to let go, or was not told of yet"
             generation = each.ready.view.identity.generation
             if generation >= 0:
                 assert generation >= self.generations.get(each.name, 0), f"{each.name} went back to {generation}"

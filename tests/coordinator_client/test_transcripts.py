@@ -19,7 +19,7 @@ from tests.coordinator_client.group_world import GroupCoordinator, World, shown
 STORIES = sorted(Path(__file__).with_name("transcripts").glob("*.txt"))
 PROVES = {
     "eager": ("G-05", "G-13", "G-15", "G-18"),
-    "cooperative": ("G-08", "G-13"),
+    "cooperative": ("G-08", "G-13", "F-04"),
     "static": ("G-17", "B-42"),
     "migration": ("G-08",),
     "failover": ("G-12", "F-05", "F-06", "F-07"),
