@@ -23,6 +23,10 @@ class FencedError(RegionError):
     """A write under an old epoch or incarnation: somebody else has gone on, and nothing was written."""
 
 
+class BarrierOver(FencedError):
+    """A contribution to a checkpoint that is complete or was given up."""
+
+
 class RegionStopped(RegionError):
     """The region was stopped for good (`reason` says why): too many resets in a row, or an error none can cure."""
 

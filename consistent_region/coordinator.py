@@ -1,0 +1,283 @@
+"""The coordinator of a region, as its members call it: rules over a store, one transaction a call.
+
+There is no coordinating process. Every member runs this class on a store that all of them share, so nobody's death
+stops the region, and a transaction is the only thing that can happen at a time.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kohort.consistent_region import rules
+from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
+from kohort.consistent_region.errors import (
+    CorruptManifest,
+    InconsistentCheckpointError,
+    NotRegisteredError,
+    ResetFailedError,
+)
+from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
+from kohort.consistent_region.offsets import Positions, SeekMap
+from kohort.consistent_region.record import RegionRecord, decode_record, encode_record
+from kohort.consistent_region.store import Books, Key, Store
+
+MAX_CONSECUTIVE_RESETS: Final = 5
+KEPT_CHECKPOINTS: Final = 3
+
+
+class Admission(NamedTuple):
+    """What a member gets when it registers. `past`: whether there is something to go back to first."""
+
+    ticket: Ticket
+    view: RegionView
+    past: bool
+
+
+class Return(NamedTuple):
+    """What a member goes back to. `manifest` is None, and so is `state`, for the initial state."""
+
+    view: RegionView
+    manifest: Manifest | None
+    state: bytes | None
+    seeks: SeekMap
+
+
+@dataclass(slots=True)
+class Coordinator:
+    """One region's coordinator. `clock` gives monotonic seconds that all members of the region share.
+
+    Every method may raise CoordinatorUnavailable; nothing was written then. `max_consecutive_resets`: as many resets
+    that were not forced, without a complete checkpoint between them, stop the region.
+    """
+
+    store: Store
+    region: str
+    group: str
+    clock: Callable[[], float] = time.monotonic
+    barrier_timeout_s: float = 15.0
+    max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS
+    kept_checkpoints: int = KEPT_CHECKPOINTS
+
+    # --- membership
+
+    def register(self, member: str) -> Admission:
+        """The first creates the region; a name that is known gets a higher incarnation, which fences the one before.
+
+        Raises ConfigurationError (the group is in another region), RegionStopped.
+        """
+        with self.store.transaction() as books:
+            record = self._record(books) or rules.created(self.region, self.group, self.clock())
+            record, ticket, past = rules.register(record, self.region, member)
+            self._keep(books, record)
+            return Admission(ticket, self._view(record), past)
+
+    def deregister(self, ticket: Ticket) -> None:
+        """The member stopped in good order; its state stays part of the region. Raises FencedError."""
+        with self.store.transaction() as books:
+            self._keep(books, rules.deregister(self._known(books), ticket))
+
+    def members(self) -> tuple[str, ...]:
+        """The registered names."""
+        with self.store.read() as books:
+            record = self._record(books)
+            return tuple(sorted(record.members)) if record else ()
+
+    def report(self, ticket: Ticket, generation: int) -> RegionView:
+        """The member has partitions of this group generation now (-1: none). Raises FencedError."""
+        with self.store.transaction() as books:
+            record = rules.report(self._known(books), ticket, generation)
+            self._keep(books, record)
+            return self._view(record)
+
+    def look(self) -> RegionView:
+        """The region as it is. Ends a checkpoint that is past its deadline."""
+        with self.store.read() as books:
+            record = self._stored(books)
+        if record.barrier is not None and self.clock() >= record.deadline:
+            with self.store.transaction() as books:
+                record = self._known(books)
+                self._keep(books, record)
+        return self._view(record)
+
+    # --- where partitions begin
+
+    def initial(self) -> Positions:
+        """Where each partition that the region ever owned began. Never cached: another member may have just said so."""
+        with self.store.read() as books:
+            return self._stored(books).initial
+
+    def put_initial(self, ticket: Ticket, positions: Positions) -> Positions:
+        """Say where partitions begin; the answer says where they do, which the first to say so decided (CR-16)."""
+        with self.store.transaction() as books:
+            record = rules.put_initial(self._known(books), ticket, positions)
+            self._keep(books, record)
+            return record.initial
+
+    # --- resets
+
+    def request_reset(
+        self, ticket: Ticket, epoch: int, reason: str, *, forced: bool, generation: int | None
+    ) -> RegionView:
+        """Ask for a new epoch. Raises FencedError, RegionStopped."""
+        with self.store.transaction() as books:
+            record = rules.request_reset(
+                self._known(books),
+                ticket,
+                epoch,
+                reason,
+                forced=forced,
+                generation=generation,
+                max_resets=self.max_consecutive_resets,
+            )
+            self._keep(books, record)
+            return self._view(record)
+
+    def go_back(self, ticket: Ticket, generation: int) -> Return:
+        """Join the region's epoch, and read what to go back to: the newest checkpoint, or the initial state.
+
+        Raises ResetFailedError if it cannot be read: the region never takes another one by itself.
+        """
+        with self.store.transaction() as books:
+            record = rules.go_back(self._known(books), ticket, generation)
+            manifest, state = self._newest(books, record, ticket)
+            self._keep(books, record)
+            seeks = SeekMap(manifest.offsets if manifest else None, record.initial)
+            return Return(self._view(record), manifest, state, seeks)
+
+    def seeks(self) -> SeekMap:
+        """Where partitions that arrive now are read from: the newest checkpoint's offsets, else the initial ones."""
+        with self.store.read() as books:
+            record = self._stored(books)
+            manifest = None if record.newest is None else self._manifest(books, record.newest)
+            return SeekMap(manifest.offsets if manifest else None, record.initial)
+
+    # --- checkpoints
+
+    def begin_checkpoint(self, ticket: Ticket, epoch: int) -> RegionView:
+        """A barrier for all, if everybody is here and nothing moves; the view says whether there is one."""
+        with self.store.transaction() as books:
+            now = self.clock()
+            record = rules.begin_checkpoint(self._known(books), ticket, epoch, now, self.barrier_timeout_s)
+            self._keep(books, record)
+            return self._view(record)
+
+    def contribute(self, ticket: Ticket, barrier: Barrier, offsets: Positions, state: bytes) -> RegionView:
+        """One member's part. The last one writes the manifest, in the same transaction that makes it the newest.
+
+        Raises BarrierOver (written: nothing), InconsistentCheckpointError (the region resets), FencedError.
+        """
+        part = Contribution(ticket.member, offsets, StateReference.of(state))
+        with self.store.transaction() as books:
+            record = self._known(books)
+            try:
+                record, manifest = rules.contribute(record, ticket, barrier, part)
+            except InconsistentCheckpointError as error:
+                self._keep(books, rules.failed(record, str(error), self.max_consecutive_resets))
+                problem = error
+            else:
+                books.put(Key("state", self.group, part.state.digest), state)
+                if manifest is not None:
+                    books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
+                    record = self._retire(books, record, self._retirable(record))
+                self._keep(books, record)
+                return self._view(record)
+        raise problem
+
+    def checkpoints(self) -> tuple[int, ...]:
+        """Those that can be gone back to, oldest first."""
+        with self.store.read() as books:
+            record = self._record(books)
+            return record.complete if record else ()
+
+    def manifest(self, sequence: int) -> Manifest:
+        """One of them. Raises ResetFailedError for a retired or unknown one, CorruptManifest for a damaged one."""
+        with self.store.read() as books:
+            rules.check_known_sequence(self._stored(books), sequence)
+            return self._manifest(books, sequence)
+
+    def state(self, reference: StateReference) -> bytes:
+        """A snapshot. Raises ResetFailedError if it is not there, CorruptManifest if it is not what was stored."""
+        with self.store.read() as books:
+            return self._state(books, reference)
+
+    def retire(self, up_to: int) -> tuple[int, ...]:
+        """Delete checkpoints up to a sequence, except the newest, and the states that nothing needs then."""
+        with self.store.transaction() as books:
+            record = self._known(books)
+            before = record.complete
+            record = self._retire(books, record, up_to)
+            self._keep(books, record)
+            return tuple(one for one in before if one not in record.complete)
+
+    def record(self) -> RegionRecord:
+        """All that is known of the region, for people."""
+        with self.store.read() as books:
+            return self._stored(books)
+
+    # --- inner
+
+    def _record(self, books: Books) -> RegionRecord | None:
+        data = books.get(Key("region", self.group))
+        return None if data is None else decode_record(data)
+
+    def _stored(self, books: Books) -> RegionRecord:
+        record = self._record(books)
+        if record is None:
+            raise NotRegisteredError(
+                "the coordinator knows no such region", region=self.region, group=self.group, hint="register a member"
+            )
+        return record
+
+    def _known(self, books: Books) -> RegionRecord:
+        return rules.expired(self._stored(books), self.clock(), self.max_consecutive_resets)
+
+    def _keep(self, books: Books, record: RegionRecord) -> None:
+        books.put(Key("region", self.group), encode_record(record))
+
+    def _view(self, record: RegionRecord) -> RegionView:
+        return rules.view(record, self.clock())
+
+    def _manifest(self, books: Books, sequence: int) -> Manifest:
+        data = books.get(Key("manifest", self.group, _number(sequence)))
+        if data is None:
+            raise ResetFailedError("the checkpoint's manifest is gone", sequence=sequence, region=self.region)
+        return decode(data, region=self.region, group=self.group, sequence=sequence)
+
+    def _state(self, books: Books, reference: StateReference) -> bytes:
+        state = books.get(Key("state", self.group, reference.digest))
+        if state is None:
+            raise ResetFailedError("the state that a checkpoint names is gone", digest=reference.digest)
+        if StateReference.of(state) != reference:
+            raise CorruptManifest("a stored state contradicts its digest", digest=reference.digest)
+        return state
+
+    def _newest(self, books: Books, record: RegionRecord, ticket: Ticket) -> tuple[Manifest | None, bytes | None]:
+        if record.newest is None:
+            return None, None
+        manifest = self._manifest(books, record.newest)
+        rules.check_named(record, ticket, manifest)
+        part = manifest.of(ticket.member)
+        return manifest, None if part is None else self._state(books, part.state)
+
+    def _retirable(self, record: RegionRecord) -> int:
+        return record.complete[-self.kept_checkpoints - 1] if len(record.complete) > self.kept_checkpoints else 0
+
+    def _retire(self, books: Books, record: RegionRecord, up_to: int) -> RegionRecord:
+        record, gone = rules.retire(record, up_to)
+        if not gone:
+            return record
+        for sequence in gone:
+            books.delete(Key("manifest", self.group, _number(sequence)))
+        try:
+            needed = rules.in_use((self._manifest(books, one) for one in record.complete), record)
+        except ResetFailedError:
+            return record  # an old manifest is damaged: which states it needs is unknown, so all of them stay
+        for digest in books.names("state", self.group):
+            if digest not in needed:
+                books.delete(Key("state", self.group, digest))
+        return record
+
+
+def _number(sequence: int) -> str:
+    return f"{sequence:020d}"  # so that the store's order is theirs

@@ -1,0 +1,105 @@
+"""What a coordinator knows of a region: one frozen value, and its form in a store.
+
+Every coordinator keeps exactly this. It is small (names, offsets, numbers), so it is replaced as a whole in each
+transaction; states and manifests, which are not, are stored beside it under their own names.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from kohort.consistent_region.barrier import Barrier
+from kohort.consistent_region.errors import CorruptManifest
+from kohort.consistent_region.manifest import Contribution, StateReference, canonical, plain_positions, read_positions
+from kohort.consistent_region.offsets import Positions
+
+
+class MemberRecord(NamedTuple):
+    """One member. `incarnation`: how often it was launched. `epoch`: the region's epoch it has joined, -1 for none.
+    `generation`: of the group, as it last said, -1 for none. `since`: the first checkpoint that it must be part of."""
+
+    incarnation: int
+    epoch: int
+    generation: int
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRecord:
+    """A region. `members`: the registered ones. `initial`: where each partition ever seen began; written once, and so
+    also the list of what the region has ever owned. `complete`: sequences that can be gone back to, ascending.
+    `failures`: resets in a row that were not forced. `reset_generation`: the group generation that the last reset for a
+    rebalance was for."""
+
+    region: str
+    group: str
+    epoch: int = 0
+    next_sequence: int = 1
+    complete: tuple[int, ...] = ()
+    retired_up_to: int = 0
+    members: Mapping[str, MemberRecord] = field(default_factory=dict)
+    initial: Positions = field(default_factory=dict)
+    barrier: Barrier | None = None
+    deadline: float = 0.0
+    contributions: tuple[Contribution, ...] = ()
+    begun_at: float = 0.0
+    reset_generation: int = -1
+    failures: int = 0
+    stopped: str | None = None
+
+    @property
+    def newest(self) -> int | None:
+        """The newest complete checkpoint."""
+        return self.complete[-1] if self.complete else None
+
+
+def encode_record(record: RegionRecord) -> bytes:
+    """The record as canonical JSON."""
+    barrier = record.barrier
+    return canonical(
+        {
+            "barrier": barrier and [barrier.sequence, barrier.epoch, barrier.generation, list(barrier.members)],
+            "begun_at": record.begun_at,
+            "complete": list(record.complete),
+            "contributions": [
+                [one.member, plain_positions(one.offsets), one.state.digest, one.state.length_bytes]
+                for one in record.contributions
+            ],
+            "deadline": record.deadline,
+            "epoch": record.epoch,
+            "failures": record.failures,
+            "group": record.group,
+            "initial": plain_positions(record.initial),
+            "members": {name: list(one) for name, one in record.members.items()},
+            "next_sequence": record.next_sequence,
+            "region": record.region,
+            "reset_generation": record.reset_generation,
+            "retired_up_to": record.retired_up_to,
+            "stopped": record.stopped,
+        }
+    )
+
+
+def decode_record(data: bytes) -> RegionRecord:
+    """The other way. Raises CorruptManifest for what is none."""
+    try:
+        return _read(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        raise CorruptManifest(f"the region's record cannot be read: {problem}") from problem
+
+
+def _read(value: dict[str, Any]) -> RegionRecord:
+    barrier = value.pop("barrier")
+    return RegionRecord(
+        barrier=None if barrier is None else Barrier(barrier[0], barrier[1], barrier[2], tuple(barrier[3])),
+        complete=tuple(value.pop("complete")),
+        contributions=tuple(
+            Contribution(member, MappingProxyType(read_positions(offsets)), StateReference(digest, length))
+            for member, offsets, digest, length in value.pop("contributions")
+        ),
+        initial=MappingProxyType(read_positions(value.pop("initial"))),
+        members={name: MemberRecord(*one) for name, one in value.pop("members").items()},
+        **value,
+    )

@@ -1,0 +1,276 @@
+"""What a coordinator decides: pure functions from a region's record and a request to the next record.
+
+Every coordinator runs these, one transaction a call, whatever it stores the record in. The rules:
+
+* Every write carries the writer's incarnation, and most its epoch; a zombie's is refused (`FencedError`).
+* A checkpoint begins only when every registered member is in the region's epoch and all say the same group generation.
+  Its barrier names them, and ends without a manifest as soon as one of them says another generation, starts again, or
+  a reset begins; so all contributions are cuts of one assignment, in which every partition has one owner.
+* It is complete when each of them has contributed, and not one partition that the region ever owned is missing.
+* A reset is a new epoch. Requests that many members make for one rebalance are one reset: those that come after the
+  first name an older epoch, or a generation that was answered already.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
+from kohort.consistent_region.errors import (
+    BarrierOver,
+    ConfigurationError,
+    FencedError,
+    InconsistentCheckpointError,
+    NotRegisteredError,
+    RegionStopped,
+    ResetFailedError,
+)
+from kohort.consistent_region.manifest import Contribution, Manifest, merged
+from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.record import MemberRecord, RegionRecord
+from kohort.fastpath.topic_partition import TopicPartition
+
+NO_EPOCH = -1
+NO_GENERATION = -1
+
+
+def created(region: str, group: str, now: float) -> RegionRecord:
+    """A region that nobody has registered with yet."""
+    return RegionRecord(region=region, group=group, begun_at=now)
+
+
+def register(record: RegionRecord, region: str, member: str) -> tuple[RegionRecord, Ticket, bool]:
+    """The member's next incarnation, and whether it has a past to take up. Ends a barrier that named the last one.
+
+    Raises ConfigurationError if the group belongs to another region, RegionStopped if this one was stopped.
+    """
+    if record.region != region:
+        raise ConfigurationError(
+            "the group is in another consistent region already",
+            hint="give each region a group of its own",
+            group=record.group,
+            region=record.region,
+            wanted=region,
+        )
+    _check_running(record)
+    before = record.members.get(member)
+    past = before is not None or record.newest is not None
+    known = MemberRecord(
+        incarnation=before.incarnation + 1 if before else 1,
+        epoch=NO_EPOCH if past else record.epoch,
+        generation=NO_GENERATION,
+        since=before.since if before else record.next_sequence,
+    )
+    # What the barrier waits for would be the work of somebody who is dead; and its manifest, completing after this one
+    # has read an older, would hold effects that it does not know of.
+    record = _abandon(replace(record, members={**record.members, member: known}))
+    return record, Ticket(region, record.group, member, known.incarnation), past
+
+
+def deregister(record: RegionRecord, ticket: Ticket) -> RegionRecord:
+    """The member says that it has stopped in good order. It stays registered: its state is part of every checkpoint."""
+    known = _known(record, ticket)
+    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION)
+    return _abandon(replace(record, members={**record.members, ticket.member: gone}))
+
+
+def view(record: RegionRecord, now: float) -> RegionView:
+    """What members are told."""
+    # `now` is before `begun_at` only where the host has been started anew: then nothing is known, and none has passed.
+    return RegionView(record.epoch, record.newest, record.barrier, max(now - record.begun_at, 0.0), record.stopped)
+
+
+def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
+    """A barrier that waits past its deadline is a failed checkpoint: the region resets, and that counts."""
+    if record.barrier is None or now < record.deadline:
+        return record
+    return _new_epoch(record, f"checkpoint {record.barrier.sequence} was not complete in time", False, None, max_resets)
+
+
+def report(record: RegionRecord, ticket: Ticket, generation: int) -> RegionRecord:
+    """The member has partitions of `generation` now. Ends a barrier of any other."""
+    known = _known(record, ticket)
+    record = replace(record, members={**record.members, ticket.member: known._replace(generation=generation)})
+    if record.barrier is not None and record.barrier.generation != generation:
+        record = _abandon(record)
+    return record
+
+
+def request_reset(
+    record: RegionRecord,
+    ticket: Ticket,
+    epoch: int,
+    reason: str,
+    *,
+    forced: bool,
+    generation: int | None,
+    max_resets: int,
+) -> RegionRecord:
+    """A new epoch, unless the one that the request complains of is over, or its generation was answered already."""
+    known = _known(record, ticket)
+    _check_running(record)
+    if epoch < record.epoch:
+        return record
+    if generation is not None and generation == record.reset_generation:
+        # It goes back by itself, within this epoch: nobody has its partitions' records in a state but it. Until then
+        # it is not in the epoch, so that no checkpoint is begun.
+        return _abandon(replace(record, members={**record.members, ticket.member: known._replace(epoch=NO_EPOCH)}))
+    return _new_epoch(record, reason, forced, generation, max_resets)
+
+
+def go_back(record: RegionRecord, ticket: Ticket, generation: int) -> RegionRecord:
+    """The member joins the region's epoch; what it reads in the same transaction is what it goes back to."""
+    known = _known(record, ticket)
+    _check_running(record)
+    joined = known._replace(epoch=record.epoch, generation=generation)
+    return replace(record, members={**record.members, ticket.member: joined})
+
+
+def check_named(record: RegionRecord, ticket: Ticket, manifest: Manifest) -> None:
+    """Raises ResetFailedError if the member should be part of the checkpoint and is not (CR-62).
+
+    One that registered after it was begun has no state in it, and starts with its initial one.
+    """
+    if manifest.of(ticket.member) is None and record.members[ticket.member].since <= manifest.sequence:
+        raise ResetFailedError(
+            "the checkpoint holds no contribution of this member", member=ticket.member, sequence=manifest.sequence
+        )
+
+
+def begin_checkpoint(record: RegionRecord, ticket: Ticket, epoch: int, now: float, timeout_s: float) -> RegionRecord:
+    """A barrier, if there is none, everybody is here and nothing moves; else the record as it is."""
+    _known(record, ticket)
+    _check_running(record)
+    if record.barrier is not None or epoch != record.epoch:
+        return record
+    generations = {one.generation for one in record.members.values()}
+    if any(one.epoch != record.epoch for one in record.members.values()):
+        return record
+    if len(generations) != 1 or NO_GENERATION in generations:
+        return record
+    barrier = Barrier(record.next_sequence, record.epoch, generations.pop(), tuple(sorted(record.members)))
+    return replace(
+        record,
+        barrier=barrier,
+        contributions=(),
+        deadline=now + timeout_s,
+        begun_at=now,
+        next_sequence=record.next_sequence + 1,
+    )
+
+
+def contribute(
+    record: RegionRecord, ticket: Ticket, barrier: Barrier, contribution: Contribution
+) -> tuple[RegionRecord, Manifest | None]:
+    """Add a contribution; the last one completes the checkpoint, and its manifest is returned.
+
+    Raises BarrierOver if it is (nothing was written), InconsistentCheckpointError if the contributions do not fit each
+    other (that checkpoint can never complete: `failed`).
+    """
+    _known(record, ticket)
+    if record.barrier != barrier or contribution.member != ticket.member:
+        raise BarrierOver("the barrier is over", member=ticket.member, sequence=barrier.sequence, epoch=barrier.epoch)
+    if any(one.member == ticket.member for one in record.contributions):
+        return record, None  # an answer was lost, and it was sent again
+    taken: dict[TopicPartition, str] = {tp: one.member for one in record.contributions for tp in one.offsets}
+    for partition in contribution.offsets:
+        if partition in taken:
+            raise InconsistentCheckpointError(
+                "two members contributed the same partition",
+                topic=partition.topic,
+                partition=partition.partition,
+                members=f"{taken[partition]},{ticket.member}",
+                sequence=barrier.sequence,
+            )
+    contributions = (*record.contributions, contribution)
+    record = replace(record, contributions=contributions)
+    if len(contributions) < len(barrier.members):
+        return record, None
+    manifest = merged(
+        region=record.region,
+        group=record.group,
+        sequence=barrier.sequence,
+        epoch=barrier.epoch,
+        generation=barrier.generation,
+        members=barrier.members,
+        contributions=contributions,
+        ever_owned=record.initial,
+    )
+    return replace(_abandon(record), complete=(*record.complete, barrier.sequence), failures=0), manifest
+
+
+def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
+    """The checkpoint under way can never complete: go back, and count it."""
+    return _new_epoch(record, reason, False, None, max_resets)
+
+
+def put_initial(record: RegionRecord, ticket: Ticket, positions: Positions) -> RegionRecord:
+    """Where partitions begin; those that have a beginning keep it (I7)."""
+    _known(record, ticket)
+    for partition, position in positions.items():
+        if position.offset < 0:
+            raise ValueError(f"an initial offset is not negative: {partition} -> {position.offset}")
+    initial: Mapping[TopicPartition, Position] = {**positions, **record.initial}
+    return replace(record, initial=MappingProxyType(dict(sorted(initial.items()))))
+
+
+def retire(record: RegionRecord, up_to: int) -> tuple[RegionRecord, tuple[int, ...]]:
+    """Forget checkpoints up to `up_to`, but never the newest; also says which."""
+    gone = tuple(one for one in record.complete[:-1] if one <= up_to)
+    kept = tuple(one for one in record.complete if one not in gone)
+    return replace(record, complete=kept, retired_up_to=max([record.retired_up_to, *gone])), gone
+
+
+def check_known_sequence(record: RegionRecord, sequence: int) -> None:
+    """Raises ResetFailedError for a checkpoint that was retired, or never was (CR-54)."""
+    if sequence not in record.complete:
+        was = "was retired" if sequence <= record.retired_up_to else "is not known"
+        raise ResetFailedError(
+            f"checkpoint {sequence} {was}",
+            hint=f"there are {', '.join(map(str, record.complete)) or 'none'}",
+            region=record.region,
+        )
+
+
+def in_use(manifests: Iterable[Manifest], record: RegionRecord) -> frozenset[str]:
+    """Digests of the states that a checkpoint, or the one under way, still needs."""
+    parts = [*(part for one in manifests for part in one.contributions), *record.contributions]
+    return frozenset(part.state.digest for part in parts)
+
+
+def _known(record: RegionRecord, ticket: Ticket) -> MemberRecord:
+    known = record.members.get(ticket.member)
+    if known is None:
+        raise NotRegisteredError("the coordinator does not know this member", member=ticket.member, hint="register it")
+    if known.incarnation != ticket.incarnation:
+        raise FencedError(
+            "another process has started under this member's name",
+            hint="a member's name belongs to one process at a time",
+            member=ticket.member,
+            incarnation=ticket.incarnation,
+            newest=known.incarnation,
+        )
+    return known
+
+
+def _check_running(record: RegionRecord) -> None:
+    if record.stopped is not None:
+        raise RegionStopped("the region was stopped", reason=record.stopped, region=record.region)
+
+
+def _abandon(record: RegionRecord) -> RegionRecord:
+    return replace(record, barrier=None, contributions=(), deadline=0.0)
+
+
+def _new_epoch(
+    record: RegionRecord, reason: str, forced: bool, generation: int | None, max_resets: int
+) -> RegionRecord:
+    failures = 0 if forced else record.failures + 1
+    stopped = f"{failures} resets in a row: {reason}" if failures >= max_resets else None
+    return replace(
+        _abandon(record),
+        epoch=record.epoch + 1,
+        failures=failures,
+        stopped=stopped,
+        reset_generation=record.reset_generation if generation is None else generation,
+    )

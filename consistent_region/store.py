@@ -1,0 +1,192 @@
+"""Where a coordinator keeps things: a few named values, changed in transactions.
+
+A store knows nothing of regions. What it promises: a transaction sees the last committed one, is alone, is durable when
+it ends, and leaves no trace if it does not.
+"""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
+
+
+class Key(NamedTuple):
+    """`kind` is "region", "manifest" or "state"; `name` a number or digest within the group, "" for the region."""
+
+    kind: str
+    group: str
+    name: str = ""
+
+
+class Books(Protocol):
+    """A store from inside a transaction."""
+
+    def get(self, key: Key) -> bytes | None: ...
+    def put(self, key: Key, value: bytes) -> None: ...
+    def delete(self, key: Key) -> None: ...
+    def names(self, kind: str, group: str) -> list[str]: ...
+    def groups(self) -> list[str]: ...
+
+
+class Store(Protocol):
+    """Opens transactions; `read` ones may run beside others. Raises CoordinatorUnavailable."""
+
+    def transaction(self) -> AbstractContextManager[Books]: ...
+    def read(self) -> AbstractContextManager[Books]: ...
+    def close(self) -> None: ...
+
+
+class MemoryStore:
+    """For members that are threads of one process, and for tests. Gone with the process."""
+
+    def __init__(self) -> None:
+        self._values: dict[Key, bytes] = {}
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def transaction(self) -> Iterator["MemoryStore"]:
+        with self._lock:
+            before = dict(self._values)
+            try:
+                yield self
+            except BaseException:
+                self._values = before
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator["MemoryStore"]:
+        with self._lock:
+            yield self
+
+    def get(self, key: Key) -> bytes | None:
+        return self._values.get(key)
+
+    def put(self, key: Key, value: bytes) -> None:
+        self._values[key] = value
+
+    def delete(self, key: Key) -> None:
+        self._values.pop(key, None)
+
+    def names(self, kind: str, group: str) -> list[str]:
+        return sorted(key.name for key in self._values if (key.kind, key.group) == (kind, group))
+
+    def groups(self) -> list[str]:
+        return sorted(key.group for key in self._values if key.kind == "region")
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+_SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (
+    kind TEXT NOT NULL, "group" TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (kind, "group", name)
+) WITHOUT ROWID"""
+
+
+class SqliteStore:
+    """One file for many processes of a host. WAL and synchronous=FULL: what is committed survives a power cut.
+
+    A connection belongs to the process that opened it; after a fork the child opens its own.
+    """
+
+    def __init__(self, path: str | Path, *, timeout_s: float = 5.0) -> None:
+        self.path = Path(path)
+        self._timeout_s = timeout_s
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._pid = -1
+        if str(path) in ("", ":memory:"):
+            raise ConfigurationError("an SQLite coordinator needs a file", hint='coordinator="sqlite:///PATH"')
+
+    @contextmanager
+    def transaction(self) -> Iterator["SqliteStore"]:
+        with self._used("BEGIN IMMEDIATE"):
+            yield self
+
+    @contextmanager
+    def read(self) -> Iterator["SqliteStore"]:
+        with self._used("BEGIN"):
+            yield self
+
+    def get(self, key: Key) -> bytes | None:
+        row = (
+            self._open()
+            .execute('SELECT value FROM kohort_region WHERE kind = ? AND "group" = ? AND name = ?', key)
+            .fetchone()
+        )
+        return None if row is None else bytes(row[0])
+
+    def put(self, key: Key, value: bytes) -> None:
+        self._open().execute(
+            'INSERT OR REPLACE INTO kohort_region (kind, "group", name, value) VALUES (?, ?, ?, ?)', (*key, value)
+        )
+
+    def delete(self, key: Key) -> None:
+        self._open().execute('DELETE FROM kohort_region WHERE kind = ? AND "group" = ? AND name = ?', key)
+
+    def names(self, kind: str, group: str) -> list[str]:
+        rows = self._open().execute(
+            'SELECT name FROM kohort_region WHERE kind = ? AND "group" = ? ORDER BY name', (kind, group)
+        )
+        return [row[0] for row in rows]
+
+    def groups(self) -> list[str]:
+        rows = self._open().execute("SELECT \"group\" FROM kohort_region WHERE kind = 'region' ORDER BY 1")
+        return [row[0] for row in rows]
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _used(self, begin: str) -> Iterator[None]:
+        with self._lock:
+            try:
+                connection = self._open()
+                connection.execute(begin)
+                try:
+                    yield
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as problem:
+                raise CoordinatorUnavailable(
+                    f"the coordinator's store failed: {problem}",
+                    hint="nothing of the write is visible; is the disk full, or the file locked or damaged?",
+                    path=self.path,
+                ) from problem
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None or self._pid != os.getpid():
+            connection = sqlite3.connect(
+                self.path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(_SCHEMA)
+            self._connection, self._pid = connection, os.getpid()
+        return self._connection
+
+
+def open_store(url: str) -> Store:
+    """`sqlite:///PATH` (three slashes and a relative path, four and an absolute one) or `memory:`.
+
+    Raises ConfigurationError for anything else.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
+        return SqliteStore(rest[3:])
+    if url == "memory:":
+        return MemoryStore()
+    raise ConfigurationError(
+        f"unknown coordinator {url!r}", hint='"sqlite:///PATH", or "memory:" for threads of one process'
+    )

@@ -1,0 +1,464 @@
+"""The coordinator's rules on each store, and what only a file can suffer."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kohort import TopicPartition
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.errors import (
+    BarrierOver,
+    ConfigurationError,
+    CoordinatorUnavailable,
+    CorruptManifest,
+    FencedError,
+    InconsistentCheckpointError,
+    NotRegisteredError,
+    RegionStopped,
+    ResetFailedError,
+)
+from kohort.consistent_region.manifest import StateReference
+from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.record import decode_record, encode_record
+from kohort.consistent_region.store import Key, MemoryStore, SqliteStore, Store, open_store
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+
+
+class World:
+    """A store, a clock, and coordinators on them."""
+
+    def __init__(self, store: Store, again: Callable[[], Store]) -> None:
+        self.store = store
+        self.again = again
+        self.now = 1000.0
+
+    def coordinator(self, region: str = "r", group: str = "g", store: Store | None = None) -> Coordinator:
+        return Coordinator(store or self.store, region, group, lambda: self.now)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    path = tmp_path / "region.db"
+    opened: list[Store] = []
+
+    def another() -> Store:
+        opened.append(SqliteStore(path))
+        return opened[-1]
+
+    memory = MemoryStore()
+    yield World(memory, lambda: memory) if request.param == "memory" else World(another(), another)
+    for store in opened:
+        store.close()
+
+
+def at(**offsets: int) -> dict[TopicPartition, Position]:
+    return {TopicPartition("t", int(name[1:])): Position(to) for name, to in offsets.items()}
+
+
+class Two:
+    """Members a and b in one region, both in generation 5, partitions 0 and 1 known."""
+
+    def __init__(self, world: World) -> None:
+        self.c = world.coordinator()
+        self.a = self.c.register("a").ticket
+        self.b = self.c.register("b").ticket
+        self.c.put_initial(self.a, at(p0=0, p1=0))
+        self.generation(5)
+
+    def generation(self, number: int) -> None:
+        for ticket in (self.a, self.b):
+            self.c.report(ticket, number)
+
+    def checkpoint(self, p0: int, p1: int) -> int:
+        barrier = self.c.begin_checkpoint(self.a, self.c.look().epoch).barrier
+        assert barrier is not None
+        self.c.contribute(self.a, barrier, at(p0=p0), b"a%d" % p0)
+        newest = self.c.contribute(self.b, barrier, at(p1=p1), b"b%d" % p1).newest
+        assert newest == barrier.sequence
+        return barrier.sequence
+
+
+@pytest.mark.proves("CR-01")
+def test_many_start_at_once_and_one_creates_the_region(world: World) -> None:
+    go = threading.Barrier(8)
+
+    def start(name: str) -> None:
+        coordinator = world.coordinator(store=world.again())
+        go.wait()
+        coordinator.register(name)
+
+    threads = [threading.Thread(target=start, args=(f"m{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert world.coordinator().members() == tuple(f"m{n}" for n in range(8))
+
+
+@pytest.mark.proves("CR-02", "CR-88")
+def test_a_group_is_in_one_region_and_names_are_compared_whole(world: World) -> None:
+    world.coordinator("r", "Aa").register("a")
+    with pytest.raises(ConfigurationError, match="another consistent region"):
+        world.coordinator("other", "Aa").register("a")
+    assert world.coordinator("other", "BB").register("b").ticket.group == "BB"
+    assert (world.coordinator("r", "Aa").members(), world.coordinator("other", "BB").members()) == (("a",), ("b",))
+
+
+@pytest.mark.proves("CR-03")
+def test_who_is_not_registered_is_told_so(world: World) -> None:
+    two = Two(world)
+    with pytest.raises(NotRegisteredError):
+        world.coordinator("r", "unknown").look()
+    with pytest.raises(NotRegisteredError):
+        two.c.begin_checkpoint(two.a.__class__("r", "g", "stranger", 1), 0)
+
+
+@pytest.mark.proves("I8", "CR-85")
+def test_a_relaunch_fences_the_process_before_it_and_keeps_the_names(world: World) -> None:
+    two = Two(world)
+    again = two.c.register("a")
+    assert again.past
+    assert two.c.members() == ("a", "b")
+    barrier = two.c.begin_checkpoint(two.b, 0).barrier
+    assert barrier is None  # the new one has not gone back yet
+    for write in (
+        lambda: two.c.report(two.a, 6),
+        lambda: two.c.put_initial(two.a, at(p2=1)),
+        lambda: two.c.request_reset(two.a, 0, "", forced=True, generation=None),
+        lambda: two.c.go_back(two.a, 5),
+        lambda: two.c.begin_checkpoint(two.a, 0),
+        lambda: two.c.deregister(two.a),
+    ):
+        before = encode_record(two.c.record())
+        with pytest.raises(FencedError):
+            write()
+        assert encode_record(two.c.record()) == before
+
+
+@pytest.mark.proves("CR-17", "CR-16", "CR-15", "I7", "CR-12")
+def test_initial_offsets_are_written_once_and_absence_is_never_remembered(world: World) -> None:
+    two = Two(world)
+    assert P2 not in two.c.initial()
+    assert two.c.put_initial(two.b, at(p2=0))[P2].offset == 0
+    assert two.c.initial()[P2].offset == 0
+    assert two.c.put_initial(two.a, at(p2=70))[P2].offset == 0  # the loser reads what the winner wrote
+    with pytest.raises(ValueError, match="negative"):
+        two.c.put_initial(two.a, {TopicPartition("t", 9): Position(-1)})
+
+
+@pytest.mark.proves("CR-55", "CR-57", "CR-65", "I2")
+def test_the_last_distinct_contribution_completes_and_all_go_back_to_the_same_map(world: World) -> None:
+    two = Two(world)
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    assert (barrier.members, barrier.generation) == (("a", "b"), 5)
+    for _ in range(2):  # the answer was lost
+        assert two.c.contribute(two.a, barrier, at(p0=10), b"A").newest is None
+    assert two.c.contribute(two.b, barrier, at(p1=7), b"B").newest == 1
+    for ticket, state in ((two.a, b"A"), (two.b, b"B")):
+        back = two.c.go_back(ticket, 5)
+        assert back.state == state
+        assert {one: to.offset for one, to in back.seeks.items()} == {P0: 10, P1: 7}
+
+
+def test_no_barrier_while_somebody_is_missing_or_moves(world: World) -> None:
+    two = Two(world)
+    two.c.report(two.b, 6)
+    assert two.c.begin_checkpoint(two.a, 0).barrier is None
+    two.c.report(two.a, 6)
+    assert two.c.begin_checkpoint(two.a, 3).barrier is None  # another epoch
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    assert two.c.begin_checkpoint(two.b, 0).barrier == barrier  # there is one
+
+
+@pytest.mark.parametrize("how", ["generation", "relaunch", "reset", "deregister"])
+@pytest.mark.proves("I8")
+def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
+    two = Two(world)
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    two.c.contribute(two.a, barrier, at(p0=3), b"A")
+    if how == "generation":
+        two.c.report(two.a, -1)
+    elif how == "relaunch":
+        two.c.register("a")
+    elif how == "reset":
+        two.c.request_reset(two.a, 0, "x", forced=True, generation=5)
+    else:
+        two.c.deregister(two.a)
+    with pytest.raises(BarrierOver):
+        two.c.contribute(two.b, barrier, at(p1=4), b"B")
+    assert two.c.checkpoints() == ()
+
+
+@pytest.mark.proves("CR-52", "I6", "CR-87")
+def test_an_uncovered_partition_fails_the_checkpoint_and_after_some_the_region(world: World) -> None:
+    two = Two(world)
+    two.c.put_initial(two.a, at(p2=0))  # owned by somebody who is no member
+    for _ in range(two.c.max_consecutive_resets):
+        epoch = two.c.look().epoch
+        for ticket in (two.a, two.b):
+            two.c.go_back(ticket, 5)
+        barrier = two.c.begin_checkpoint(two.a, epoch).barrier
+        assert barrier is not None
+        two.c.contribute(two.a, barrier, at(p0=1), b"A")
+        with pytest.raises(InconsistentCheckpointError, match="no contribution"):
+            two.c.contribute(two.b, barrier, at(p1=1), b"B")
+        assert two.c.checkpoints() == ()
+        assert two.c.look().epoch == epoch + 1
+    assert "no contribution" in (two.c.look().stopped or "")
+    with pytest.raises(RegionStopped):
+        two.c.go_back(two.a, 5)
+
+
+@pytest.mark.proves("CR-64")
+def test_the_same_partition_from_two_members_resets(world: World) -> None:
+    two = Two(world)
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    two.c.contribute(two.a, barrier, at(p0=1, p1=1), b"A")
+    with pytest.raises(InconsistentCheckpointError, match="same partition"):
+        two.c.contribute(two.b, barrier, at(p1=2), b"B")
+    assert (two.c.look().epoch, two.c.checkpoints()) == (1, ())
+
+
+@pytest.mark.proves("CR-58")
+def test_a_member_that_never_contributes_fails_the_checkpoint_in_time(world: World) -> None:
+    two = Two(world)
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    two.c.contribute(two.a, barrier, at(p0=1), b"A")
+    world.now += two.c.barrier_timeout_s - 0.01
+    assert two.c.look().barrier == barrier
+    world.now += 0.01
+    assert (two.c.look().barrier, two.c.look().epoch) == (None, 1)
+    with pytest.raises(BarrierOver):
+        two.c.contribute(two.b, barrier, at(p1=1), b"B")
+
+
+@pytest.mark.proves("CR-23", "A7", "CR-59")
+def test_one_rebalance_is_one_reset_however_many_ask(world: World) -> None:
+    two = Two(world)
+
+    def ask(epoch: int, generation: int) -> int:
+        return two.c.request_reset(two.a, epoch, "moved", forced=True, generation=generation).epoch
+
+    assert ask(0, 5) == 1
+    assert ask(0, 5) == 1  # it did not know
+    two.c.go_back(two.b, 5)
+    assert two.c.request_reset(two.b, 1, "moved", forced=True, generation=5).epoch == 1
+    two.c.go_back(two.a, 5)
+    assert two.c.begin_checkpoint(two.a, 1).barrier is None  # b has yet to go back within the epoch
+    two.c.go_back(two.b, 5)
+    assert two.c.begin_checkpoint(two.a, 1).barrier is not None
+    assert ask(1, 6) == 2
+
+
+@pytest.mark.proves("CR-28")
+def test_forced_resets_do_not_count_and_failures_in_a_row_stop_the_region(world: World) -> None:
+    two = Two(world)
+    for generation in range(5, 15):
+        two.c.request_reset(two.a, two.c.look().epoch, "moved", forced=True, generation=generation)
+    for expected in (None, None, None, None):
+        two.c.request_reset(two.a, two.c.look().epoch, "late", forced=False, generation=None)
+        assert two.c.look().stopped is expected
+    two.c.request_reset(two.a, two.c.look().epoch, "moved", forced=True, generation=99)  # zeroes the count
+    for _ in range(5):
+        assert two.c.look().stopped is None
+        two.c.request_reset(two.a, two.c.look().epoch, "late", forced=False, generation=None)
+    assert two.c.look().stopped == "5 resets in a row: late"
+    with pytest.raises(RegionStopped):
+        two.c.register("c")
+
+
+def test_a_complete_checkpoint_forgives(world: World) -> None:
+    two = Two(world)
+    for _ in range(2):
+        for _ in range(4):
+            epoch = two.c.request_reset(two.a, two.c.look().epoch, "late", forced=False, generation=None).epoch
+        for ticket in (two.a, two.b):
+            two.c.go_back(ticket, 5)
+        two.checkpoint(1, 1)
+        assert two.c.look().epoch == epoch
+    assert two.c.look().stopped is None
+
+
+@pytest.mark.proves("CR-53", "CR-54", "I9")
+def test_retiring_keeps_the_newest_and_the_retired_are_refused(world: World) -> None:
+    two = Two(world)
+    two.c.kept_checkpoints = 100
+    assert [two.checkpoint(n, n) for n in range(1, 6)] == [1, 2, 3, 4, 5]
+    assert two.c.retire(2) == (1, 2)
+    assert two.c.checkpoints() == (3, 4, 5)
+    assert two.c.retire(99) == (3, 4)
+    assert two.c.checkpoints() == (5,)
+    with pytest.raises(ResetFailedError, match="retired"):
+        two.c.manifest(2)
+    with pytest.raises(ResetFailedError, match="not known"):
+        two.c.manifest(6)
+    with world.store.read() as books:
+        assert len(books.names("state", "g")) == 2
+    assert two.c.go_back(two.a, 5).state == b"a5"
+
+
+@pytest.mark.proves("CR-53")
+def test_old_checkpoints_go_by_themselves(world: World) -> None:
+    two = Two(world)
+    for n in range(1, 8):
+        two.checkpoint(n, n)
+    assert two.c.checkpoints() == (5, 6, 7)
+
+
+@pytest.mark.proves("CR-67", "CR-75", "CR-76", "CR-77")
+def test_without_a_checkpoint_everybody_goes_back_to_the_beginning_and_later_ones_keep_theirs(world: World) -> None:
+    two = Two(world)
+    for _ in range(2):
+        back = two.c.go_back(two.a, 5)
+        assert (back.manifest, back.state) == (None, None)
+        assert dict(back.seeks) == at(p0=0, p1=0)
+    two.checkpoint(4, 4)
+    two.c.put_initial(two.a, at(p2=9))
+    for _ in range(2):
+        assert {one: to.offset for one, to in two.c.go_back(two.a, 5).seeks.items()} == {P0: 4, P1: 4, P2: 9}
+
+
+@pytest.mark.proves("CR-62")
+def test_a_member_that_should_be_in_a_checkpoint_and_is_not_cannot_go_back_to_it(world: World) -> None:
+    two = Two(world)
+    two.checkpoint(1, 1)
+    late = two.c.register("late")
+    assert late.past
+    assert two.c.go_back(late.ticket, 5).state is None  # it registered after, and begins with its initial state
+    record = two.c.record()
+    with world.store.transaction() as books:
+        changed = {**record.members, "late": record.members["late"]._replace(since=1)}
+        books.put(Key("region", "g"), encode_record(replace(record, members=changed)))
+    with pytest.raises(ResetFailedError, match="no contribution"):
+        two.c.go_back(late.ticket, 5)
+
+
+@pytest.mark.proves("CR-72", "B-45")
+@pytest.mark.parametrize("what", ["manifest", "state"])
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+def test_damage_is_a_reset_that_fails_and_never_the_initial_state(world: World, what: str, damage: str) -> None:
+    two = Two(world)
+    two.checkpoint(1, 1)
+    with world.store.transaction() as books:
+        for name in books.names(what, "g"):
+            data = books.get(Key(what, "g", name))
+            assert data is not None
+            if damage == "torn":
+                books.put(Key(what, "g", name), data[:-1])
+            else:
+                books.delete(Key(what, "g", name))
+    with pytest.raises(ResetFailedError):
+        two.c.go_back(two.a, 5)
+    with pytest.raises(CorruptManifest if damage == "torn" else ResetFailedError):
+        two.c.state(StateReference.of(b"a1")) if what == "state" else two.c.manifest(1)
+
+
+def test_a_clock_that_begins_anew_with_the_host_makes_nothing_older(world: World) -> None:
+    two = Two(world)
+    world.now = 3.0
+    assert two.c.look().age_s == 0.0
+
+
+def test_the_record_comes_back_from_its_bytes(world: World) -> None:
+    two = Two(world)
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    two.c.contribute(two.a, barrier, at(p0=10), b"A")
+    record = two.c.record()
+    assert record.contributions
+    assert decode_record(encode_record(record)) == record
+    for damaged in (b"", b"{}", b"[]", encode_record(record)[:-1]):
+        with pytest.raises(CorruptManifest):
+            decode_record(damaged)
+
+
+# --- what only a file can suffer
+
+
+@pytest.mark.proves("B-45", "CR-03")
+def test_a_file_survives_its_processes_and_locks_end_in_a_typed_error(tmp_path: Path) -> None:
+    path = tmp_path / "region.db"
+    store = SqliteStore(path, timeout_s=0.05)
+    coordinator = Coordinator(store, "r", "g", lambda: 0.0)
+    ticket = coordinator.register("a").ticket
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(CoordinatorUnavailable, match="locked"):
+        coordinator.report(ticket, 5)
+    assert coordinator.look().epoch == 0  # readers go on
+    other.execute("ROLLBACK")
+    other.close()
+    coordinator.report(ticket, 5)
+    store.close()
+    again = Coordinator(SqliteStore(path), "r", "g", lambda: 0.0)
+    assert again.record().members["a"].generation == 5
+    again.store.close()
+
+
+@pytest.mark.proves("B-45")
+def test_a_process_killed_inside_a_transaction_leaves_nothing_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "region.db"
+    coordinator = Coordinator(SqliteStore(path), "r", "g", lambda: 0.0)
+    coordinator.register("a")
+    program = (
+        "import os, sys\n"
+        "from kohort.consistent_region.store import Key, SqliteStore\n"
+        "with SqliteStore(sys.argv[1]).transaction() as books:\n"
+        "    books.put(Key('region', 'g'), b'half')\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert ended.returncode == -9
+    assert coordinator.members() == ("a",)
+    coordinator.register("b")
+    assert coordinator.members() == ("a", "b")
+    coordinator.store.close()
+
+
+@pytest.mark.proves("B-45")
+def test_a_full_disk_is_a_typed_error_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "region.db")
+    world = World(store, lambda: store)
+    two = Two(world)
+    two.checkpoint(1, 1)
+    with store.read():
+        pages = store._open().execute("PRAGMA page_count").fetchone()[0]
+    store._open().execute(f"PRAGMA max_page_count={pages}")
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    with pytest.raises(CoordinatorUnavailable, match="full"):
+        two.c.contribute(two.a, barrier, at(p0=2), os.urandom(200_000))
+    assert two.c.checkpoints() == (1,)
+    assert two.c.go_back(two.a, 5).state == b"a1"
+    store.close()
+
+
+@pytest.mark.proves("B-45")
+def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
+    path = tmp_path / "region.db"
+    path.write_bytes(b"something else entirely" * 100)
+    with pytest.raises(CoordinatorUnavailable, match="not a database"):
+        Coordinator(SqliteStore(path), "r", "g").register("a")
+
+
+def test_coordinators_by_url(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/x.db")
+    assert isinstance(store, SqliteStore)
+    assert store.path == tmp_path / "x.db"
+    assert isinstance(open_store("memory:"), MemoryStore)
+    for wrong in ("sqlite:x.db", "sqlite:///", "postgres://x", ""):
+        with pytest.raises(ConfigurationError):
+            open_store(wrong)
