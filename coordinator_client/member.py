@@ -21,7 +21,7 @@ What keeps it from the classic troubles of group clients:
   come in the order in which things happened, each before its consequences.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from math import inf
@@ -126,8 +126,10 @@ class GroupMember:
         self._leader = False
         self._protocol: str | None = None
         self._said: dict[str, leading.Said] = {}
+        self._group_topics: frozenset[str] = _NO_TOPICS
         self._snapshot: dict[str, leading.Shape] = {}
         self._members_before: frozenset[str] | None = None
+        self._moved: tuple[str, ...] = ()  # topics that are not as they were when we assigned them
         self._plan_deadline = inf
 
         self._then = _Then.JOIN
@@ -269,10 +271,8 @@ class GroupMember:
             by_pattern = self._subscription is not None and self._subscription.by_pattern
             changed = ", ".join(sorted(self._topics ^ self._joined_topics)[:5])
             return Cause(Why.TOPICS_CHANGED if by_pattern else Why.SUBSCRIPTION_CHANGED, changed)
-        if self._leader:
-            moved = [topic for topic, shape in self._snapshot.items() if shape != self._shape(topic)]
-            if moved:
-                return Cause(Why.TOPICS_CHANGED, ", ".join(sorted(moved)[:5]))
+        if self._moved:
+            return Cause(Why.TOPICS_CHANGED, ", ".join(self._moved[:5]))
         return None
 
     def _prepare(self) -> None:
@@ -565,7 +565,8 @@ class GroupMember:
         self._order = self._new_order = None
         self._arriving = _NOTHING
         self._last_owned, self._last_generation = _NOTHING, -1
-        self._leader, self._protocol, self._said, self._snapshot = False, None, {}, {}
+        self._leader, self._protocol = False, None
+        self._hear({})
         self._members_before = None
         self._rejoin = None
         if self._then is _Then.TAKE:
@@ -658,7 +659,7 @@ class GroupMember:
         self._pulse.confirmed(asked.sent_at)
         self._leader = answer.leader == answer.member_id
         self._protocol = answer.protocol_name
-        self._said, self._snapshot = {}, {}
+        self._hear({})
         self.timeline.noted(generation=answer.generation_id, protocol=answer.protocol_name, leader=self._leader)
         if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or answer.protocol_name not in self._assignors:
             self._fail(
@@ -670,7 +671,7 @@ class GroupMember:
             self._send_sync(())
             return
         try:
-            self._said = leading.read_members(answer.members, answer.protocol_name or "")
+            self._hear(leading.read_members(answer.members, answer.protocol_name or ""))
         except leading.MemberUnreadable as error:
             self._fail(error)
             return
@@ -705,6 +706,11 @@ class GroupMember:
             case _:
                 self._fail(fatal_error(code, "JoinGroup", self.settings.group_id))
 
+    def _hear(self, said: dict[str, leading.Said]) -> None:
+        """What the members of the generation said, which only its leader is told."""
+        self._said, self._group_topics = said, leading.topics_of(said)
+        self._snapshot, self._moved = {}, ()
+
     def _note_members(self) -> None:
         """Who came and who left, which only a leader can see, and only from one generation that it led to the next."""
         members = frozenset(self._said)
@@ -717,14 +723,15 @@ class GroupMember:
     def _missing_topics(self) -> frozenset[str]:
         if self._everything_known:
             return _NO_TOPICS
-        return frozenset(leading.topics_of(self._said) - self._looked_up)
+        return self._group_topics - self._looked_up
 
     def _shape(self, topic: str) -> leading.Shape:
         return leading.shape_of(self._known.get(topic), self.settings.rack_id is not None)
 
     def _take_snapshot(self, *, known_only: bool = False) -> None:
-        topics = leading.topics_of(self._said)
+        topics = self._group_topics
         self._snapshot = {topic: self._shape(topic) for topic in topics if not known_only or topic in self._known}
+        self._moved = ()
 
     def _plan(self, trigger: Trigger) -> None:
         self._take_snapshot()
@@ -1071,8 +1078,9 @@ class GroupMember:
             self._known.update(usable)
             self._looked_up |= event.asked | usable.keys()
         if self._leader:
-            for topic in leading.topics_of(self._said) & self._known.keys():
+            for topic in self._group_topics & self._known.keys():
                 self._snapshot.setdefault(topic, self._shape(topic))
+            self._moved = tuple(sorted(topic for topic, was in self._snapshot.items() if was != self._shape(topic)))
         self._resolve()
 
     def _resolve(self) -> None:
@@ -1093,10 +1101,7 @@ class GroupMember:
         subscription = self._subscription
         if subscription is None:
             return WantedTopics()
-        names: Iterable[str] = subscription.topics
-        if self._leader:
-            names = frozenset(names) | leading.topics_of(self._said)
-        return WantedTopics(frozenset(names), subscription.by_pattern)
+        return WantedTopics(subscription.topics | self._group_topics, subscription.by_pattern)
 
     # ----------------------------------------------------------------------------------------------------------- views
 

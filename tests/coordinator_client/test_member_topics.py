@@ -146,6 +146,21 @@ def test_a_change_that_comes_while_the_plan_is_under_way_is_not_forgotten() -> N
 
 
 @pytest.mark.proves("G-13")
+def test_a_change_before_the_plan_is_in_the_plan() -> None:
+    rig = Rig()
+    rig.reach_joining()
+    rig.joined(**as_leader(said("m1", "t", "u")))
+    rig.topics(t=2)
+    rig.topics(t=4)
+    assert rig.state == "PLANNING"
+    rig.topics(u=1)
+    rig.synced(assigned=rig.plan()["m1"])
+    rig.run_hook()
+    assert rig.state == "STABLE"
+    assert rig.owned == tps("t-0..3", "u-0")
+
+
+@pytest.mark.proves("G-13")
 def test_a_leader_watches_topics_that_only_others_subscribe_to() -> None:
     rig = Rig()
     rig.topics(t=1, u=1)

@@ -139,8 +139,8 @@ class Schedule:
             actor.disconnect()
 
     def sleep(self) -> None:
-        """A process stops (SIGSTOP, a long pause of its collector), perhaps past its session, and comes back; the others
-        live on meanwhile."""
+        """A process stops (SIGSTOP, a long pause of its collector), perhaps past its session, and comes back; the
+        others live on meanwhile."""
         actor = self.one()
         if actor is None:
             return
