@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from kohort.assignors.base import Assignor
 from kohort.assignors.errors import AssignorError, DuplicateAssignor, UnknownAssignor
 
 RACK_PREFIX = "rack-"
 ENTRY_POINT_GROUP = "kohort.assignors"
+Registered = dict[str, list[tuple[str, Callable[[], object]]]]
 
 #: Name -> where its class is; imported when asked for, so that `import kohort` loads none of them.
 BUILT_IN: Mapping[str, tuple[str, str]] = {
@@ -93,10 +96,16 @@ def _checked(assignor: object, name: str | None) -> Assignor:
     return assignor
 
 
-def _registered() -> dict[str, list[tuple[str, Callable[[], object]]]]:
+def _registered() -> Registered:
     """Name -> (who registered it, how to load it); the same package seen twice on the path counts once."""
+    return _found_on(tuple(sys.path), entry_points)
+
+
+@cache
+def _found_on(path: tuple[str, ...], find: Callable[..., Iterable[EntryPoint]]) -> Registered:
+    # Every installed package's metadata is read for it: 10 ms, which each new consumer would pay.
     found: dict[str, dict[tuple[str, str], Callable[[], object]]] = {}
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
+    for entry in find(group=ENTRY_POINT_GROUP):
         origin = entry.dist.name if entry.dist else "an installed package"
         found.setdefault(entry.name, {})[(origin, entry.value)] = entry.load
     return {name: [(f"{who} ({value})", load) for (who, value), load in rows.items()] for name, rows in found.items()}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from benchmarks.report import OURS, Report
 from kohort import Consumer, TopicPartition
 
-RECORDS = int(os.environ.get("BENCH_RECORDS", 2_000_000))
+RECORDS = 2_000_000
 VALUE_BYTES = 100
 PARTITIONS = 4
 TIMES = 3
@@ -23,7 +23,7 @@ KAFKA_PYTHON_RECORDS = 400_000  # it needs 10 s for all of them; its rate does n
 
 
 def run(report: Report) -> None:
-    with _broker() as bootstrap:
+    with running_broker() as bootstrap:
         for codec in ("none", "lz4"):
             topic = _filled(bootstrap, codec)
             work = f"consume {RECORDS:,} x {VALUE_BYTES} B, {codec}"
@@ -40,7 +40,8 @@ def run(report: Report) -> None:
 
 
 @contextmanager
-def _broker() -> Iterator[str]:
+def running_broker() -> Iterator[str]:
+    """KOHORT_BOOTSTRAP if set, else a broker of our own."""
     if given := os.environ.get("KOHORT_BOOTSTRAP"):
         yield given
         return

@@ -145,7 +145,9 @@ class Session:
         """
         with self.driver.lock:
             self.core.polled(self.driver.now(), handled=handled)
-        self.driver.wake()
+            stalled = self.core.owes_loss
+        if stalled:
+            self.driver.wake()  # else the machine hears of it at its next turn, which is soon enough
         try:
             yield
         finally:
@@ -208,20 +210,31 @@ class Session:
     def decoded(self, deliver: Deliver) -> list[RecordColumns]:
         """Decode, without lock and GIL; then hand over what the fetch barrier still lets through.
 
-        A batch that cannot be decoded leaves its position where it is; its error is raised by this call, or by the next
-        poll if others have something to return.
+        A batch that cannot be decoded leaves the position behind the sound ones before it, which are handed over. Its
+        error is raised by this call, or by a later poll if there is something to return.
         """
         ready = [(one.slice_, one.columns) for one in self._leftovers]
         self._leftovers.clear()
         errors: list[KohortError] = []
+        short: list[TopicPartition] = []
         for slice_ in deliver.slices:
             try:
-                ready.append((slice_, _decode(slice_, self.config.max_decompressed_bytes)))
+                columns = _decode(slice_, self.config.max_decompressed_bytes)
             except KohortError as error:
-                errors.append(error)
-                with self.driver.lock:
-                    self.core.refetch(slice_.partition)
+                before = error.decoded if isinstance(error, CorruptRecord) else None
+                if before is None or before.next_offset <= slice_.start:
+                    errors.append(error)
+                    with self.driver.lock:
+                        self.core.refetch(slice_.partition)
+                    continue
+                columns = before  # the error is met again, first, by the fetch that starts behind these
+            ready.append((slice_, columns))
+            if not columns.complete:
+                short.append(slice_.partition)
         out = self._hand_over(ready)
+        with self.driver.lock:
+            for partition in short:  # what was fetched ahead begins behind the rest: the rest would be skipped for good
+                self.core.refetch(partition)
         if errors:
             if not out:
                 raise errors[0]

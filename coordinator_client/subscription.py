@@ -6,15 +6,32 @@ the group: when a rebalance has ended. Nothing here is mutated, so a reader on a
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, HookCall
 from kohort.fastpath.topic_partition import TopicPartition
+
+T = TypeVar("T")
+
+
+class _once(Generic[T]):
+    """functools.cached_property without its lock, which until Python 3.12 all instances of a class share: a thousand
+    members in one process would queue for it. Computing a value twice does no harm here."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        value: T = self._compute(instance)
+        instance.__dict__[self._name] = value
+        return value
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,7 @@ class Subscription:
     def by_pattern(self) -> bool:
         return self.include is not None
 
-    @cached_property
+    @_once
     def _patterns(self) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
         return (
             None if self.include is None else re.compile(self.include),
@@ -102,7 +119,7 @@ class Assignment(Mapping[TopicPartition, Owned]):
     def __len__(self) -> int:
         return len(self.owned)
 
-    @cached_property
+    @_once
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self.owned)
 

@@ -1,0 +1,108 @@
+"""A thousand members of one group in one process: time until all are stable, threads and memory.
+
+Each size and client runs in an interpreter of its own. Memory is what the members add to the process (resident set).
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.consume import running_broker
+from benchmarks.report import OURS, Report
+
+SIZES = {OURS: (300, 1000), "confluent-kafka": (300,)}
+PATIENCE_S = 180.0
+
+
+def run(report: Report) -> None:
+    with running_broker() as bootstrap:
+        for who, sizes in SIZES.items():
+            for size in sizes:
+                seconds, threads, megabytes = _measured(who, size, bootstrap)
+                work = f"{size} members until stable"
+                report.add(work, who, seconds, "s")
+                report.add(work, who, threads, "threads")
+                report.add(f"{size} members", who, megabytes, "MB")
+
+
+def _measured(who: str, size: int, bootstrap: str) -> tuple[float, float, float]:
+    command = [sys.executable, "-m", "benchmarks.members", who, str(size), bootstrap]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 2, check=True).stdout
+    seconds, threads, megabytes = map(float, out.split()[-3:])
+    return seconds, threads, megabytes
+
+
+def _main(who: str, size: int, bootstrap: str) -> None:
+    from kohort.testing.topics import create_topic
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    topic = f"bench-members-{uuid.uuid4().hex[:8]}"
+    create_topic(bootstrap, topic, partitions=size)
+    before_mb = _resident_mb()
+    began = time.perf_counter()
+    members = {OURS: _kohort, "confluent-kafka": _confluent}[who](size, bootstrap, topic)
+    seconds = time.perf_counter() - began
+    print(seconds, _threads(), _resident_mb() - before_mb, flush=True)
+    assert len(members) == size  # they live until here
+    os._exit(0)  # a thousand goodbyes are not what is measured
+
+
+def _kohort(size: int, bootstrap: str, topic: str) -> list[Any]:
+    from kohort import Consumer
+
+    members = [Consumer(bootstrap, group=topic, client_id=f"m{number}") for number in range(size)]
+    for member in members:
+        member.subscribe([topic])
+
+    def stable() -> bool:
+        for member in members:
+            member.poll(0)
+        generations = {member.group_metadata().generation for member in members}
+        return len(generations) == 1 and sum(len(member.assignment) for member in members) == size
+
+    _until(stable)
+    return members
+
+
+def _confluent(size: int, bootstrap: str, topic: str) -> list[Any]:
+    from confluent_kafka import Consumer
+
+    members = [Consumer({"bootstrap.servers": bootstrap, "group.id": topic}) for _ in range(size)]
+    for member in members:
+        member.subscribe([topic])
+
+    def stable() -> bool:
+        for member in members:
+            member.poll(0)
+        return sum(len(member.assignment()) for member in members) == size
+
+    _until(stable)
+    return members
+
+
+def _until(stable: Callable[[], bool]) -> None:
+    limit = time.monotonic() + PATIENCE_S
+    while not stable():
+        if time.monotonic() > limit:
+            raise TimeoutError("the group did not become stable")
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _threads() -> int:
+    # threading counts Python's own; librdkafka's are known to the kernel only.
+    return max(len(os.listdir("/proc/self/task")), threading.active_count())
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
