@@ -148,7 +148,7 @@ def test_a_change_that_comes_while_the_plan_is_under_way_is_not_forgotten() -> N
 @pytest.mark.proves("G-13")
 def test_a_change_before_the_plan_is_in_the_plan() -> None:
     rig = Rig()
-    rig.reach_joining()
+    rig.reach_joining("t", "u")
     rig.joined(**as_leader(said("m1", "t", "u")))
     rig.topics(t=2)
     rig.topics(t=4)
