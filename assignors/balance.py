@@ -28,13 +28,17 @@ class Classes:
     def in_group(cls, group: GroupView) -> Classes:
         racks = group.racks if any(member.rack for member in group.members) else None
         member_racks = frozenset(member.rack for member in group.members if member.rack)
-        numbers: dict[tuple[tuple[int, ...], frozenset[str]], int] = {}
+        # A row of subscribers stands for itself: equal rows are one object, and hashing a thousand members is not free.
+        numbers: dict[tuple[int, frozenset[str]], int] = {}
+        rows: list[tuple[tuple[int, ...], frozenset[str]]] = []
         of = array("i")
         near_of: dict[frozenset[str], frozenset[str]] = {}
-        for topic, takers in enumerate(map(tuple, group.subscribers)):
+        for topic, takers in enumerate(group.subscribers):
             start, stop = group.starts[topic], group.starts[topic + 1]
             if racks is None:
-                number = numbers.setdefault((takers, frozenset()), len(numbers))
+                number = numbers.setdefault((id(takers), frozenset()), len(rows))
+                if number == len(rows):
+                    rows.append((takers, frozenset()))
                 of.extend(array("i", [number]) * (stop - start))
                 continue
             here: dict[frozenset[str], int] = {}
@@ -42,10 +46,12 @@ class Classes:
                 found = here.get(replicas)
                 if found is None:
                     near = near_of.setdefault(replicas, replicas & member_racks)
-                    found = here[replicas] = numbers.setdefault((takers, near), len(numbers))
+                    found = here[replicas] = numbers.setdefault((id(takers), near), len(rows))
+                    if found == len(rows):
+                        rows.append((takers, near))
                 of.append(found)
         stops, members, far = array("i"), array("i"), array("i")
-        for takers, near in numbers:
+        for takers, near in rows:
             members.extend(takers)
             stops.append(len(members))
             if racks is None:
@@ -53,7 +59,7 @@ class Classes:
             else:
                 there = [group.members[member].rack for member in takers]
                 far.extend(array("i", [rack is not None and rack not in near for rack in there]))
-        return cls(of, core.count_classes(of, len(numbers)), stops, members, far)
+        return cls(of, core.count_classes(of, len(rows)), stops, members, far)
 
 
 def balanced(

@@ -75,7 +75,7 @@ class CopartitionAssignor:
         named = {topic: number for number, topics in enumerate(self.together or ()) for topic in topics}
         for index, topic in enumerate(group.topics):
             if self.together is None:
-                sets.setdefault((counts[index], tuple(group.subscribers[index])), []).append(index)
+                sets.setdefault((counts[index], group.subscribers[index]), []).append(index)
             else:
                 sets.setdefault(named.get(topic, topic), []).append(index)
         for together in sets.values():

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from kohort.assignors.base import NO_GENERATION
@@ -143,13 +143,22 @@ class GroupView:
         return {member.id: index for index, member in enumerate(self.members)}
 
     @cached_property
-    def subscribers(self) -> Sequence[Sequence[int]]:
-        """For each topic the members subscribed to it, ascending."""
-        rows: list[list[int]] = [[] for _ in self.topics]
+    def subscribers(self) -> Sequence[tuple[int, ...]]:
+        """For each topic the members subscribed to it, ascending; equal rows are one and the same tuple."""
+        alike: dict[tuple[int, ...], list[int]] = {}
         for index, member in enumerate(self.members):
-            for topic in member.wants:
-                rows[topic].append(index)
-        return rows
+            alike.setdefault(member.wants, []).append(index)
+        # Which kinds of members want a topic decides who does, and most groups have few kinds.
+        kinds: list[list[int]] = [[] for _ in self.topics]
+        for kind, wants in enumerate(alike):
+            for topic in wants:
+                kinds[topic].append(kind)
+        members = list(alike.values())
+        rows: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for row in map(tuple, kinds):
+            if row not in rows:
+                rows[row] = tuple(sorted(chain.from_iterable(members[kind] for kind in row)))
+        return [rows[tuple(row)] for row in kinds]
 
     def partition(self, index: int) -> TopicPartition:
         """The name of a partition index."""

@@ -72,7 +72,7 @@ class _Cut:
     @classmethod
     def of(cls, group: GroupView, topic: int) -> _Cut:
         start, stop = group.starts[topic], group.starts[topic + 1]
-        members = tuple(group.subscribers[topic])
+        members = group.subscribers[topic]
         return cls(
             group=group,
             start=start,

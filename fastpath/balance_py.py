@@ -12,8 +12,9 @@ has the least sum of squares and the least sum of pairwise differences. For a se
 would have if partitions could go anywhere. If a maximum flow cannot place everything with loads up to a, its minimum
 cut is a set of members who must take more in every balanced plan, fed by classes that nobody else may read; if it
 cannot bring everyone up to a - 1, the cut is a set who must take less. Either way the two sides of the cut can be
-solved apart. If neither happens, loads of a - 1 and a are possible here, and no plan is better balanced. Every cut is
-proper, so there are at most 2 * min(classes, members) maximum flows: that is the bound on the whole search.
+solved apart. If neither happens, loads of a - 1 and a are possible here, and no plan is better balanced. Both
+sides have members, and a side without classes is cut no further, so fewer than 4 * min(classes, members) sets are ever
+looked at: that is the bound on the whole search.
 
 *Moves, then nearness.* On such a piece a minimum-cost flow with cost (above the low load, new to its reader, far from
 its reader), compared in this order, gives the fewest moves any balanced plan needs and then the fewest far reads.

@@ -158,6 +158,31 @@ def test_general_subscriptions_need_no_search(core: ModuleType) -> None:
     assert set(loads[1:]) == {7}
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_the_search_stays_within_its_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads as uneven as can be: the more a member must take alone, the more pieces the group falls into."""
+    chance = random.Random(f"bound {seed}")
+    members, topics = chance.randint(2, 12), [f"t{number}" for number in range(chance.randint(2, 12))]
+    group = GroupView.of(
+        {topic: chance.choice([1, 3, 9, 27, 81]) for topic in topics},
+        {f"m{number}": {"topics": chance.sample(topics, chance.randint(0, 2))} for number in range(members)},
+    )
+    looked_at = 0
+    is_cut = balance_py._Network.is_cut
+
+    def counted(network: balance_py._Network) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return is_cut(network)
+
+    monkeypatch.setattr(balance_py._Network, "is_cut", counted)
+    monkeypatch.setattr("kohort.assignors.balance.core", balance_py)
+    balanced(group, array("i", [-1]) * group.size)
+    classes = len({tuple(takers) for takers in group.subscribers})
+    assert looked_at < 4 * max(1, min(classes, members))
+    assert looked_at >= bool(group.size)
+
+
 @pytest.mark.proves("G-07")
 def test_who_gives_up_partitions_gives_up_some_of_every_topic(core: ModuleType) -> None:
     group = GroupView.of({"a": 10, "b": 10}, {"m0": {"topics": ["a", "b"]}, "m1": {"topics": ["a", "b"]}})
