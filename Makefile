@@ -54,6 +54,7 @@ bench: dev  ## ours and the peers in one run; JSON goes to benchmarks/results
 
 fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
 	@$(BIN)/python -m tests.sanitized tests.protocol.fuzz_codec --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
+	@$(BIN)/python -m tests.sanitized tests.fastpath.fuzz_records --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 
 docs: dev  ## pages and pictures made from code
 	@$(BIN)/python docs/make.py
