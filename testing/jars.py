@@ -41,7 +41,8 @@ _IVY_SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="maven" m2compatible="true"{root}/></resolvers>
 </ivysettings>
 """
-# Connect's runtime comes with the tools and brings a web server that no tool used here needs.
+# Connect's runtime comes with the tools and brings a web server that no tool used here needs; up to 3.9 they also bring
+# a second slf4j binding, under which a broker logs nothing.
 _IVY_MODULE = """<ivy-module version="2.0">
   <info organisation="kohort" module="kafka-at-hand"/>
   <configurations><conf name="default"/></configurations>
@@ -50,6 +51,7 @@ _IVY_MODULE = """<ivy-module version="2.0">
     <dependency org="org.apache.kafka" name="kafka-tools" rev="{version}" conf="default->default"/>
     <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
     {extra}
+    <exclude org="org.slf4j" module="slf4j-reload4j"/>
     <exclude org="org.apache.kafka" module="connect-runtime"/>
     <exclude org="org.apache.kafka" module="connect-api"/>
   </dependencies>
@@ -76,7 +78,9 @@ def clients(version: str = DEFAULT_VERSION) -> list[Path]:
 def _verified(version: str, cache: Path) -> tuple[Path, ...]:
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise JarsUnavailable(f"{version!r} is no version of Apache Kafka", hint="give it as MAJOR.MINOR.PATCH")
-    folder = cache / f"kafka-{version}"
+    module = _ivy_module(version)
+    # Named after its recipe too, so that a set which an older release of this library chose is not taken for this one.
+    folder = cache / f"kafka-{version}-{hashlib.sha256(module.encode()).hexdigest()[:8]}"
     with locked(cache / f"kafka-{version}.lock"):
         if folder.exists():
             damage = _damage(folder)
@@ -85,7 +89,7 @@ def _verified(version: str, cache: Path) -> tuple[Path, ...]:
             print(f"Apache Kafka {version} in the cache: {damage}; fetching it again", file=sys.stderr, flush=True)
             shutil.rmtree(folder)
         with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=cache) as scratch:
-            fetched = _resolve(version, Path(scratch))
+            fetched = _resolve(version, module, Path(scratch))
             digests = _digests(fetched.glob("*.jar"))
             _check_pins(digests, pins())
             (fetched / _RECORD).write_text(json.dumps(digests, indent=1, sort_keys=True))
@@ -135,12 +139,15 @@ def _ivy_jar() -> Path:
     )
 
 
-def _resolve(version: str, scratch: Path) -> Path:
+def _ivy_module(version: str) -> str:
+    return _IVY_MODULE.format(version=version, extra=_RELOAD4J if version.startswith("3.") else "")
+
+
+def _resolve(version: str, module: str, scratch: Path) -> Path:
     """Run Ivy; returns the folder of jars inside `scratch`."""
     root = os.environ.get("KOHORT_MAVEN_ROOT")
     (scratch / "settings.xml").write_text(_IVY_SETTINGS.format(root=f' root="{root}"' if root else ""))
-    extra = _RELOAD4J if version.startswith("3.") else ""
-    (scratch / "ivy.xml").write_text(_IVY_MODULE.format(version=version, extra=extra))
+    (scratch / "ivy.xml").write_text(module)
     jars = scratch / "jars"
     command = [
         str(java()), "-Xmx256m", *_proxy_options(), f"-Divy.default.ivy.user.dir={scratch / 'ivy'}",

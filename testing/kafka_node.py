@@ -126,8 +126,12 @@ class KafkaNode:
         self._end(signal.SIGKILL, STOP_TIMEOUT_S)
 
     def pause(self) -> None:
-        """SIGSTOP: its sockets stay open and nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)
+        """SIGSTOP: its sockets stay open and nothing answers; returns once every thread has stopped."""
+        pid = self.pid
+        os.kill(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while not _is_frozen(pid) and time.monotonic() < deadline:
+            time.sleep(0.002)
 
     def resume(self) -> None:
         """SIGCONT after `pause`."""
@@ -153,3 +157,18 @@ class KafkaNode:
         self._supervisor.wait()
         self._supervisor = None
         self._pid = None
+
+
+def _is_frozen(pid: int) -> bool:
+    """Whether all threads are stopped; the signal reaches them one by one. True where there is no /proc to ask."""
+    tasks = Path(f"/proc/{pid}/task")
+    if not tasks.exists():
+        return True
+    for task in tasks.iterdir():
+        try:
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue  # the thread ended
+        if state not in "TtXZ":
+            return False
+    return True

@@ -23,7 +23,7 @@ def fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(jars, "pins", dict)
     asked: list[str] = []
 
-    def resolve(version: str, scratch: Path) -> Path:
+    def resolve(version: str, module: str, scratch: Path) -> Path:
         asked.append(version)
         folder = scratch / "jars"
         folder.mkdir()
