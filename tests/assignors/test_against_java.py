@@ -33,7 +33,7 @@ from kohort.protocol.membership import (
 )
 
 LONG = "KOHORT_ORACLE_GROUPS" in os.environ
-GROUPS = int(os.environ.get("KOHORT_ORACLE_GROUPS", "3000"))
+GROUPS = int(os.environ.get("KOHORT_ORACLE_GROUPS", "2000"))
 SEEDS = 10
 PLANS_TO_COUNT = 3_000
 

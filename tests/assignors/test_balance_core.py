@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import runpy
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -211,6 +213,12 @@ def test_the_highest_generation_owns_and_two_of_it_own_nothing(
     group = GroupView.of({"t": 1}, {f"m{number}": {"topics": ["t"]} for number in range(len(claims))})
     rows = zip([array("i", row) for row in claims], generations, strict=True)
     assert list(Claims.of(rows).settle(group)) == [owner]
+
+
+def test_without_the_extension_the_twin_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("kohort.fastpath._balance")
+    monkeypatch.setitem(sys.modules, "kohort.fastpath._balance", None)
+    assert runpy.run_module("kohort.assignors.core")["core"] is balance_py
 
 
 def test_a_class_that_nobody_reads_is_an_error_not_a_hang(core: ModuleType) -> None:
