@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 JOIN_GRACE_MS: Final = 5_000
 """A JoinGroup may wait this much longer than the rebalance timeout for its answer, as in Apache Kafka's client."""
 
+ANSWER_GRACE_MS: Final = 2_000
+"""Whoever sends our requests owes each of them an outcome within its timeout. After this much more we stop waiting, so
+that not even a defect there makes a member wait for ever."""
+
 _NOTHING: Final[frozenset[TopicPartition]] = frozenset()
 _ENDS: Final = frozenset(
     {MemberState.STABLE, MemberState.OUT, MemberState.STALLED, MemberState.FAILED, MemberState.CLOSED}
@@ -80,6 +84,7 @@ class _Asked(NamedTuple):
     identity: Identity
     sent_at: float
     node_id: int | None
+    overdue_at: float
 
 
 class GroupMember:
@@ -209,6 +214,7 @@ class GroupMember:
             return
         self._watch_poll()
         self._watch_silence()
+        self._watch_answers()
         while (turn := _TURNS.get(self._state)) is not None and turn(self):
             pass
         self._find()
@@ -232,6 +238,10 @@ class GroupMember:
     def _watch_silence(self) -> None:
         if self._beating and self._search.coordinator is not None and self._now >= self._pulse.silent_at:
             self._coordinator_gone("no answer for a whole session timeout")
+
+    def _watch_answers(self) -> None:
+        for serial in [serial for serial, asked in self._asked.items() if self._now >= asked.overdue_at]:
+            self._on_disconnected(ev.Disconnected(serial, None, "no outcome in time"))
 
     @property
     def _needs_coordinator(self) -> bool:
@@ -321,7 +331,7 @@ class GroupMember:
     def _wake_at(self) -> float | None:
         if self._state is MemberState.CLOSED:
             return None
-        times = [inf if self._closing is None else self._closing]
+        times = [inf if self._closing is None else self._closing, *(each.overdue_at for each in self._asked.values())]
         if self._state in _IN_GROUP and self._closing is None:
             times += [self._pulse.stall_at, self._pulse.warn_at]
         if self._beating and self._search.coordinator is not None:
@@ -355,7 +365,8 @@ class GroupMember:
             self._join_on_wire = self._serial
         if awaited:
             node_id = None if to is None else to.node_id
-            self._asked[self._serial] = _Asked(api, self._identity, self._now, node_id)
+            overdue_at = self._now + (timeout_ms + ANSWER_GRACE_MS) / 1000
+            self._asked[self._serial] = _Asked(api, self._identity, self._now, node_id, overdue_at)
 
     def _waits_for(self, api: str) -> bool:
         return any(asked.api == api for asked in self._asked.values())
@@ -455,11 +466,11 @@ class GroupMember:
         if asked is None:
             return
         if asked.api == "FindCoordinator":
-            del self._asked[event.serial]
             self._search.not_found(self._now)
             self._still_searching(event.reason or "the connection was closed")
         elif known is not None and asked.node_id == known.node_id:
             self._coordinator_gone(event.reason or "the connection was closed")
+        self._asked.pop(event.serial, None)
 
     def _on_coordinator_wanted(self, event: ev.CoordinatorWanted) -> None:
         self._coordinator_wanted = event.wanted

@@ -538,13 +538,37 @@ def test_a_coordinator_found_too_late_makes_a_new_member_of_us() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.tell(ev.Disconnected(None, 1, "down"))
-    rig.after(60)
+    rig.after(25)
     rig.found(node=2)
     rig.after(3)
     rig.beat(25)
     call = rig.run_hook()
     assert isinstance(call.event, Lost)
     assert rig.last("JoinGroup").member_id == ""
+
+
+@pytest.mark.proves("F-05", "B-24")
+@pytest.mark.parametrize("api", ["FindCoordinator", "JoinGroup", "SyncGroup", "LeaveGroup"])
+def test_an_outcome_that_never_comes_is_not_waited_for_for_ever(api: str) -> None:
+    """Even if whoever sends for us forgets a request altogether."""
+    rig = Rig(rebalance_timeout_ms=60_000, max_poll_interval_ms=3_600_000, session_timeout_ms=3_600_000)
+    rig.subscribe("t")
+    if api in ("JoinGroup", "SyncGroup"):
+        rig.found()
+    if api == "SyncGroup":
+        rig.joined()
+    if api == "LeaveGroup":
+        rig.found()
+        rig.joined()
+        rig.synced()
+        rig.run_hook()
+        rig.tell(ev.Unsubscribed())
+    before, waiting = len(rig.sends), rig.waiting(api)
+    rig.after(waiting.timeout_ms / 1000 + 3)
+    assert rig.state == ("OUT" if api == "LeaveGroup" else "JOINING")
+    if api != "LeaveGroup":
+        rig.after(1)
+        assert "FindCoordinator" in [send.api for send in rig.sends[before:]], "it looks for the coordinator again"
 
 
 @pytest.mark.proves("B-22")
