@@ -1,0 +1,70 @@
+"""The examples do what their first lines say."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.spark_batch import bytes_by_day, new_by_key
+from examples.spark_stream import count_windows
+from kohort.testing.selection import Broker
+from tests.spark.sent import Sent, varied
+
+pytestmark = pytest.mark.broker
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_what_a_group_has_not_read_yet_is_counted_once(
+    spark: Any, broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    group = unique("group")
+    send(topic, [Sent(0, b"a", b"1", 1_700_000_000_000, ()), Sent(1, b"b", b"22", 1_700_000_000_000, ())])
+    assert new_by_key(spark, broker.bootstrap, group, topic) == {b"a": 1, b"b": 1}
+    send(topic, [Sent(2, b"a", None, 1_700_100_000_000, ())])
+    assert new_by_key(spark, broker.bootstrap, group, topic) == {b"a": 1}
+    assert bytes_by_day(spark, broker.bootstrap, topic) == [("2023-11-14", 3), ("2023-11-16", 0)]
+
+
+def test_windows_are_counted_exactly_once_over_two_runs(
+    spark: Any, broker: Broker, topic: str, send: Callable[..., None], tmp_path: Path
+) -> None:
+    def run() -> list[tuple[int, int]]:
+        query = count_windows(spark, broker.bootstrap, topic, tmp_path)
+        query.awaitTermination(100)
+        assert query.exception() is None
+        rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+        return sorted((int(row[0].timestamp()), row[1]) for row in rows)
+
+    # A record a second from 22:13:20 on; a window is written when the watermark, ten minutes back, has passed it.
+    send(topic, varied(700))
+    first = run()
+    assert first[0] == (1_699_999_980, 40)
+    send(topic, [one._replace(timestamp_ms=one.timestamp_ms + 700_000) for one in varied(700)])
+    second = run()
+    assert second[: len(first)] == first
+    assert len(second) > len(first)
+    assert {count for _, count in second[1:]} == {60}
+
+
+def test_the_shortest_member_prints_what_it_reads_and_commits(
+    broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    send(topic, [Sent(1, b"key", b"value", 1_700_000_000_000, ())])
+    command = [sys.executable, str(EXAMPLES / "consume.py"), broker.bootstrap, unique("group"), topic]
+    member = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PYTHONUNBUFFERED": "1"})
+    assert member.stdout is not None
+    lines = []
+    for line in member.stdout:
+        lines.append(line.strip())
+        if line.startswith("1 0 "):
+            break
+    member.send_signal(signal.SIGINT)
+    rest, _ = member.communicate(timeout=60)
+    assert lines[0].startswith("generation 1: now reading")
+    assert lines[-1] == "1 0 b'key' b'value'"
+    assert "letting go" in rest
+    assert member.returncode == 0
