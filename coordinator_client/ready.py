@@ -120,8 +120,8 @@ class MemberView:
     send those of partitions still owned under the same epoch with the new `identity`. While a subscribed member's
     `identity.generation` is -1 it has nothing to commit, whatever `assignment` still names: fail it.
     `rejoin_wanted`: a rebalance is wanted and will begin as soon as the state allows. `fatal`: raise it from poll,
-    every time. `protocol`: the assignor that the group chose, once there is a generation. `last_beat_at`: when the last heartbeat
-    that was answered well had been sent.
+    every time. `protocol`: the assignor that the group chose, once there is a generation. `last_beat_at`: when the
+    last heartbeat that was answered well had been sent.
     """
 
     state: MemberState

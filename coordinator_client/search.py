@@ -5,6 +5,20 @@ from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import CoordinatorState, CoordinatorTrigger, coordinator_after
 
 
+def coordinator_partition(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that keeps a group, and whose leader is the group's coordinator.
+
+    Java's String.hashCode over UTF-16 units, then Kafka's Utils.abs, which makes the one number without a positive twin
+    0 (rather than masking the sign away, which would send other groups elsewhere).
+    """
+    data = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
+    signed = code - (1 << 32) if code & 0x8000_0000 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
 class CoordinatorSearch:
     """Finds the coordinator again and again, with a growing pause while that fails.
 

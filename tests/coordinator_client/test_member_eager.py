@@ -11,7 +11,7 @@ from tests.coordinator_client.rig import GROUP, Rig, as_leader, said, tps
 T = tps("t-0..2")
 
 
-@pytest.mark.proves("F-08", "G-01")
+@pytest.mark.proves("F-08")
 def test_a_member_without_a_subscription_asks_nobody_anything() -> None:
     rig = Rig()
     assert rig.state == "OUT"
