@@ -28,9 +28,10 @@ from kohort.conformance.errors import ConformanceError, SelectionError
 from kohort.conformance.peer import Access
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report
-from kohort.conformance.runner import conduct
+from kohort.conformance.runner import AT_A_TIME, conduct
 from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
+from kohort.protocol.catalogue import API
 
 app = typer.Typer(add_completion=False, invoke_without_command=True)
 console = Console(stderr=True, highlight=False)
@@ -65,6 +66,7 @@ def main(
     context: typer.Context,
     bootstrap: Annotated[str, typer.Option(envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of the broker to judge.")] = "",
     only: Annotated[str, typer.Option(help="Checks to run: 'B*,C3', or 'B4@5' for one version.")] = "",
+    skip: Annotated[str, typer.Option(help="Checks to leave out, written alike.")] = "",
     timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Also run what waits for timers.")] = True,
     profile: Annotated[Path | None, typer.Option(help="TOML file of deviations known of this broker.")] = None,
     report: Annotated[list[Format] | None, typer.Option(help="Write a report; may be repeated.")] = None,
@@ -76,6 +78,18 @@ def main(
     stranger: Annotated[str, typer.Option(help="NAME:PASSWORD of a user without any rights, to be refused.")] = "",
     start: Annotated[str, typer.Option(help="Start Apache Kafka of this version, judge it, stop it.")] = "",
     brokers: Annotated[int, typer.Option(min=1, max=9, help="How many, with --start.")] = 1,
+    leave_traces: Annotated[
+        bool, typer.Option("--leave-traces", help="Also run what may leave a group that cannot be deleted.")
+    ] = False,
+    session_timeout_ms: Annotated[
+        int, typer.Option(min=100, help="What members ask for, where a check does not say otherwise.")
+    ] = 30_000,
+    at_a_time: Annotated[int, typer.Option(min=1, help="How many checks at a time that do not wait for timers.")] = (
+        AT_A_TIME
+    ),
+    at_most: Annotated[
+        list[str] | None, typer.Option(help="JoinGroup=5: no higher version in set-ups; may be repeated.")
+    ] = None,
     acls: Annotated[bool, typer.Option("--acls", help="With --start: users, rights, and a stranger.")] = False,
 ) -> None:
     """Judge a broker's group APIs: every check on every version that both sides speak, with the frames as evidence.
@@ -88,7 +102,7 @@ def main(
     if bool(bootstrap) == bool(start):
         raise typer.BadParameter("give an address, or a version for --start", param_hint="--bootstrap")
     try:
-        selection = Selection.of(only, CHECKS)
+        selection = Selection.of(only, CHECKS, skip)
         accepted = Profile.load(profile) if profile else Profile()
         with _broker(bootstrap, start, brokers, acls) as (address, started_user, started_stranger):
             context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None
@@ -101,6 +115,10 @@ def main(
                     _access(context_tls, outsider) if outsider else None,
                     selection,
                     timing,
+                    leave_traces or bool(start),
+                    session_timeout_ms,
+                    at_a_time,
+                    dict(map(_limit, at_most or ())),
                     Profile(name or accepted.name or (f"Apache Kafka {start}" if start else ""), accepted.deviations),
                 )
             )
@@ -160,9 +178,21 @@ def compare(
 
 
 async def _run(
-    address: str, access: Access, stranger: Access | None, selection: Selection, timing: bool, profile: Profile
+    address: str,
+    access: Access,
+    stranger: Access | None,
+    selection: Selection,
+    timing: bool,
+    leave_traces: bool,
+    session_ms: int,
+    at_a_time: int,
+    limits: dict[str, int],
+    profile: Profile,
 ) -> Report:
     target = await Target.reach(address, access, stranger)
+    target.leave_traces = leave_traces
+    target.session_ms = session_ms
+    target.limits = limits
     with Progress(
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
@@ -196,6 +226,7 @@ async def _run(
             selection=selection,
             timing=timing,
             profile=profile,
+            at_a_time=at_a_time,
             command=_command(),
             on_plan=planned,
             on_result=told,
@@ -229,6 +260,13 @@ def _access(tls: ssl.SSLContext | None, user: str) -> Access:
     if not (name and colon):
         raise typer.BadParameter("give it as NAME:PASSWORD", param_hint="--user")
     return Access(tls, name, password)
+
+
+def _limit(entry: str) -> tuple[str, int]:
+    api, equals, version = entry.partition("=")
+    if api not in API or not (equals and version.isdigit()):
+        raise typer.BadParameter(f"{entry!r}: give it as JoinGroup=5", param_hint="--at-most")
+    return api, int(version)
 
 
 def _command() -> str:

@@ -29,7 +29,7 @@ class Kind(Enum):
     VERSIONED = "what is expected depends on the API version"
     CONFIG = "depends on a broker's setting, which is read first"
     TIMING = "waits for a timer of the broker's"
-    SHOULD = "Apache Kafka does so; nothing written asks for it"
+    SHOULD = "good manners: nothing written asks for it in so many words"
 
 
 class Need(Enum):
@@ -40,6 +40,7 @@ class Need(Enum):
     SETTINGS = "the broker's settings, which DescribeConfigs must tell"
     CONSUMER = "the consumer group protocol of KIP-848, switched on"
     NO_CONSUMER = "the consumer group protocol of KIP-848, spoken and switched off"
+    TRACES = "leave to leave a group behind, should the broker be unable to delete it (--leave-traces)"
     STRANGER = "a user without rights (--stranger NAME:PASSWORD)"
 
 
@@ -114,30 +115,42 @@ class Section:
         return iter(self._checks.values())
 
 
+Pattern = tuple[str, int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which cells to run: `B*`, `C3` (with C3a, C3b, ...), or `B4@5` for one version."""
+    """Which cells to run: `B*`, `C3` (with C3a, C3b, ...), or `B4@5` for one version; all where nothing is asked."""
 
-    patterns: tuple[tuple[str, int | None], ...] = ()
+    wanted: tuple[Pattern, ...] = ()
+    skipped: tuple[Pattern, ...] = ()
 
     @classmethod
-    def of(cls, text: str, checks: tuple[Check, ...]) -> Selection:
-        """Parse a comma-separated list. Raises SelectionError for a pattern that matches no check."""
-        patterns = []
-        for entry in filter(None, (part.strip() for part in text.split(","))):
-            name, _, version = entry.partition("@")
-            if version and not version.isdigit():
-                raise SelectionError(f"{entry!r}: {version!r} is no version", hint="write it like B4@5")
-            if not any(_matches(name, check.id) for check in checks):
-                raise SelectionError(f"no check matches {entry!r}", hint="`kohort conformance list` shows them all")
-            patterns.append((name, int(version) if version else None))
-        return cls(tuple(patterns))
+    def of(cls, only: str, checks: tuple[Check, ...], skip: str = "") -> Selection:
+        """Parse comma-separated lists. Raises SelectionError for a pattern that matches no check."""
+        return cls(_patterns(only, checks), _patterns(skip, checks))
 
     def takes(self, check: Check, version: int) -> bool:
-        """Whether the cell is wanted; everything is where nothing was asked for."""
-        return not self.patterns or any(
-            _matches(name, check.id) and only in (None, version) for name, only in self.patterns
-        )
+        """Whether the cell is wanted. -1 stands for a check that does not come to run."""
+        if _any(self.skipped, check, version):
+            return False
+        return not self.wanted or _any(self.wanted, check, version)
+
+
+def _patterns(text: str, checks: tuple[Check, ...]) -> tuple[Pattern, ...]:
+    found: list[Pattern] = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, version = entry.partition("@")
+        if version and not version.isdigit():
+            raise SelectionError(f"{entry!r}: {version!r} is no version", hint="write it like B4@5")
+        if not any(_matches(name, check.id) for check in checks):
+            raise SelectionError(f"no check matches {entry!r}", hint="`kohort conformance list` shows them all")
+        found.append((name, int(version) if version else None))
+    return tuple(found)
+
+
+def _any(patterns: tuple[Pattern, ...], check: Check, version: int) -> bool:
+    return any(_matches(name, check.id) and only in (None, version) for name, only in patterns)
 
 
 def _matches(pattern: str, identity: str) -> bool:

@@ -208,7 +208,7 @@ async def long_metadata(scene: Scene) -> None:
     versions="1+",
     needs=TOPIC,
     kind=Kind.VERSIONED,
-    source="protocol guide, KIP-1072",
+    source="protocol guide, KIP-848",
     expected="UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from version 10 on) there, NONE elsewhere",
 )
 async def unknown_topic(scene: Scene) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from kohort.conformance.check import Kind, Need, Section
 from kohort.conformance.scene import Scene
 from kohort.conformance.shapes import GROUP_REQUESTS, GroupRequest
+from kohort.conformance.target import metadata_request
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindCoordinator")
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -25,7 +26,7 @@ async def find(scene: Scene, key: str, key_type: int = GROUP) -> Any:
     "A6a",
     "The first look-up of a cluster",
     once=True,
-    source="KIP-447, Apache Kafka",
+    source="Apache Kafka",
     expected="COORDINATOR_NOT_AVAILABLE until the offsets topic is there, then NONE",
 )
 async def first_lookups(scene: Scene) -> None:
@@ -54,6 +55,25 @@ async def steady(scene: Scene) -> None:
     first, second = await find(scene, scene.group), await find(scene, scene.group)
     scene.error(first.error_code, "NONE", "FindCoordinator")
     scene.equal("the second look-up's node", second.node_id, first.node_id)
+
+
+@SECTION.check(
+    "A15",
+    "Metadata of a topic",
+    subject="Metadata",
+    needs=(Need.TOPIC,),
+    source="protocol guide",
+    expected="readable to the last byte: NONE, every partition once, each with a leader among the brokers",
+)
+async def topic_metadata(scene: Scene) -> None:
+    answer = await scene.ask("Metadata", metadata_request(scene.version, scene.topic.name, create=False))
+    nodes = {node.node_id for node in answer.brokers}
+    (told,) = answer.topics
+    scene.error(told.error_code, "NONE", "the topic")
+    indexes = sorted(entry.partition_index for entry in told.partitions)
+    scene.equal("the partitions", indexes, list(range(scene.topic.partitions)))
+    strangers = [entry.leader_id for entry in told.partitions if entry.leader_id not in nodes]
+    scene.equal("leaders that are no brokers", strangers, [])
 
 
 @SECTION.check(

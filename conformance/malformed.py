@@ -33,10 +33,12 @@ async def garbage(scene: Scene) -> None:
     "N1b",
     "Consumer metadata that announces two thousand million topics",
     once=True,
+    needs=(Need.TRACES,),
     source="protocol guide",
     kind=Kind.SHOULD,
     expected="opaque to the coordinator as any metadata: an answer to the member within a second",
-    note="Apache Kafka parses it when the generation completes, and trips: the JoinGroup is never answered.",
+    note="Apache Kafka parses it when the generation completes, and trips: no JoinGroup of the group is answered any "
+    "more, nor can the group be deleted, until its coordinator is loaded anew.",
 )
 async def announces_too_much(scene: Scene) -> None:
     member = scene.member(protocols=(("range", HUGE),))
@@ -50,6 +52,7 @@ async def announces_too_much(scene: Scene) -> None:
     "N1c",
     "Other groups, while one has such metadata",
     once=True,
+    needs=(Need.TRACES,),
     source="protocol guide",
     expected="they join, sync and beat as if nothing had happened",
 )

@@ -14,7 +14,6 @@ from kohort.protocol.membership import Subscription, build_subscription
 if TYPE_CHECKING:
     from kohort.conformance.scene import Scene
 
-SESSION_MS = 30_000
 REBALANCE_MS = 60_000
 MEMBER_ID_REQUIRED = 79
 
@@ -37,7 +36,7 @@ class Member:
     instance: str | None = None
     protocols: tuple[tuple[str, bytes], ...] = (("range", SUBSCRIPTION),)
     protocol_type: str = "consumer"
-    session_ms: int = SESSION_MS
+    session_ms: int = 0
     rebalance_ms: int = REBALANCE_MS
     generation: int = -1
     leader: str = ""
@@ -45,8 +44,12 @@ class Member:
     members: tuple[Any, ...] = ()
     assignment: bytes | None = None
 
-    async def join(self, *, version: int | None = None, timeout_s: float = 30.0, **changes: object) -> Any:
+    def __post_init__(self) -> None:
+        self.session_ms = self.session_ms or self.scene.target.session_ms
+
+    async def join(self, *, version: int | None = None, timeout_s: float | None = None, **changes: object) -> Any:
         """One JoinGroup. `changes` replace its fields. A good answer is remembered."""
+        timeout_s = timeout_s or self.scene.patience_s
         version = self.scene.version_of("JoinGroup") if version is None else version
         values: dict[str, object] = {
             "group_id": self.group,
@@ -92,7 +95,7 @@ class Member:
             values |= {"protocol_type": self.protocol_type, "protocol_name": self.protocol_name or self.protocols[0][0]}
         if self.instance is not None and version >= 3:
             values["group_instance_id"] = self.instance
-        return await self.scene.ask("SyncGroup", values | changes, version=version, timeout_s=30.0)
+        return await self.scene.ask("SyncGroup", values | changes, version=version, timeout_s=self.scene.patience_s)
 
     async def settle(self, shares: Mapping[str, bytes] | None = None) -> Any:
         """Sync, and remember the assignment."""

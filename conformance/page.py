@@ -30,12 +30,13 @@ main{display:flex;align-items:flex-start}
 #matrix{flex:1 1 auto;min-width:0;padding:0 20px 40px;overflow-x:auto}
 h2{font-size:15px;margin:22px 0 6px}
 h2 small{font-weight:400;color:var(--dim);margin-left:8px}
-table{border-collapse:collapse;width:100%}
+table{border-collapse:collapse;width:100%;max-width:1120px}
+tbody tr:hover td{background:color-mix(in srgb,var(--accent) 7%,transparent)}
 th{font-weight:400;color:var(--dim);font-size:12px;padding:2px 0;text-align:center}
 th:first-child{text-align:left}
 td{border-top:1px solid var(--line);padding:2px 0;vertical-align:middle}
-td.name{padding-right:12px}
-td.name .id{display:inline-block;min-width:48px;font-weight:600;font-variant-numeric:tabular-nums}
+td.name{padding:2px 12px 2px 54px;text-indent:-54px}
+td.name .id{display:inline-block;min-width:54px;text-indent:0;font-weight:600;font-variant-numeric:tabular-nums}
 td.name .api,td.name .why{color:var(--dim);font-size:12px;margin-left:6px}
 td.c{width:30px;text-align:center}
 .cell{width:26px;height:22px;border:0;border-radius:4px;font:600 12px/22px system-ui,sans-serif;cursor:pointer;padding:0}
@@ -110,7 +111,7 @@ function cell(result, check) {
 function draw() {
   const shown = data.checks.filter(matches), out = [];
   for (const [letter, title] of Object.entries(data.sections)) {
-    const checks = shown.filter(check => check.id[0] === letter);
+    const checks = shown.filter(check => check.id[0] === letter).sort((a, b) => order(a.id) - order(b.id) || (a.id < b.id ? -1 : 1));
     if (!checks.length) continue;
     const all = checks.flatMap(check => byCheck.get(check.id));
     const columns = [...new Set(all.map(r => r.version).filter(v => v >= 0))].sort((a, b) => a - b);
@@ -123,9 +124,9 @@ function draw() {
         el("span", {class: "api"}, check.subject));
       if (whole) {
         name.append(el("span", {class: "why"}, "· " + whole.reason));
-        const rest = el("td", {class: "c", colspan: String(Math.max(columns.length, 1))}, cell(whole, check));
-        rest.style.textAlign = "left";
-        return el("tr", {}, name, rest);
+        const button = cell(whole, check);
+        button.style.width = "100%";
+        return el("tr", {}, name, el("td", {class: "c", colspan: String(Math.max(columns.length, 1))}, button));
       }
       return el("tr", {}, name, ...columns.map(v => {
         const result = results.find(r => r.version === v);
@@ -137,6 +138,8 @@ function draw() {
   $("matrix").replaceChildren(...out);
   $("shown").textContent = `${shown.length} of ${data.checks.length} checks`;
 }
+
+const order = id => Number(/\d+/.exec(id)[0]);
 
 const line = value => Array.isArray(value) ? "[" + value.map(line).join(", ") + "]" :
   value && typeof value === "object" ? "{" + Object.entries(value).map(([k, v]) => k + ": " + line(v)).join(", ") + "}" :
@@ -164,7 +167,8 @@ function show(check, result, button) {
   if (check.note) facts.push(["note", check.note]);
   if (check.needs.length) facts.push(["needs", check.needs.join("; ")]);
   facts.push(["took", result.took_ms + " ms"]);
-  const command = `kohort conformance --bootstrap ${data.report.address} --only ${name}`;
+  const command = `kohort conformance --bootstrap ${data.report.address} --only ${name}` +
+    (check.needs.some(need => need.includes("--leave-traces")) ? " --leave-traces" : "");
   const frames = (result.frames || []).map(frame);
   if (result.frames_left_out) frames.push(el("p", {}, `${result.frames_left_out} frames more`));
   $("detail").replaceChildren(

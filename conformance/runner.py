@@ -19,8 +19,8 @@ from kohort.conformance.verdict import Result, Verdict
 from kohort.fastpath.errors import WireError
 from kohort.protocol.message import Versions
 
-AT_A_TIME = 24
-CHECK_TIMEOUT_S = 90.0
+AT_A_TIME = 32
+CHECK_TIMEOUT_S = 60.0
 ALIVE_TIMEOUT_S = 5.0
 ALL = Selection()
 STRICT = Profile()
@@ -102,6 +102,7 @@ async def conduct(
     selection: Selection = ALL,
     timing: bool = True,
     profile: Profile = STRICT,
+    at_a_time: int = AT_A_TIME,
     command: str = "",
     on_plan: Callable[[int], None] = lambda cells: None,
     on_result: Callable[[Result], None] = lambda result: None,
@@ -116,7 +117,7 @@ async def conduct(
         await target.prepare()
         laid = plan(target, checks, selection, timing=timing)
         on_plan(len(laid.cells) + len(laid.known))
-        results, ended_early = await play(target, laid, profile=profile, on_result=on_result)
+        results, ended_early = await play(target, laid, profile=profile, on_result=on_result, at_a_time=at_a_time)
     finally:
         try:
             left = await target.clean_up()
@@ -198,6 +199,8 @@ def _missing(target: Target, check: Check) -> str:
             return f"it takes {entry}, which the broker does not speak"
     if Need.TOPIC in check.needs and not target.topics:
         return f"no topic could be made: {target.topic_error}"
+    if Need.TRACES in check.needs and not target.leave_traces:
+        return "it may leave a group behind that the broker cannot delete (--leave-traces allows it)"
     if Need.CLUSTER in check.needs and len(target.nodes) < 2:
         return "it takes a cluster of two brokers or more"
     if Need.SETTINGS in check.needs and not target.settings:

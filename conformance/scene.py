@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kohort.conformance.check import Check
+from kohort.conformance.check import Check, Kind
 from kohort.conformance.errors import Blocked, Failed, NotApplicable
 from kohort.conformance.evidence import Frame
 from kohort.conformance.member import Member
@@ -17,7 +17,7 @@ from kohort.conformance.target import ANSWER_TIMEOUT_S, Target, Topic
 from kohort.protocol.errors import error_name
 
 PARKED_FOR_S = 0.3  # an answer that is held back has not come after this long; one that is not takes a few ms
-STATE_TIMEOUT_S = 8.0
+STATE_TIMEOUT_S = 6.0
 POLL_S = 0.03
 _ANYWHERE = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopics", "InitProducerId"})
 T = TypeVar("T")
@@ -52,6 +52,11 @@ class Scene:
         group = self.name()
         self.target.made_groups[group] = None
         return group
+
+    @property
+    def patience_s(self) -> float:
+        """How long an answer may be held back that others have a say in. It covers the usual wait of a first join."""
+        return 30.0 if self.check.kind is Kind.TIMING else 8.0 + self.target.first_join_s
 
     @property
     def topic(self) -> Topic:

@@ -19,7 +19,7 @@ from kohort.fastpath.errors import WireError
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import CODES, error_name
 
-ANSWER_TIMEOUT_S = 15.0
+ANSWER_TIMEOUT_S = 10.0
 COORDINATOR_TIMEOUT_S = 40.0
 TOPIC_TIMEOUT_S = 15.0
 _BROKER_RESOURCE = 4
@@ -58,6 +58,9 @@ class Target:
     topics: tuple[Topic, ...] = ()
     topic_error: str | None = None
     min_session_ms: int = 6000
+    leave_traces: bool = False
+    session_ms: int = 30_000
+    limits: dict[str, int] = field(default_factory=dict)
     consumer_protocol: bool = False
     made_topics: list[str] = field(default_factory=list)
     made_groups: dict[str, None] = field(default_factory=dict)
@@ -136,8 +139,9 @@ class Target:
             await peer.close()
 
     def version(self, api: str, at_most: int | None = None) -> int:
-        """The highest in common, or -1."""
+        """The highest in common that set-ups may use, or -1. `limits` keeps them off versions known to be broken."""
         low, high = self.common(api)
+        high = min(high, self.limits.get(api, high))
         if at_most is not None:
             high = min(high, at_most)
         return high if low <= high else -1
@@ -153,6 +157,12 @@ class Target:
         value = self.settings.get(name)
         return int(value) if value is not None and value.lstrip("-").isdigit() else None
 
+    @property
+    def first_join_s(self) -> float:
+        """How long a group's first join is made to wait for company (KIP-134), or the default where it is not told."""
+        told = self.setting("group.initial.rebalance.delay.ms")
+        return (3000 if told is None else told) / 1000
+
     # -- before the first check -----------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
@@ -163,7 +173,7 @@ class Target:
         await self._try_consumer_protocol()
         try:
             self.topics = (await self.make_topic("t", 4), await self.make_topic("u", 2))
-        except CheckEnd as error:
+        except (CheckEnd, WireError) as error:
             self.topic_error = str(error)
 
     async def request(
@@ -298,15 +308,7 @@ class Target:
         self.made_topics.append(name)
         deadline = asyncio.get_running_loop().time() + TOPIC_TIMEOUT_S
         while True:
-            # Without CreateTopics, being asked about is what makes a topic, on brokers that do so.
-            values: dict[str, object] = {"topics": ({"name": name, "topic_id": UUID(int=0)},)}
-            if (version := self.version("Metadata", at_most=12)) >= 8:
-                values["include_topic_authorized_operations"] = False
-                if version <= 10:
-                    values["include_cluster_authorized_operations"] = False
-            if version >= 4:
-                values["allow_auto_topic_creation"] = self.version("CreateTopics") < 0
-            answer = await self.request("Metadata", values, at_most=12)
+            answer = await self._ask_about(name)
             (told,) = answer.topics
             led = [entry for entry in told.partitions if entry.error_code == 0 and entry.leader_id >= 0]
             if told.error_code == 0 and led and len(led) >= (partitions if self.version("CreateTopics") >= 0 else 1):
@@ -314,6 +316,20 @@ class Target:
             if asyncio.get_running_loop().time() > deadline:
                 raise Blocked(f"the topic has no leaders: {error_name(told.error_code)}")
             await asyncio.sleep(0.05)
+
+    async def _ask_about(self, topic: str) -> Any:
+        """Metadata of one topic, in the highest version whose answer can be read; only version 10 and up have its id.
+
+        Without CreateTopics, being asked about is what makes a topic, on brokers that do so.
+        """
+        for at_most in (12, 9, 4, 1):
+            version = self.version("Metadata", at_most)
+            values = metadata_request(version, topic, create=self.version("CreateTopics") < 0)
+            try:
+                return await self.request("Metadata", values, at_most=at_most)
+            except WireError as error:
+                unreadable = error
+        raise Blocked(f"Metadata cannot be read: {unreadable}")
 
     # -- after the last check -------------------------------------------------------------------------------------
 
@@ -368,6 +384,18 @@ class Target:
             for entry in answer.results
             if entry.error_code not in gone
         ]
+
+
+def metadata_request(version: int, topic: str, *, create: bool) -> dict[str, object]:
+    """Metadata of one topic in the shape of a version."""
+    values: dict[str, object] = {"topics": ({"name": topic, "topic_id": UUID(int=0)},)}
+    if version >= 4:
+        values["allow_auto_topic_creation"] = create
+    if version >= 8:
+        values["include_topic_authorized_operations"] = False
+        if version <= 10:
+            values["include_cluster_authorized_operations"] = False
+    return values
 
 
 def parse_address(text: str) -> tuple[str, int]:
