@@ -1,0 +1,143 @@
+"""What a poll hands over: decoding, corrupt batches, leftovers and the barrier; slices are parked by the test, and no
+broker is there at all."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.slices import Slice, slice_end
+from kohort.fastpath import CorruptRecord, DecompressionLimit, TopicPartition, encode
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch(first: int, count: int = 3, codec: str = "none", value: bytes = b"v") -> bytes:
+    return encode(((None, value) for _ in range(count)), base_offset=first, timestamp_ms=1, codec=codec)
+
+
+def broken(data: bytes) -> bytes:
+    """The same batch with a bit of its last record flipped, so that its checksum does not fit."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, max_decompressed_bytes=10_000) as one:
+        one.assign({P0: 100, P1: 100})
+        yield one
+
+
+def park(consumer: Consumer, partition: TopicPartition, data: bytes, start: int = 100) -> None:
+    session = consumer._session
+    with session.driver.lock:
+        end = slice_end(memoryview(data)).next_offset
+        serial = session.core.positions.state(partition).serial
+        session.core.fetcher.parked.put(
+            Slice(partition, memoryview(data), start, start if end is None else end, serial, 0, ())
+        )
+
+
+def test_a_poll_returns_one_slice_of_each_partition_and_moves_the_positions(consumer: Consumer) -> None:
+    park(consumer, P0, batch(100))
+    park(consumer, P1, batch(100, 2))
+    park(consumer, P0, batch(103), 103)
+    assert [(columns.partition, len(columns)) for columns in consumer.poll(0)] == [(0, 3), (1, 2)]
+    assert (consumer.position(P0), consumer.position(P1)) == (103, 102)
+    assert [(columns.partition, columns[0].offset) for columns in consumer.poll(0)] == [(0, 103)]
+    assert consumer.poll(0) == []
+
+
+@pytest.mark.proves("B-11")
+def test_records_before_the_position_are_not_shown(consumer: Consumer) -> None:
+    consumer.seek(P0, 101)
+    park(consumer, P0, batch(100), 101)
+    ((columns,),) = [consumer.poll(0)]
+    assert [record.offset for record in columns] == [101, 102]
+
+
+@pytest.mark.proves("B-09", "B-14", "E-07")
+def test_a_corrupt_batch_is_an_error_with_its_place_and_the_position_stays(consumer: Consumer) -> None:
+    for _ in range(2):  # fetched again, it is as bad as before: each poll says so, nothing is skipped
+        park(consumer, P0, broken(batch(100)) + batch(103))
+        with pytest.raises(CorruptRecord) as caught:
+            consumer.poll(0)
+        assert {"topic": "t", "partition": 0, "offset": 100}.items() <= caught.value.place.items()
+        assert consumer.position(P0) == 100
+    consumer.seek(P0, 103)
+    park(consumer, P0, batch(103), 103)
+    assert [len(columns) for columns in consumer.poll(0)] == [3]
+
+
+@pytest.mark.proves("B-09")
+def test_what_comes_before_a_corrupt_batch_is_returned_first(consumer: Consumer) -> None:
+    park(consumer, P0, batch(100) + batch(103) + broken(batch(106)))
+    ((columns,),) = [consumer.poll(0)]
+    assert [record.offset for record in columns] == [100, 101, 102, 103, 104, 105]
+    assert consumer.position(P0) == 106
+    park(consumer, P0, broken(batch(106)), 106)
+    with pytest.raises(CorruptRecord):
+        consumer.poll(0)
+
+
+@pytest.mark.proves("B-09")
+def test_other_partitions_go_on_and_the_error_comes_with_the_next_poll(consumer: Consumer) -> None:
+    park(consumer, P0, broken(batch(100)))
+    park(consumer, P1, batch(100))
+    assert [columns.partition for columns in consumer.poll(0)] == [1]
+    with pytest.raises(CorruptRecord):
+        consumer.poll(0)
+
+
+@pytest.mark.proves("B-13")
+def test_a_batch_that_grows_past_the_limit_is_refused(consumer: Consumer) -> None:
+    park(consumer, P0, batch(100, 100, codec="gzip", value=bytes(1000)))
+    with pytest.raises(DecompressionLimit):
+        consumer.poll(0)
+
+
+@pytest.mark.proves("B-08", "B-15")
+def test_bytes_without_a_whole_batch_are_an_error_and_not_a_spin(consumer: Consumer) -> None:
+    park(consumer, P0, batch(100)[:-1])
+    with pytest.raises(CorruptRecord, match="no whole batch"):
+        consumer.poll(0)
+
+
+@pytest.mark.proves("B-16")
+def test_control_batches_move_the_position_and_show_nothing(consumer: Consumer) -> None:
+    marker = encode(
+        [(b"\0\0\0\1", b"\0\0\0\0\0\0")],
+        base_offset=100,
+        timestamp_ms=1,
+        control=True,
+        transactional=True,
+        producer_id=9,
+        producer_epoch=0,
+    )
+    park(consumer, P0, marker)
+    assert consumer.poll(0) == []
+    assert consumer.position(P0) == 101
+
+
+@pytest.mark.proves("K-09")
+def test_paused_slices_come_after_resume_none_skipped_none_doubled(consumer: Consumer) -> None:
+    park(consumer, P0, batch(100))
+    park(consumer, P0, batch(103), 103)
+    consumer.pause([P0])
+    assert consumer.poll(0) == []
+    assert consumer.position(P0) == 100
+    consumer.resume([P0])
+    offsets = [record.offset for _ in range(2) for columns in consumer.poll(0) for record in columns]
+    assert offsets == list(range(100, 106))
+
+
+@pytest.mark.proves("I11")
+def test_a_seek_voids_what_is_parked_and_what_is_left_over() -> None:
+    with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, max_poll_records=2) as consumer:
+        consumer.assign({P0: 100})
+        park(consumer, P0, batch(100))
+        assert [len(columns) for columns in consumer.poll(0)] == [2]
+        assert consumer.position(P0) == 102
+        consumer.seek(P0, 50)
+        assert consumer.poll(0) == []
+        assert consumer.position(P0) == 50
