@@ -188,6 +188,9 @@ class Schedule:
         for each in self.world.actors.values():
             going = each.ready.hook.event.partitions if each.ready.hook is not None else frozenset()
             assert not each.shows & going, f"{each.name} shows what it is to let go, or was not told of yet"
+            if each.alive and each.awake:
+                each.turn()
+                assert not each.due(), f"{each.name} wants to be woken for something it does not do: a busy loop"
             generation = each.ready.view.identity.generation
             if generation >= 0:
                 assert generation >= self.generations.get(each.name, 0), f"{each.name} went back to {generation}"
