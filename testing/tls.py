@@ -39,7 +39,18 @@ def make_tls_files(folder: Path, *, names: tuple[str, ...] = ("localhost",), val
 
 
 def _keytool(store: Path, *arguments: str) -> None:
-    command = [str(keytool()), *arguments, "-keystore", str(store), "-storetype", "PKCS12", "-storepass", PASSWORD]
+    command = [
+        str(keytool()),
+        "-J-XX:TieredStopAtLevel=1",
+        "-J-XX:+UseSerialGC",
+        *arguments,
+        "-keystore",
+        str(store),
+        "-storetype",
+        "PKCS12",
+        "-storepass",
+        PASSWORD,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise BrokerStartError(f"keytool {arguments[0]} failed: {(done.stdout + done.stderr).strip()}")

@@ -264,7 +264,11 @@ def test_refused_reset_and_accepted_again(client: Client, upstream: EchoBroker, 
 
 
 def test_upstream_that_is_down_resets_the_client() -> None:
-    with FaultProxy("127.0.0.1:1") as proxy, Client(proxy.address) as client, pytest.raises(ConnectionResetError):
+    with (
+        FaultProxy("127.0.0.1:1") as proxy,
+        pytest.raises(ConnectionResetError),  # as early as in the client's connect
+        Client(proxy.address) as client,
+    ):
         client.read(1)
 
 
