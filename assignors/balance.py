@@ -6,8 +6,9 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.core import core
-from kohort.assignors.group import GroupView
+from kohort.assignors.group import GroupView, Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +105,21 @@ class Claims:
     def withhold(self, owners: array[int], previous: array[int]) -> array[int]:
         """`owners` without what somebody else still claims, for a second round to hand out (KIP-429)."""
         return core.withhold(owners, previous, self.stops, self.indexes)
+
+
+def claims_of(group: GroupView) -> Claims:
+    """What the members' subscriptions claim, as of the generation that each of them says it belongs to."""
+    return Claims.of((member.claims, _generation(member)) for member in group.members)
+
+
+def withheld(group: GroupView, target: array[int]) -> array[int]:
+    """What may be handed out of `target` now: what nobody else still claims (KIP-429)."""
+    claims = claims_of(group)
+    return claims.withhold(target, claims.settle(group))
+
+
+def _generation(member: Member) -> int:
+    """From the subscription since its version 2; before that four bytes of cooperative-sticky's user data are it."""
+    if member.generation != NO_GENERATION or not member.user_data or len(member.user_data) != 4:
+        return member.generation
+    return int.from_bytes(member.user_data, "big", signed=True)

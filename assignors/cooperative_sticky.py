@@ -7,22 +7,14 @@ partition has two readers, and those that stay are never interrupted.
 
 from __future__ import annotations
 
-import logging
-from array import array
 from collections.abc import Iterable
 
-from kohort.assignors.balance import Claims, balanced
-from kohort.assignors.base import NO_GENERATION, MemberSubscription, Rebalance
-from kohort.assignors.group import GroupView, Member
+from kohort.assignors.balance import balanced, claims_of
+from kohort.assignors.base import MemberSubscription, Rebalance
+from kohort.assignors.group import GroupView
 from kohort.assignors.plan import Plan
-from kohort.fastpath import TopicPartition, WireError
-from kohort.protocol.membership import (
-    CooperativeStickyUserData,
-    build_cooperative_sticky,
-    parse_cooperative_sticky,
-)
-
-log = logging.getLogger(__name__)
+from kohort.fastpath import TopicPartition
+from kohort.protocol.membership import CooperativeStickyUserData, build_cooperative_sticky
 
 
 class CooperativeStickyAssignor:
@@ -49,25 +41,3 @@ class CooperativeStickyAssignor:
         claims = claims_of(group)
         previous = claims.settle(group)
         return Plan(group, claims.withhold(balanced(group, previous), previous))
-
-
-def claims_of(group: GroupView) -> Claims:
-    """What the members' subscriptions claim, as of the generation that each of them says it belongs to."""
-    return Claims.of((member.claims, _generation(member)) for member in group.members)
-
-
-def _generation(member: Member) -> int:
-    """From the subscription since its version 2, before that from the user data."""
-    if member.generation != NO_GENERATION or not member.user_data:
-        return member.generation
-    try:
-        return parse_cooperative_sticky(member.user_data).generation
-    except WireError as error:
-        log.warning("member %s: user data without a generation, taken as having none: %s", member.id, error)
-        return NO_GENERATION
-
-
-def withheld(group: GroupView, target: array[int]) -> array[int]:
-    """What may be handed out of `target` now: what nobody else still claims."""
-    claims = claims_of(group)
-    return claims.withhold(target, claims.settle(group))

@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kohort.assignors.balance import balanced
+from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
-from kohort.assignors.cooperative_sticky import claims_of
 from kohort.assignors.errors import AssignorError, BadGroup
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import NOBODY, Plan

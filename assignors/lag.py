@@ -15,8 +15,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from kohort.assignors.balance import claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
-from kohort.assignors.cooperative_sticky import claims_of
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import NOBODY, Plan

@@ -11,7 +11,7 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-from kohort.assignors.balance import Claims
+from kohort.assignors.balance import claims_of
 from kohort.assignors.base import Assignor, Rebalance
 from kohort.assignors.errors import AssignorError, PlanError
 from kohort.assignors.group import GroupView
@@ -85,7 +85,7 @@ class _Held:
     """What members hold while they join."""
 
     def __init__(self, group: GroupView) -> None:
-        self.claims = Claims.of((member.claims, member.generation) for member in group.members)
+        self.claims = claims_of(group)
         self.previous = self.claims.settle(group)
         self.claimed = set(self.claims.indexes)
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from kohort.assignors.balance import Classes
+from kohort.assignors.balance import Classes, withheld
 from kohort.assignors.base import Assignor, MemberSubscription, Rebalance
-from kohort.assignors.cooperative_sticky import withheld
 from kohort.assignors.core import core
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView

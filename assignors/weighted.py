@@ -11,9 +11,8 @@ import struct
 from array import array
 from collections.abc import Iterable
 
-from kohort.assignors.balance import balanced
+from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
-from kohort.assignors.cooperative_sticky import claims_of
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Plan

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from kohort.assignors import GroupView, Plan, get
+from kohort.assignors import GroupView, Plan, get, make_plan
 from kohort.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kohort.fastpath import TopicPartition
 from kohort.protocol.membership import (
@@ -158,8 +158,9 @@ def test_the_generation_of_older_clients_is_in_the_user_data(core: ModuleType) -
         "a": {"topics": ["t"], "owned": [("t", 0)], "generation": 5},
         "b": {"topics": ["t"], "owned": [("t", 0)], "generation": -1, "user_data": late},
     }
-    plan = CooperativeStickyAssignor().target(GroupView.of({"t": 2}, members))
-    assert list(plan["b"]) == [("t", 0)]
+    group = GroupView.of({"t": 2}, members)
+    assert list(CooperativeStickyAssignor().target(group)["b"]) == [("t", 0)]
+    assert list(make_plan(CooperativeStickyAssignor(), group)["b"]) == [("t", 0)]
 
 
 @pytest.mark.proves("G-08")
