@@ -147,7 +147,7 @@ class Connection:
         answer = self._wire.receive_frame(frame[LENGTH_BYTES:])
         sent = self._in_flight.pop(answer.correlation_id)
         if self.stage is Stage.ASKING_VERSIONS:
-            self._versions_answered(answer.value, answer.version, now)
+            self._versions_answered(answer.value, sent.version, now)
         else:
             outcomes.append((sent.ask, Answered(answer.value, sent.version)))
         return outcomes
