@@ -1,0 +1,59 @@
+"""Four promises of delivery, each as the loop that keeps it. The difference is where the commit stands.
+
+A crash may come at any line. What is lost or seen twice after it:
+
+    at_least_once           nothing is lost; at most the slice in hand is seen twice
+    at_most_once            nothing is seen twice; at most the slice in hand is lost
+    almost_once             nothing is lost; at most one record is seen twice, for one commit a record
+    processed_exactly_once  nothing is lost, and every effect happens once: the effect and its name are stored together
+
+`tests/coordinator_client/test_delivery.py` crashes each of them at every line.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from kohort import Consumer, Record, RecordColumns, TopicPartition
+
+Handle = Callable[[Record], None]
+
+
+class Store(Protocol):
+    """Where effects live: `apply` stores the effect of a record and the record's name in one transaction."""
+
+    def has(self, name: tuple[str, int, int]) -> bool: ...
+    def apply(self, name: tuple[str, int, int], record: Record) -> None: ...
+
+
+def at_least_once(consumer: Consumer, slices: Iterable[RecordColumns], handle: Handle) -> None:
+    """Handle, then commit."""
+    for columns in slices:
+        for record in columns:
+            handle(record)
+        consumer.commit(columns.next_offsets)
+
+
+def at_most_once(consumer: Consumer, slices: Iterable[RecordColumns], handle: Handle) -> None:
+    """Commit, then handle."""
+    for columns in slices:
+        consumer.commit(columns.next_offsets)
+        for record in columns:
+            handle(record)
+
+
+def almost_once(consumer: Consumer, slices: Iterable[RecordColumns], handle: Handle) -> None:
+    """Handle and commit record by record."""
+    for columns in slices:
+        for record in columns:
+            handle(record)
+            consumer.commit({TopicPartition(record.topic, record.partition): record.offset + 1})
+
+
+def processed_exactly_once(consumer: Consumer, slices: Iterable[RecordColumns], store: Store) -> None:
+    """Let the store remember what it has; what is seen again is skipped, and committed all the same."""
+    for columns in slices:
+        for record in columns:
+            name = (record.topic, record.partition, record.offset)
+            if not store.has(name):
+                store.apply(name, record)
+        consumer.commit(columns.next_offsets)
