@@ -215,6 +215,7 @@ def test_the_highest_generation_owns_and_two_of_it_own_nothing(
     assert list(Claims.of(rows).settle(group)) == [owner]
 
 
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 def test_without_the_extension_the_twin_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("kohort.fastpath._balance")
     monkeypatch.setitem(sys.modules, "kohort.fastpath._balance", None)
