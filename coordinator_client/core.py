@@ -485,8 +485,9 @@ class Core:
         return self.positions.take_error()
 
     def put_error(self, error: KohortError) -> None:
-        """Have the next poll raise it."""
-        self._errors.append(error)
+        """Have the next poll raise it; once, however often it happened before that poll."""
+        if not any(type(one) is type(error) and one.message == error.message for one in self._errors):
+            self._errors.append(error)
         self.news = True
 
     @property

@@ -32,12 +32,12 @@ from kohort.coordinator_client.connections import (
     VersionRanges,
 )
 from kohort.coordinator_client.core import Core
-from kohort.coordinator_client.errors import ConnectionFailed
+from kohort.coordinator_client.errors import ConnectionFailed, FrameTooLarge
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.outgoing import Line, Outgoing
 from kohort.coordinator_client.security import tls_context
 from kohort.coordinator_client.tape import Tape
-from kohort.fastpath import KohortError
+from kohort.fastpath import KohortError, WireError
 
 log = logging.getLogger("kohort.driver")
 
@@ -201,6 +201,7 @@ class Driver:
             self._tls,
             config.receive_buffer_bytes,
             config.send_buffer_bytes,
+            answered=connection.ranges is not None,  # then a broker has answered there before
         )
         self._channels[line, endpoint] = channel
         try:
@@ -290,6 +291,8 @@ class Driver:
         self._ranges.pop(channel.endpoint, None)
         with self.lock:
             self.core.counters.connections_ended += 1
+            if was_ready and isinstance(error, FrameTooLarge | WireError):
+                self.core.put_error(error)  # asking again may bring the same, and somebody has to know
             if not idle:
                 self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is Line.GROUP and not outcomes:

@@ -13,6 +13,7 @@ import pytest
 from kohort.coordinator_client import (
     Consumer,
     ForkError,
+    FrameTooLarge,
     Gap,
     IllegalState,
     OffsetOutOfRange,
@@ -102,6 +103,23 @@ def test_a_record_larger_than_every_limit_still_comes(broker: Broker, make_topic
         broker, topic, max_partition_fetch_bytes=1000, fetch_max_bytes=1000, max_buffered_bytes=1000
     ) as consumer:
         assert [record.value for record in read(consumer, 3)] == [b"before", big, b"after"]
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-01")
+def test_an_answer_longer_than_the_limit_is_an_error_in_poll_and_a_higher_limit_reads_it(
+    broker: Broker, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(1)
+    big = os.urandom(300_000)
+    produce(broker.bootstrap, topic, [big])
+    with reader(broker, topic, max_frame_bytes=100_000, fetch_max_bytes=50_000) as consumer:
+        with pytest.raises(FrameTooLarge) as caught:
+            poll_until(consumer, lambda: False)
+        assert caught.value.place["max_frame_bytes"] == 100_000
+        assert consumer.position(TopicPartition(topic, 0)) == 0
+    with reader(broker, topic) as consumer:
+        assert read(consumer, 1)[0].value == big
 
 
 @pytest.mark.broker

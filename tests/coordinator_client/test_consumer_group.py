@@ -18,6 +18,7 @@ from kohort.coordinator_client import (
     PauseReason,
     RebalanceHooks,
     Revoked,
+    Why,
 )
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing.selection import Broker
@@ -445,3 +446,19 @@ def test_a_commit_while_the_group_waits_for_our_hook_is_taken_for_it_is_ours_unt
             assert found is not None
             assert found.offset == 7
             owner.commit({tp: 8})
+
+
+@pytest.mark.broker
+@pytest.mark.proves("S-14")
+@pytest.mark.parametrize(("max_poll_interval_ms", "rebalances"), [(600, True), (60_000, False)])
+def test_a_handler_that_is_too_slow_for_its_settings_shows_in_the_timeline_and_settings_cure_it(
+    max_poll_interval_ms: int, rebalances: bool, broker: Broker, topic: str, unique: Name
+) -> None:
+    with member(broker, unique("group"), max_poll_interval_ms=max_poll_interval_ms) as consumer:
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda: len(consumer.assignment) == 3)
+        time.sleep(1.2)  # the handler is at work
+        poll_until(consumer, lambda: consumer.health().healthy and len(consumer.assignment) == 3)
+        causes = [rebalance.cause.why for rebalance in consumer.timeline()]
+        assert (Why.POLL_STALLED in causes) is rebalances
+        assert len(causes) > 1 if rebalances else len(causes) == 1

@@ -56,7 +56,7 @@ def test_records_before_the_position_are_not_shown(consumer: Consumer) -> None:
     assert [record.offset for record in columns] == [101, 102]
 
 
-@pytest.mark.proves("B-09", "B-14", "E-07")
+@pytest.mark.proves("B-09", "B-14", "B-44", "E-07")
 def test_a_corrupt_batch_is_an_error_with_its_place_and_the_position_stays(consumer: Consumer) -> None:
     for _ in range(2):  # fetched again, it is as bad as before: each poll says so, nothing is skipped
         park(consumer, P0, broken(batch(100)) + batch(103))
