@@ -139,13 +139,10 @@ def main(
 @app.command("list")
 def show_checks() -> None:
     """Every check: what it is about, what is expected, and where that is written."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("id", "API", "versions", "class", "check", "expected", "source"):
-        table.add_column(column, overflow="fold")
     for check in CHECKS:
         versions = "highest" if check.once else check.versions
-        table.add_row(check.id, check.subject, versions, check.kind.name, check.title, check.expected, check.source)
-    Console(highlight=False).print(table)
+        print(f"{check.id:5} {check.title}  [{check.subject} {versions}; {check.kind.name}; {check.source}]")
+        print(f"      {check.expected}")
 
 
 @app.command()

@@ -11,6 +11,8 @@ from kohort.protocol.errors import error_name
 from kohort.protocol.message import MISSING, Struct
 
 MAX_BYTES_SHOWN = 48
+MAX_ITEMS_SHOWN = 40
+MAX_TEXT_SHOWN = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,14 @@ def readable(value: Any, name: str = "") -> Any:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, tuple | list):
-        return [readable(item) for item in value]
+        shown = [readable(item) for item in value[:MAX_ITEMS_SHOWN]]
+        return shown if len(value) <= MAX_ITEMS_SHOWN else [*shown, f"... and {len(value) - MAX_ITEMS_SHOWN} more"]
     return value
+
+
+def cut(text: str) -> str:
+    """A text that a report can hold."""
+    return text if len(text) <= MAX_TEXT_SHOWN else f"{text[:MAX_TEXT_SHOWN]}... ({len(text)} letters)"
 
 
 def blob(data: bytes) -> str:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from kohort.conformance.check import Check, Kind, Need, Selection
 from kohort.conformance.errors import Blocked, CheckEnd, Failed, NoAnswer, NotApplicable, PeerClosed
+from kohort.conformance.evidence import cut
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
 from kohort.conformance.scene import Scene
@@ -163,10 +164,10 @@ async def _judge(scene: Scene) -> Result:
         check.id,
         scene.version,
         verdict,
-        reason,
-        what,
-        expected,
-        observed,
+        cut(reason),
+        cut(what),
+        cut(expected),
+        cut(observed),
         int((time.monotonic() - started) * 1000),
         tuple(scene.frames),
     )

@@ -29,7 +29,7 @@ from kohort.protocol.apis.sync_group import SyncGroupResponse
 from kohort.protocol.errors import CODES
 from kohort.testing.fake_broker import Alter, Answer, Call, FakeBroker, GroupState
 
-AT_A_TIME = 4
+AT_A_TIME = 6
 Change = Callable[[Call, Any], Any]
 When = Callable[[Call, FakeBroker], bool]
 

@@ -1,0 +1,181 @@
+"""Addresses that are no broker, brokers that die, brokers that want something first: said plainly, with exit codes."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.main import main
+from kohort.conformance.catalogue import CHECKS
+from kohort.conformance.check import Selection
+from kohort.conformance.errors import TargetUnreachable
+from kohort.conformance.runner import conduct
+from kohort.conformance.target import Target, parse_address
+from kohort.conformance.verdict import Verdict
+from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
+from kohort.testing.fake_broker import Answer, Close, FakeBroker
+
+
+@contextmanager
+def server(serve: Callable[[socket.socket], object]) -> Iterator[str]:
+    """Something that listens, and treats every connection alike."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    serve(connection)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def reach(address: str) -> None:
+    asyncio.run(Target.reach(address))
+
+
+def test_nothing_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(TargetUnreachable, match="nothing answers"):
+        reach(f"127.0.0.1:{port}")
+
+
+def test_a_web_server_is_no_broker() -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1024)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with server(serve) as address, pytest.raises(TargetUnreachable, match="no Kafka broker"):
+        reach(address)
+
+
+def test_a_listener_that_hangs_up_may_want_tls() -> None:
+    with (
+        server(lambda connection: connection.recv(1024)) as address,
+        pytest.raises(TargetUnreachable, match="--tls"),
+    ):
+        reach(address)
+
+
+def test_a_broker_that_wants_sasl_first() -> None:
+    with FakeBroker() as broker:
+        broker.control("Metadata", lambda call: Close())
+        with pytest.raises(TargetUnreachable, match="--user"):
+            reach(broker.bootstrap)
+
+
+@pytest.mark.parametrize("text", ["localhost", "localhost:", ":9092", "localhost:port", ""])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(TargetUnreachable, match="HOST:PORT"):
+        parse_address(text)
+
+
+def test_an_ipv6_address() -> None:
+    assert parse_address("[::1]:9092") == ("::1", 9092)
+
+
+def test_the_second_address_will_do() -> None:
+    with FakeBroker() as broker:
+        reach(f"127.0.0.1:1,{broker.bootstrap}")
+
+
+def test_no_rights_on_groups_is_said_before_anything_else() -> None:
+    with FakeBroker() as broker:
+        refused = Coordinator(node_id=-1, error_code=30)
+        broker.control(
+            "FindCoordinator",
+            lambda call: Answer(
+                FindCoordinatorResponse(error_code=30, node_id=-1)
+                if call.version < 4
+                else FindCoordinatorResponse(coordinators=(refused,))
+            ),
+        )
+
+        async def run() -> None:
+            target = await Target.reach(broker.bootstrap)
+            await conduct(target, CHECKS)
+
+        with pytest.raises(TargetUnreachable, match="GROUP_AUTHORIZATION_FAILED"):
+            asyncio.run(run())
+
+
+def test_no_right_to_make_topics_rules_out_what_needs_them() -> None:
+    with FakeBroker(versions={"CreateTopics": None, "Metadata": (0, 3)}) as broker:
+
+        async def run() -> dict[str, tuple[Verdict, str]]:
+            target = await Target.reach(broker.bootstrap)
+            await target.prepare()
+            target.topics, target.topic_error = (), "CreateTopics says TOPIC_AUTHORIZATION_FAILED"
+            from kohort.conformance.runner import plan
+
+            laid = plan(target, CHECKS, timing=False)
+            await target.close()
+            return {result.check: (result.verdict, result.reason) for result in laid.known}
+
+        known = asyncio.run(run())
+        assert known["F1"] == (
+            Verdict.NOT_APPLICABLE,
+            "no topic could be made: CreateTopics says TOPIC_AUTHORIZATION_FAILED",
+        )
+        assert "B4" not in known
+
+
+def test_a_broker_that_dies_ends_the_run_early() -> None:
+    broker = FakeBroker()
+
+    async def run() -> int:
+        target = await Target.reach(broker.bootstrap)
+        seen = 0
+
+        def count(result: object) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == 40:
+                threading.Thread(target=broker.close).start()
+
+        report = await conduct(target, CHECKS, selection=Selection.of("B*", CHECKS), timing=False, on_result=count)
+        assert report.ended_early == "the broker stopped answering"
+        assert report.left_behind
+        assert report.counts[Verdict.PASS] >= 10
+        return report.exit_code
+
+    assert asyncio.run(run()) == 3
+    broker.close()
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Reports are written, passwords are not, and the exit code is the verdict."""
+    with FakeBroker() as broker:
+        output = tmp_path / "deep" / "report"
+        common = ["conformance", "--bootstrap", broker.bootstrap, "--output", str(output)]
+        assert main([*common, "--only", "D3*", "--report", "json", "--report", "html", "--report", "junit"]) == 0
+        data = json.loads(output.with_name("report.json").read_text())
+        assert {entry["check"] for entry in data["results"]} == {"D3a", "D3b", "D3c", "D3d"}
+        assert output.with_name("report.html").stat().st_size > 20_000
+        assert output.with_name("report.xml").exists()
+        broker.control("Heartbeat", lambda call: Close())
+        assert main([*common, "--only", "D3a@4", "--report", "json"]) == 1
+        failed = json.loads(output.with_name("report.json").read_text())
+        assert failed["counts"]["fail"] + failed["counts"]["blocked"] == 1
+        capsys.readouterr()
+        assert main(["conformance", "compare", str(output) + ".json", str(output) + ".json"]) == 0
+        assert "0 cells differ" in capsys.readouterr().out
+    assert main([*common, "--only", "D3a"]) == 3
+    assert "nothing answers" in capsys.readouterr().err
+    assert main([*common, "--only", "Z9"]) == 2
+    assert main(["conformance"]) == 2
+    assert main(["conformance", "list"]) == 0
+    assert "MEMBER_ID_REQUIRED" in capsys.readouterr().out

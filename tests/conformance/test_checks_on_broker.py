@@ -1,0 +1,91 @@
+"""The checks themselves, as tests: one a check, failing with its verdicts and frames."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from kohort.conformance.catalogue import CHECKS
+from kohort.conformance.check import Check, Selection
+from kohort.conformance.report import Report
+from kohort.conformance.runner import conduct
+from kohort.conformance.target import Target
+from kohort.conformance.verdict import Verdict
+from kohort.testing.selection import Broker
+from kohort.testing.topics import create_topic
+
+pytestmark = pytest.mark.broker
+# What Apache Kafka is known to get wrong: see docs/conformance/profiles. It also leaves a group behind.
+SELECTION = Selection.of("", CHECKS, skip="N1b,N1c")
+
+
+@pytest.fixture(scope="module")
+def address(request: pytest.FixtureRequest) -> str:
+    named: str = request.config.getoption("--bootstrap", "")
+    if named:
+        return named
+    broker: Broker = request.getfixturevalue("broker")
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="module")
+def report(address: str) -> Report:
+    async def run() -> Report:
+        target = await Target.reach(address)
+        return await conduct(target, CHECKS, selection=SELECTION)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_check(check: Check, report: Report) -> None:
+    """Not applicable is no failure, and no skip either: the reason is the verdict."""
+    results = [result for result in report.results if result.check == check.id]
+    bad = [result for result in results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED)]
+    frames = "\n".join(str(frame) for frame in bad[0].frames) if bad else ""
+    assert not bad, f"{[result.cell for result in bad]}: {bad[0].reason}\n{frames}"
+
+
+def test_run_was_whole_and_most_checks_applied(report: Report) -> None:
+    assert not report.ended_early
+    assert report.counts[Verdict.PASS] > 900
+    # A broker of one node, without users and without a wait at first joins, rules out some; nothing else may.
+    reasons = {result.reason for result in report.results if result.verdict is Verdict.NOT_APPLICABLE}
+    assert len(reasons) < 20, reasons
+
+
+def test_clean_up_leaves_nothing_and_touches_nothing_else(
+    broker: Broker, report: Report, unique: Callable[[str], str]
+) -> None:
+    """What was there before is there afterwards; what the run made is gone."""
+    assert report.left_behind == ()
+    topic = unique("bystander")
+    create_topic(broker.bootstrap, topic)
+
+    async def run() -> tuple[set[str], set[str], set[str]]:
+        target = await Target.reach(broker.bootstrap)
+        partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+        values: dict[str, object] = {
+            "group_id": topic,
+            "member_id": "",
+            "topics": ({"name": topic, "partitions": (partition,)},),
+        }
+        await target.request("OffsetCommit", values, at_most=9)
+        before = await groups(target)
+        await conduct(target, CHECKS, selection=Selection.of("F*,H*,B1", CHECKS), timing=False)
+        again = await Target.reach(broker.bootstrap)
+        names = await again.request("Metadata", {"topics": None}, at_most=7)
+        after = await groups(again)
+        await again.close()
+        return before, after, {entry.name for entry in names.topics}
+
+    before, after, topics = asyncio.run(run())
+    assert topic in before
+    assert after == before
+    assert topic in topics
+    assert not [name for name in (*topics, *after) if name.startswith("kohort-conformance-")]
+
+
+async def groups(target: Target) -> set[str]:
+    answer = await target.request("ListGroups", {"states_filter": (), "types_filter": ()})
+    return {entry.group_id for entry in answer.groups}

@@ -1,0 +1,158 @@
+"""Reports say what was found, in each of their forms; profiles and comparisons change nothing else."""
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kohort.conformance import html, junit, markdown
+from kohort.conformance.catalogue import CHECKS, TITLES
+from kohort.conformance.check import Selection
+from kohort.conformance.compare import differences
+from kohort.conformance.errors import ConformanceError, ProfileError, SelectionError
+from kohort.conformance.evidence import Frame, readable
+from kohort.conformance.profile import Profile
+from kohort.conformance.report import Report, Subject
+from kohort.conformance.verdict import Result, Verdict
+from kohort.protocol.apis.heartbeat import HeartbeatResponse
+
+FRAMES = (
+    Frame(0, 1, True, "Heartbeat", 4, {"group_id": "<b>&amp;", "generation_id": 1}),
+    Frame(3, 1, False, "Heartbeat", 4, HeartbeatResponse(error_code=25)),
+)
+FAILED = Result("D1a", 4, Verdict.FAIL, "Heartbeat: expected NONE", "Heartbeat", "NONE", "UNKNOWN_MEMBER_ID", 5, FRAMES)
+
+
+def report(*results: Result, name: str = "a <broker>") -> Report:
+    subject = Subject("127.0.0.1:1", name, "id", 1, {12: (0, 4)}, {"group.version": 1})
+    return Report(subject, "2026-01-01T00:00:00+00:00", 1.5, "kohort conformance --bootstrap x", results)
+
+
+PASSED = Result("D1a", 3, Verdict.PASS, took_ms=4, frames=FRAMES)
+OUT = Result("B19", -1, Verdict.NOT_APPLICABLE, "no delay | none")
+WHOLE = report(PASSED, FAILED, OUT)
+
+
+def test_json_round_trip(tmp_path: Path) -> None:
+    """Everything comes back but the frames of what passed, which are left out unless asked for."""
+    for packed in (False, True):
+        path = tmp_path / f"{packed}.json"
+        data = WHOLE.dump().encode()
+        path.write_bytes(gzip.compress(data) if packed else data)
+        loaded = Report.load(path)
+        assert loaded.dump() == WHOLE.dump()
+        assert loaded.results[0].frames == ()
+        assert [str(frame) for frame in loaded.results[1].frames] == [str(frame) for frame in FRAMES]
+    path.write_text(WHOLE.dump(all_frames=True))
+    assert len(Report.load(path).results[0].frames) == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 99}', "\x1f\x8b"])
+def test_what_is_no_report_is_one_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    with pytest.raises(ConformanceError):
+        Report.load(path)
+
+
+def test_exit_codes() -> None:
+    assert report(PASSED).exit_code == 0
+    assert WHOLE.exit_code == 1
+    assert report(PASSED, Result("D1a", 4, Verdict.BLOCKED)).exit_code == 1
+    assert report(OUT).exit_code == 3
+    assert Report(WHOLE.subject, "", 0, "", (PASSED,), ended_early="it died").exit_code == 3
+
+
+def test_junit_is_xml_with_the_counts() -> None:
+    root = ElementTree.fromstring(junit.render(WHOLE, CHECKS))
+    suite = next(entry for entry in root if entry.get("name") == "D")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert "25 UNKNOWN_MEMBER_ID" in (failure.text or "")
+
+
+def test_markdown_tells_how_to_run_it_again() -> None:
+    page = markdown.render(WHOLE, CHECKS)
+    assert "### D1a: While Stable" in page
+    assert "--only D1a@4`" in page
+    assert "no delay \\| none" in page
+    assert page.count("25 UNKNOWN_MEMBER_ID") == 1
+
+
+def test_html_holds_all_frames_and_asks_nobody() -> None:
+    page = html.render(WHOLE, CHECKS, TITLES)
+    assert "<title>Conformance of a &lt;broker&gt;</title>" in page
+    assert not re.search(r"(src|href)=|https?://|import\(", page)
+    found = re.search(r'id="data" type="application/octet-stream">([^<]+)<', page)
+    assert found is not None
+    data = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    assert [len(entry.get("frames", ())) for entry in data["report"]["results"]] == [2, 2, 0]
+    assert len(data["checks"]) == len(CHECKS)
+
+
+def test_profile_accepts_what_it_names_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "profile.toml"
+    path.write_text('name = "X"\n[[deviation]]\ncheck = "D1a"\nversions = "4+"\nreason = "known"\n')
+    profile = Profile.load(path)
+    assert profile.judge(FAILED).verdict is Verdict.DEVIATION
+    assert "known" in profile.judge(FAILED).reason
+    assert profile.judge(PASSED) is PASSED
+    assert profile.judge(Result("D1a", 4, Verdict.BLOCKED)).verdict is Verdict.BLOCKED
+    assert "passes, although" in profile.judge(Result("D1a", 4, Verdict.PASS)).reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name = ",
+        'nme = "x"',
+        '[[deviation]]\ncheck = "A1"',
+        '[[deviation]]\ncheck = "A1"\nreason = "r"\nversions = "x"',
+        '[[deviation]]\ncheck = "A1"\nreason = "r"\nversion = "1"',
+    ],
+)
+def test_a_broken_profile_is_one_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "profile.toml"
+    path.write_text(text)
+    with pytest.raises(ProfileError):
+        Profile.load(path)
+
+
+def test_selection() -> None:
+    by_id = {check.id: check for check in CHECKS}
+    chosen = Selection.of("b3, C2a@4", CHECKS, skip="B3b")
+    assert chosen.takes(by_id["B3a"], 9)
+    assert not chosen.takes(by_id["B3b"], 9)
+    assert chosen.takes(by_id["C2a"], 4)
+    assert not chosen.takes(by_id["C2a"], 3)
+    assert not chosen.takes(by_id["D1a"], 0)
+    for wrong in ("Z1", "B4@x", "B4@-1"):
+        with pytest.raises(SelectionError):
+            Selection.of(wrong, CHECKS)
+
+
+def test_comparison_shows_disagreement_only() -> None:
+    other = report(PASSED, Result("D1a", 4, Verdict.PASS), Result("B1", 9, Verdict.FAIL, "x"), OUT)
+    found = differences(WHOLE, other)
+    assert [(entry.check, entry.version, entry.is_one_sided) for entry in found] == [("D1a", 4, False), ("B1", 9, True)]
+
+
+def test_checks_are_well_formed() -> None:
+    assert len(CHECKS) >= 120
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
+    for check in CHECKS:
+        assert check.title, check.id
+        assert check.expected, check.id
+        assert check.source, check.id
+        assert check.versions_with(0, 99), f"{check.id} can never run"
+
+
+def test_error_codes_are_told_by_name_and_blobs_are_cut() -> None:
+    assert readable(HeartbeatResponse(error_code=27)) == {"error_code": "27 REBALANCE_IN_PROGRESS"}
+    assert readable({"metadata": b"x" * 100})["metadata"].endswith("(100 bytes)")
+    assert readable({"metadata": b"\x00\x01"}) == {"metadata": "0x0001"}
