@@ -11,13 +11,16 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from kohort import __version__
-from kohort.coordinator_client.errors import ConnectionFailed, FrameTooLarge
+from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge
 from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
+from kohort.coordinator_client.sasl import Conversation, Credentials
 from kohort.coordinator_client.tape import Keep
 from kohort.fastpath import KohortError, WireError
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kohort.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kohort.protocol.catalogue import API, choose_version
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, error_name
 from kohort.protocol.wire import WireConnection
 
 UNSUPPORTED_VERSION = 35
@@ -77,6 +80,7 @@ class Stage(Enum):
     """How far a connection has come."""
 
     OPENING = "opening"  # TCP and TLS: nothing can be written yet
+    PROVING = "proving who we are"  # SASL: everything else waits
     ASKING_VERSIONS = "asking versions"  # ApiVersions is in flight, everything else waits
     READY = "ready"
     ENDED = "ended"
@@ -99,11 +103,14 @@ class Connection:
     opened_at: float
     ranges: VersionRanges | None = None
     tape: Keep | None = None
+    credentials: Credentials | None = None
+    nonce: str = ""
     stage: Stage = Stage.OPENING
     _wire: WireConnection = field(init=False)
     _waiting: deque[tuple[Ask, float]] = field(default_factory=deque)
     _in_flight: dict[int, _InFlight] = field(default_factory=dict)
     _out: list[bytes] = field(default_factory=list)
+    _conversation: Conversation = field(init=False)
 
     def __post_init__(self) -> None:
         self._wire = WireConnection(self.client_id, max_frame_bytes=self.max_frame_bytes)
@@ -122,8 +129,7 @@ class Connection:
             self.stage = Stage.ASKING_VERSIONS
             self._ask_versions(API["ApiVersions"].request.versions[1], now)
         else:
-            self.stage = Stage.READY
-            self._flush(now)
+            self._prove(now)
 
     def outgoing(self) -> list[bytes]:
         """Frames to write, in order; they are given once."""
@@ -148,6 +154,8 @@ class Connection:
         sent = self._in_flight.pop(answer.correlation_id)
         if self.stage is Stage.ASKING_VERSIONS:
             self._versions_answered(answer.value, sent.version, now)
+        elif self.stage is Stage.PROVING:
+            self._prove_on(answer.value, now)
         else:
             outcomes.append((sent.ask, Answered(answer.value, sent.version)))
         return outcomes
@@ -164,7 +172,7 @@ class Connection:
     def deadline(self) -> float | None:
         """When `overdue` may become true (s, monotonic)."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
-        if self.stage in (Stage.OPENING, Stage.ASKING_VERSIONS):
+        if self.stage in (Stage.OPENING, Stage.PROVING, Stage.ASKING_VERSIONS):
             waits.append(self.opened_at + self.setup_timeout_s)
         return min(waits, default=None)
 
@@ -185,7 +193,7 @@ class Connection:
         asks = [sent.ask for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
         self._in_flight.clear()
         self._waiting.clear()
-        return [(ask, Unanswered(error, timed_out)) for ask in asks if ask.api != "ApiVersions" or ask.timeout_s >= 0]
+        return [(ask, Unanswered(error, timed_out)) for ask in asks if ask.timeout_s >= 0]
 
     # --- inner
 
@@ -204,8 +212,50 @@ class Connection:
         if answer.error_code:
             raise BrokerError(answer.error_code, api="ApiVersions", host=self.endpoint.host, port=self.endpoint.port)
         self.ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
-        self.stage = Stage.READY
-        self._flush(now)
+        self._prove(now)
+
+    # --- SASL (KIP-43, KIP-152)
+
+    def _prove(self, now: float) -> None:
+        """Prove who we are, if that is asked; else everything may go."""
+        if self.credentials is None:
+            self.stage = Stage.READY
+            self._flush(now)
+            return
+        self.stage = Stage.PROVING
+        self._ask_own("SaslHandshake", SaslHandshakeRequest(mechanism=self.credentials.mechanism), now)
+
+    def _prove_on(self, answer: SaslHandshakeResponse | SaslAuthenticateResponse, now: float) -> None:
+        assert self.credentials is not None
+        place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
+        try:
+            if isinstance(answer, SaslHandshakeResponse):
+                if answer.error_code:
+                    offers = ", ".join(answer.mechanisms)
+                    raise AuthenticationFailed(
+                        f"the broker does not offer {self.credentials.mechanism}", hint=f"it offers {offers}", **place
+                    )
+                self._conversation = self.credentials.conversation(self.nonce)
+                message = next(self._conversation)
+            elif answer.error_code:
+                why = answer.error_message or error_name(answer.error_code)
+                raise AuthenticationFailed(
+                    f"the broker refused the credentials: {why}", hint="check sasl_username and sasl_password", **place
+                )
+            else:
+                message = self._conversation.send(bytes(answer.auth_bytes))
+        except StopIteration:
+            self.stage = Stage.READY
+            self._flush(now)
+            return
+        self._ask_own("SaslAuthenticate", SaslAuthenticateRequest(auth_bytes=message), now)
+
+    def _ask_own(self, api: str, request: Any, now: float) -> None:
+        version = choose_version(api, self.ranges or {})
+        correlation_id, frame = self._wire.send(api, version, request)
+        ask = Ask(api, request, _nobody, -1.0)
+        self._in_flight[correlation_id] = _InFlight(ask, version, self.opened_at + self.setup_timeout_s)
+        self._out.append(frame)  # never on the tape: it holds a password
 
     def _flush(self, now: float) -> None:
         while self._waiting:

@@ -9,6 +9,7 @@ import contextlib
 import ipaddress
 import logging
 import random
+import secrets
 import selectors
 import socket
 import ssl
@@ -32,9 +33,10 @@ from kohort.coordinator_client.connections import (
     VersionRanges,
 )
 from kohort.coordinator_client.core import Core
-from kohort.coordinator_client.errors import ConnectionFailed, FrameTooLarge
+from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.outgoing import Line, Outgoing
+from kohort.coordinator_client.sasl import Credentials
 from kohort.coordinator_client.security import tls_context
 from kohort.coordinator_client.tape import Tape
 from kohort.fastpath import KohortError, WireError
@@ -54,6 +56,7 @@ class Driver:
         self.on_news: Callable[[], None] | None = None
         self.crashed: BaseException | None = None
         self._tape = Tape(config.tape, self.now()) if config.tape else None
+        self._credentials = Credentials.of(config)
         self._tls: ssl.SSLContext | None = tls_context(config)
         self._selector = selectors.DefaultSelector()
         self._bell_in, self._bell_out = socket.socketpair()
@@ -192,6 +195,8 @@ class Driver:
             setup_timeout_s=config.connection_setup_timeout_ms / 1000,
             opened_at=now,
             ranges=self._ranges.get(endpoint),
+            credentials=self._credentials,
+            nonce=secrets.token_urlsafe(24),
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
         )
         channel = Channel(
@@ -291,7 +296,8 @@ class Driver:
         self._ranges.pop(channel.endpoint, None)
         with self.lock:
             self.core.counters.connections_ended += 1
-            if was_ready and isinstance(error, FrameTooLarge | WireError):
+            told = isinstance(error, AuthenticationFailed) and self.core.endpoints.ever_answered
+            if told or (was_ready and isinstance(error, FrameTooLarge | WireError)):
                 self.core.put_error(error)  # asking again may bring the same, and somebody has to know
             if not idle:
                 self.core.endpoints.failed(channel.endpoint, error, self.now())

@@ -1,0 +1,181 @@
+"""SASL, TLS and permissions on a real broker: fail closed, say why, and go on with what is allowed."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client import AuthenticationFailed, AuthorizationFailed, Consumer
+from kohort.coordinator_client.sasl import Credentials
+from kohort.fastpath import TopicPartition
+from kohort.testing import RealBroker
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.kit import numbers, poll_until, produce, read
+
+Name = Callable[[str], str]
+HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 2000}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[RealBroker]:
+    with RealBroker(tls=True, users={"alice": "s3cret"}, acls=True) as broker:
+        create_topic(broker.bootstrap, "open", partitions=1)
+        create_topic(broker.bootstrap, "closed", partitions=1)
+        allow(broker, "TOPIC", "open")
+        allow(broker, "GROUP", "readers")
+        produce(broker.bootstrap, "open", numbers(0, 5))
+        yield broker
+
+
+def rule(kind: str, name: str) -> Any:
+    from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+    return AclBinding(
+        ResourceType[kind],
+        name,
+        ResourcePatternType.LITERAL,
+        "User:alice",
+        "*",
+        AclOperation.ALL,
+        AclPermissionType.ALLOW,
+    )
+
+
+def allow(broker: RealBroker, kind: str, name: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_acls([rule(kind, name)]).values():
+        future.result(30)
+
+
+def forbid(broker: RealBroker, kind: str, name: str) -> None:
+    from confluent_kafka.admin import AclBindingFilter, AdminClient
+
+    binding = rule(kind, name)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    one = AclBindingFilter(
+        binding.restype, binding.name, binding.resource_pattern_type, binding.principal, binding.host,
+        binding.operation, binding.permission_type,
+    )  # fmt: skip
+    for future in admin.delete_acls([one]).values():
+        future.result(30)
+
+
+def alice(broker: RealBroker, mechanism: str, password: str = "s3cret", **settings: Any) -> Consumer:
+    return Consumer(
+        broker.bootstrap_sasl,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_username="alice",
+        sasl_password=password,
+        auto_offset_reset="earliest",
+        **settings,
+    )
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_every_mechanism_lets_the_right_password_in(mechanism: str, guarded: RealBroker) -> None:
+    with alice(guarded, mechanism, group="readers") as consumer:
+        consumer.subscribe(["open"])
+        assert [record.value for record in read(consumer, 5)] == numbers(0, 5)
+
+
+@pytest.mark.broker
+def test_sasl_over_tls(guarded: RealBroker) -> None:
+    with Consumer(
+        guarded.bootstrap_sasl_tls,
+        security_protocol="SASL_SSL",
+        ssl_ca_path=str(guarded.ca_file),
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="alice",
+        sasl_password="s3cret",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        consumer.assign([TopicPartition("open", 0)])
+        assert len(read(consumer, 5)) == 5
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-30")
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_password_is_a_fatal_typed_error_that_does_not_show_it(mechanism: str, guarded: RealBroker) -> None:
+    with alice(guarded, mechanism, "wr0ng-password", **HASTY) as consumer:
+        consumer.assign([TopicPartition("open", 0)])
+        with pytest.raises(AuthenticationFailed) as caught:
+            poll_until(consumer, lambda: False)
+        assert "wr0ng-password" not in str(caught.value)
+        with pytest.raises(AuthenticationFailed):
+            consumer.poll(0)
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-31", "E-07")
+def test_a_topic_without_permission_is_an_error_that_names_it_and_others_go_on(guarded: RealBroker) -> None:
+    with alice(guarded, "PLAIN") as consumer:
+        consumer.assign([TopicPartition("open", 0), TopicPartition("closed", 0)])
+        records: list[Any] = []
+        refusals: list[AuthorizationFailed] = []
+        limit = time.monotonic() + 30
+        while len(records) < 5 or not refusals:
+            assert time.monotonic() < limit
+            try:
+                records += [record for columns in consumer.poll(0.2) for record in columns]
+            except AuthorizationFailed as error:
+                refusals.append(error)
+        assert [error.place["topic"] for error in refusals] == ["closed"]
+        assert {record.topic for record in records} == {"open"}
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-31")
+def test_a_permission_that_is_taken_away_while_reading_is_told(guarded: RealBroker, unique: Name) -> None:
+    topic = unique("taken")
+    create_topic(guarded.bootstrap, topic)
+    allow(guarded, "TOPIC", topic)
+    produce(guarded.bootstrap, topic, numbers(0, 3))
+    with alice(guarded, "PLAIN") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert len(read(consumer, 3)) == 3
+        forbid(guarded, "TOPIC", topic)
+        with pytest.raises(AuthorizationFailed) as caught:
+            poll_until(consumer, lambda: False)
+        assert caught.value.place["topic"] == topic
+
+
+@pytest.mark.broker
+@pytest.mark.proves("E-01", "E-02")
+def test_a_group_without_permission_is_an_error_that_names_it(guarded: RealBroker) -> None:
+    with alice(guarded, "PLAIN", group="strangers") as consumer:
+        consumer.subscribe(["open"])
+        with pytest.raises(Exception, match="strangers") as caught:
+            poll_until(consumer, lambda: False)
+        assert "GROUP_AUTHORIZATION_FAILED" in str(caught.value) or isinstance(caught.value, AuthorizationFailed)
+
+
+def test_scram_refuses_a_server_that_proves_nothing() -> None:
+    talk = Credentials("SCRAM-SHA-256", "user", "pencil").conversation("rOprNGfwEbeRWgbNEkqO")
+    assert next(talk) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    # RFC 7677's own example, message by message.
+    server = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    final = talk.send(server)
+    assert final == (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    with pytest.raises(AuthenticationFailed, match="did not prove"):
+        talk.send(b"v=" + b"A" * 43 + b"=")
+    honest = Credentials("SCRAM-SHA-256", "user", "pencil").conversation("rOprNGfwEbeRWgbNEkqO")
+    next(honest)
+    honest.send(server)
+    with pytest.raises(StopIteration):
+        honest.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+@pytest.mark.parametrize("server", [b"r=somebody-else,s=QSXCR+Q6sek8bf92,i=4096", b"r=mine123,s=QSXCR+Q6sek8bf92,i=1"])
+def test_scram_refuses_a_foreign_nonce_and_a_cheap_key(server: bytes) -> None:
+    talk = Credentials("SCRAM-SHA-256", "user", "pencil").conversation("mine")
+    next(talk)
+    with pytest.raises(AuthenticationFailed, match="not sound"):
+        talk.send(server)
