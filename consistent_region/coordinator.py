@@ -6,7 +6,7 @@ stops the region, and a transaction is the only thing that can happen at a time.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kohort.consistent_region import rules
@@ -58,6 +58,7 @@ class Coordinator:
     barrier_timeout_s: float = 15.0
     max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS
     kept_checkpoints: int = KEPT_CHECKPOINTS
+    _read: tuple[bytes, RegionRecord | None] = field(default=(b"", None), init=False, repr=False)
 
     # --- membership
 
@@ -83,10 +84,10 @@ class Coordinator:
             record = self._record(books)
             return tuple(sorted(record.members)) if record else ()
 
-    def report(self, ticket: Ticket, generation: int) -> RegionView:
-        """The member has partitions of this group generation now (-1: none). Raises FencedError."""
+    def report(self, ticket: Ticket, generation: int, owned: int) -> RegionView:
+        """The member has so many partitions of this group generation now (-1: none). Raises FencedError."""
         with self.store.transaction() as books:
-            record = rules.report(self._known(books), ticket, generation)
+            record = rules.report(self._known(books), ticket, generation, owned)
             self._keep(books, record)
             return self._view(record)
 
@@ -133,13 +134,13 @@ class Coordinator:
             self._keep(books, record)
             return self._view(record)
 
-    def go_back(self, ticket: Ticket, generation: int) -> Return:
+    def go_back(self, ticket: Ticket, generation: int, owned: int) -> Return:
         """Join the region's epoch, and read what to go back to: the newest checkpoint, or the initial state.
 
         Raises ResetFailedError if it cannot be read: the region never takes another one by itself.
         """
         with self.store.transaction() as books:
-            record = rules.go_back(self._known(books), ticket, generation)
+            record = rules.go_back(self._known(books), ticket, generation, owned)
             manifest, state = self._newest(books, record, ticket)
             self._keep(books, record)
             seeks = SeekMap(manifest.offsets if manifest else None, record.initial)
@@ -219,7 +220,12 @@ class Coordinator:
 
     def _record(self, books: Books) -> RegionRecord | None:
         data = books.get(Key("region", self.group))
-        return None if data is None else decode_record(data)
+        if data is None:
+            return None
+        # Most looks find what the last one found. The bytes are compared, so this is never older than the store.
+        if data != self._read[0]:
+            self._read = (data, decode_record(data))
+        return self._read[1]
 
     def _stored(self, books: Books) -> RegionRecord:
         record = self._record(books)

@@ -46,14 +46,14 @@ class Revoked:
 class Assigned:
     """The group gave us `partitions` (all of them: assignment in a region is EAGER).
 
-    `view` is the coordinator's answer to being told so; `starts` where the newest checkpoint, or else the initial
-    offsets, say that each begins.
+    `view` is the coordinator's answer to being told so, None if it could not be told; `starts` where the newest
+    checkpoint, or else the initial offsets, say that each begins.
     """
 
     partitions: frozenset[TopicPartition]
     generation: int
     starts: Positions
-    view: RegionView
+    view: RegionView | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -186,8 +187,13 @@ def read_positions(topics: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[To
         for number, (offset, leader_epoch, topic_id) in partitions.items():
             if not 0 <= _whole(offset) <= INT64_MAX or _whole(leader_epoch) < -1 or not 0 <= int(number) < 2**31:
                 raise ValueError(f"{topic} {number}: offset {offset}, leader epoch {leader_epoch}")
-            positions[TopicPartition(topic, int(number))] = Position(offset, leader_epoch, UUID(hex=topic_id))
+            positions[TopicPartition(topic, int(number))] = Position(offset, leader_epoch, _topic_id(topic_id))
     return positions
+
+
+@lru_cache(maxsize=1024)
+def _topic_id(text: str) -> UUID:
+    return UUID(hex=text)
 
 
 def _payload(data: bytes) -> bytes:

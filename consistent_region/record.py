@@ -18,11 +18,13 @@ from kohort.consistent_region.offsets import Positions
 
 class MemberRecord(NamedTuple):
     """One member. `incarnation`: how often it was launched. `epoch`: the region's epoch it has joined, -1 for none.
-    `generation`: of the group, as it last said, -1 for none. `since`: the first checkpoint that it must be part of."""
+    `generation`: of the group, as it last said, -1 for none. `owned`: how many partitions it has of it. `since`: the
+    first checkpoint that it must be part of."""
 
     incarnation: int
     epoch: int
     generation: int
+    owned: int
     since: int
 
 

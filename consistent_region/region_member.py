@@ -245,7 +245,7 @@ class RegionMember:
             if self._reset is not None and self._region_epoch <= self._epoch:
                 return self._reset
             return GoBack() if self._permit is None else self._look()
-        if self._phase is Phase.DRAINED and self._barrier is not None:
+        if self._phase is Phase.DRAINED and self._barrier is not None and self._barrier.generation == self._generation:
             return Contribute(self._barrier, self.offsets.positions())
         if self._wants_checkpoint() and self._now >= self._begin_not_before:
             return BeginCheckpoint(self._epoch)
@@ -301,6 +301,7 @@ class RegionMember:
 
     def _on_revoked(self, event: ev.Revoked) -> None:
         self._generation = NO_GENERATION
+        self.offsets.register(())  # a reset between this and the next assignment has nothing to seek
         if self._state in CLEAN:
             self._clear()
         else:
@@ -314,15 +315,16 @@ class RegionMember:
     def _on_assigned(self, event: ev.Assigned) -> None:
         self._count_assignment(event.partitions)
         self._generation = event.generation
-        self._saw(event.view)
+        if event.view is not None:
+            self._saw(event.view)
         self.offsets.register(event.partitions)
         if self._state is RegionState.RECORDS_FETCHED:
             self._void("partitions came without a revocation", forced=True, generation=event.generation)
         elif self._state in CLEAN:
             self.offsets.forget()
             self.offsets.place(event.starts)
-            if self.offsets.unplaced:
-                self._void("a partition came without a start", forced=True)
+            if event.view is None or self.offsets.unplaced:
+                self._void("the coordinator could not be told of an assignment", forced=True)
         self._clear()
         self._check_room()
 

@@ -3,9 +3,10 @@
 Every coordinator runs these, one transaction a call, whatever it stores the record in. The rules:
 
 * Every write carries the writer's incarnation, and most its epoch; a zombie's is refused (`FencedError`).
-* A checkpoint begins only when every registered member is in the region's epoch and all say the same group generation.
-  Its barrier names them, and ends without a manifest as soon as one of them says another generation, starts again, or
-  a reset begins; so all contributions are cuts of one assignment, in which every partition has one owner.
+* A checkpoint begins only when every registered member is in the region's epoch, all say the same group generation,
+  and together they have every partition. Its barrier names them, and ends without a manifest as soon as one of them
+  says another generation, starts again, or a reset begins; so all contributions are cuts of one assignment, in which
+  every partition has one owner.
 * It is complete when each of them has contributed, and not one partition that the region ever owned is missing.
 * A reset is a new epoch. Requests that many members make for one rebalance are one reset: those that come after the
   first name an older epoch, or a generation that was answered already.
@@ -59,6 +60,7 @@ def register(record: RegionRecord, region: str, member: str) -> tuple[RegionReco
         incarnation=before.incarnation + 1 if before else 1,
         epoch=NO_EPOCH if past else record.epoch,
         generation=NO_GENERATION,
+        owned=0,
         since=before.since if before else record.next_sequence,
     )
     # What the barrier waits for would be the work of somebody who is dead; and its manifest, completing after this one
@@ -70,7 +72,7 @@ def register(record: RegionRecord, region: str, member: str) -> tuple[RegionReco
 def deregister(record: RegionRecord, ticket: Ticket) -> RegionRecord:
     """The member says that it has stopped in good order. It stays registered: its state is part of every checkpoint."""
     known = _known(record, ticket)
-    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION)
+    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0)
     return _abandon(replace(record, members={**record.members, ticket.member: gone}))
 
 
@@ -87,10 +89,10 @@ def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
     return _new_epoch(record, f"checkpoint {record.barrier.sequence} was not complete in time", False, None, max_resets)
 
 
-def report(record: RegionRecord, ticket: Ticket, generation: int) -> RegionRecord:
-    """The member has partitions of `generation` now. Ends a barrier of any other."""
-    known = _known(record, ticket)
-    record = replace(record, members={**record.members, ticket.member: known._replace(generation=generation)})
+def report(record: RegionRecord, ticket: Ticket, generation: int, owned: int) -> RegionRecord:
+    """The member has so many partitions of `generation` now. Ends a barrier of any other."""
+    known = _known(record, ticket)._replace(generation=generation, owned=owned)
+    record = replace(record, members={**record.members, ticket.member: known})
     if record.barrier is not None and record.barrier.generation != generation:
         record = _abandon(record)
     return record
@@ -118,11 +120,11 @@ def request_reset(
     return _new_epoch(record, reason, forced, generation, max_resets)
 
 
-def go_back(record: RegionRecord, ticket: Ticket, generation: int) -> RegionRecord:
+def go_back(record: RegionRecord, ticket: Ticket, generation: int, owned: int) -> RegionRecord:
     """The member joins the region's epoch; what it reads in the same transaction is what it goes back to."""
     known = _known(record, ticket)
     _check_running(record)
-    joined = known._replace(epoch=record.epoch, generation=generation)
+    joined = known._replace(epoch=record.epoch, generation=generation, owned=owned)
     return replace(record, members={**record.members, ticket.member: joined})
 
 
@@ -148,6 +150,8 @@ def begin_checkpoint(record: RegionRecord, ticket: Ticket, epoch: int, now: floa
         return record
     if len(generations) != 1 or NO_GENERATION in generations:
         return record
+    if sum(one.owned for one in record.members.values()) < len(record.initial):
+        return record  # somebody who is no member (any more) has partitions of this generation: wait for the next
     barrier = Barrier(record.next_sequence, record.epoch, generations.pop(), tuple(sorted(record.members)))
     return replace(
         record,

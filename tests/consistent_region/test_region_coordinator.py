@@ -75,7 +75,7 @@ class Two:
 
     def generation(self, number: int) -> None:
         for ticket in (self.a, self.b):
-            self.c.report(ticket, number)
+            self.c.report(ticket, number, 1)
 
     def checkpoint(self, p0: int, p1: int) -> int:
         barrier = self.c.begin_checkpoint(self.a, self.c.look().epoch).barrier
@@ -130,10 +130,10 @@ def test_a_relaunch_fences_the_process_before_it_and_keeps_the_names(world: Worl
     barrier = two.c.begin_checkpoint(two.b, 0).barrier
     assert barrier is None  # the new one has not gone back yet
     for write in (
-        lambda: two.c.report(two.a, 6),
+        lambda: two.c.report(two.a, 6, 1),
         lambda: two.c.put_initial(two.a, at(p2=1)),
         lambda: two.c.request_reset(two.a, 0, "", forced=True, generation=None),
-        lambda: two.c.go_back(two.a, 5),
+        lambda: two.c.go_back(two.a, 5, 1),
         lambda: two.c.begin_checkpoint(two.a, 0),
         lambda: two.c.deregister(two.a),
     ):
@@ -164,16 +164,16 @@ def test_the_last_distinct_contribution_completes_and_all_go_back_to_the_same_ma
         assert two.c.contribute(two.a, barrier, at(p0=10), b"A").newest is None
     assert two.c.contribute(two.b, barrier, at(p1=7), b"B").newest == 1
     for ticket, state in ((two.a, b"A"), (two.b, b"B")):
-        back = two.c.go_back(ticket, 5)
+        back = two.c.go_back(ticket, 5, 1)
         assert back.state == state
         assert {one: to.offset for one, to in back.seeks.items()} == {P0: 10, P1: 7}
 
 
 def test_no_barrier_while_somebody_is_missing_or_moves(world: World) -> None:
     two = Two(world)
-    two.c.report(two.b, 6)
+    two.c.report(two.b, 6, 1)
     assert two.c.begin_checkpoint(two.a, 0).barrier is None
-    two.c.report(two.a, 6)
+    two.c.report(two.a, 6, 1)
     assert two.c.begin_checkpoint(two.a, 3).barrier is None  # another epoch
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
@@ -188,7 +188,7 @@ def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
     assert barrier is not None
     two.c.contribute(two.a, barrier, at(p0=3), b"A")
     if how == "generation":
-        two.c.report(two.a, -1)
+        two.c.report(two.a, -1, 1)
     elif how == "relaunch":
         two.c.register("a")
     elif how == "reset":
@@ -204,10 +204,11 @@ def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
 def test_an_uncovered_partition_fails_the_checkpoint_and_after_some_the_region(world: World) -> None:
     two = Two(world)
     two.c.put_initial(two.a, at(p2=0))  # owned by somebody who is no member
+    assert two.c.begin_checkpoint(two.a, 0).barrier is None
     for _ in range(two.c.max_consecutive_resets):
         epoch = two.c.look().epoch
         for ticket in (two.a, two.b):
-            two.c.go_back(ticket, 5)
+            two.c.go_back(ticket, 5, 2)  # which is not true
         barrier = two.c.begin_checkpoint(two.a, epoch).barrier
         assert barrier is not None
         two.c.contribute(two.a, barrier, at(p0=1), b"A")
@@ -217,7 +218,7 @@ def test_an_uncovered_partition_fails_the_checkpoint_and_after_some_the_region(w
         assert two.c.look().epoch == epoch + 1
     assert "no contribution" in (two.c.look().stopped or "")
     with pytest.raises(RegionStopped):
-        two.c.go_back(two.a, 5)
+        two.c.go_back(two.a, 5, 1)
 
 
 @pytest.mark.proves("CR-64")
@@ -254,11 +255,11 @@ def test_one_rebalance_is_one_reset_however_many_ask(world: World) -> None:
 
     assert ask(0, 5) == 1
     assert ask(0, 5) == 1  # it did not know
-    two.c.go_back(two.b, 5)
+    two.c.go_back(two.b, 5, 1)
     assert two.c.request_reset(two.b, 1, "moved", forced=True, generation=5).epoch == 1
-    two.c.go_back(two.a, 5)
+    two.c.go_back(two.a, 5, 1)
     assert two.c.begin_checkpoint(two.a, 1).barrier is None  # b has yet to go back within the epoch
-    two.c.go_back(two.b, 5)
+    two.c.go_back(two.b, 5, 1)
     assert two.c.begin_checkpoint(two.a, 1).barrier is not None
     assert ask(1, 6) == 2
 
@@ -286,7 +287,7 @@ def test_a_complete_checkpoint_forgives(world: World) -> None:
         for _ in range(4):
             epoch = two.c.request_reset(two.a, two.c.look().epoch, "late", forced=False, generation=None).epoch
         for ticket in (two.a, two.b):
-            two.c.go_back(ticket, 5)
+            two.c.go_back(ticket, 5, 1)
         two.checkpoint(1, 1)
         assert two.c.look().epoch == epoch
     assert two.c.look().stopped is None
@@ -307,7 +308,7 @@ def test_retiring_keeps_the_newest_and_the_retired_are_refused(world: World) -> 
         two.c.manifest(6)
     with world.store.read() as books:
         assert len(books.names("state", "g")) == 2
-    assert two.c.go_back(two.a, 5).state == b"a5"
+    assert two.c.go_back(two.a, 5, 1).state == b"a5"
 
 
 @pytest.mark.proves("CR-53")
@@ -322,13 +323,13 @@ def test_old_checkpoints_go_by_themselves(world: World) -> None:
 def test_without_a_checkpoint_everybody_goes_back_to_the_beginning_and_later_ones_keep_theirs(world: World) -> None:
     two = Two(world)
     for _ in range(2):
-        back = two.c.go_back(two.a, 5)
+        back = two.c.go_back(two.a, 5, 1)
         assert (back.manifest, back.state) == (None, None)
         assert dict(back.seeks) == at(p0=0, p1=0)
     two.checkpoint(4, 4)
     two.c.put_initial(two.a, at(p2=9))
     for _ in range(2):
-        assert {one: to.offset for one, to in two.c.go_back(two.a, 5).seeks.items()} == {P0: 4, P1: 4, P2: 9}
+        assert {one: to.offset for one, to in two.c.go_back(two.a, 5, 1).seeks.items()} == {P0: 4, P1: 4, P2: 9}
 
 
 @pytest.mark.proves("CR-62")
@@ -337,13 +338,13 @@ def test_a_member_that_should_be_in_a_checkpoint_and_is_not_cannot_go_back_to_it
     two.checkpoint(1, 1)
     late = two.c.register("late")
     assert late.past
-    assert two.c.go_back(late.ticket, 5).state is None  # it registered after, and begins with its initial state
+    assert two.c.go_back(late.ticket, 5, 1).state is None  # it registered after, and begins with its initial state
     record = two.c.record()
     with world.store.transaction() as books:
         changed = {**record.members, "late": record.members["late"]._replace(since=1)}
         books.put(Key("region", "g"), encode_record(replace(record, members=changed)))
     with pytest.raises(ResetFailedError, match="no contribution"):
-        two.c.go_back(late.ticket, 5)
+        two.c.go_back(late.ticket, 5, 1)
 
 
 @pytest.mark.proves("CR-72", "B-45")
@@ -361,7 +362,7 @@ def test_damage_is_a_reset_that_fails_and_never_the_initial_state(world: World, 
             else:
                 books.delete(Key(what, "g", name))
     with pytest.raises(ResetFailedError):
-        two.c.go_back(two.a, 5)
+        two.c.go_back(two.a, 5, 1)
     with pytest.raises(CorruptManifest if damage == "torn" else ResetFailedError):
         two.c.state(StateReference.of(b"a1")) if what == "state" else two.c.manifest(1)
 
@@ -397,11 +398,11 @@ def test_a_file_survives_its_processes_and_locks_end_in_a_typed_error(tmp_path: 
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(CoordinatorUnavailable, match="locked"):
-        coordinator.report(ticket, 5)
+        coordinator.report(ticket, 5, 1)
     assert coordinator.look().epoch == 0  # readers go on
     other.execute("ROLLBACK")
     other.close()
-    coordinator.report(ticket, 5)
+    coordinator.report(ticket, 5, 1)
     store.close()
     again = Coordinator(SqliteStore(path), "r", "g", lambda: 0.0)
     assert again.record().members["a"].generation == 5
@@ -442,7 +443,7 @@ def test_a_full_disk_is_a_typed_error_and_the_last_checkpoint_stays(tmp_path: Pa
     with pytest.raises(CoordinatorUnavailable, match="full"):
         two.c.contribute(two.a, barrier, at(p0=2), os.urandom(200_000))
     assert two.c.checkpoints() == (1,)
-    assert two.c.go_back(two.a, 5).state == b"a1"
+    assert two.c.go_back(two.a, 5, 1).state == b"a1"
     store.close()
 
 

@@ -1,0 +1,314 @@
+"""What stands between the machine and the world: does what `Ready` says, and tells what came of it.
+
+One thread does everything, in turns: the event side (asking the coordinator, polling, hooks) and the processing side
+(handler). So nothing is ever submitted while partitions move, and a drain is over as soon as it is asked for. The
+consumer, the coordinator and the state are given; the clock is an argument: the seeded simulation of the tests conducts
+members with this very code.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any, Protocol
+
+from kohort.consistent_region import events as ev
+from kohort.consistent_region import ready as rd
+from kohort.consistent_region.barrier import RegionView, Ticket
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.errors import (
+    BarrierOver,
+    CoordinatorUnavailable,
+    InconsistentCheckpointError,
+    RegionError,
+)
+from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.region_member import NO_GENERATION, RegionMember
+from kohort.consistent_region.start import Lookups, StartPosition, beginnings, check_log
+from kohort.consistent_region.state_handles import StateHandle
+from kohort.consistent_region.states import CLEAN, ENDED, READING
+from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
+from kohort.fastpath.errors import KohortError
+from kohort.fastpath.topic_partition import TopicPartition
+
+log = logging.getLogger("kohort.region")
+
+THROTTLE_S = 0.1
+RECORDS_A_TURN = 1_000
+Handler = Callable[[Any, Any], object]
+
+
+class GroupConsumer(Lookups, Protocol):
+    """What a region needs of `kohort.Consumer`."""
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]: ...
+    def poll(self, timeout_s: float) -> Iterable[Iterable[ev.RecordLike]]: ...
+    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None: ...
+
+
+class Conductor(RebalanceHooks):
+    """Conducts one member. `clock` gives monotonic seconds; `turn` never sleeps longer than in `poll`.
+
+    `handler(record, state)` is called once a record; what it raises ends the member (and, after its relaunch, the
+    record is handled again from the state before it).
+    """
+
+    def __init__(
+        self,
+        member: RegionMember,
+        coordinator: Coordinator,
+        consumer: GroupConsumer,
+        state: StateHandle,
+        handler: Handler,
+        clock: Callable[[], float],
+        *,
+        start: StartPosition | None = None,
+        on_data_loss: str = "raise",
+        records_a_turn: int = RECORDS_A_TURN,
+    ) -> None:
+        self.member = member
+        self.coordinator = coordinator
+        self.consumer = consumer
+        self.state = state
+        self.handler = handler
+        self.clock = clock
+        self.start = start or StartPosition()
+        self.on_data_loss = on_data_loss
+        self.ticket: Ticket | None = None
+        self.records_a_turn = records_a_turn
+        self.gaps: dict[TopicPartition, int] = {}
+        self._paused = False
+
+    # --- turns
+
+    def register(self) -> None:
+        """Raises ConfigurationError, RegionStopped, CoordinatorUnavailable: nothing is subscribed then."""
+        admission = self.coordinator.register(self.member.name)
+        self.ticket = admission.ticket
+        self._step(ev.Registered(admission.view, admission.past))
+
+    def subscribed(self) -> None:
+        """The consumer has been given the topics, and this as its hooks."""
+        self._step(ev.Subscribed())
+
+    def turn(self, wait_s: float) -> float:
+        """Do what is due; wait in poll up to `wait_s` for records. Returns how long (s) the caller may sleep now.
+
+        Raises what ends the member.
+        """
+        ready = self._ready()
+        if ready.ask is not None:
+            self._perform(ready.ask)
+            ready = self._ready()
+        self._pause(ready.paused)
+        idle_s = self._poll(ready, wait_s)
+        return 0.0 if self._process() else idle_s
+
+    def stop(self) -> None:
+        """Give up what is queued, and say so to the coordinator. Never raises."""
+        self._step(ev.Stop())
+        if self.ticket is not None:
+            try:
+                self.coordinator.deregister(self.ticket)
+            except RegionError as error:
+                log.warning("deregister: %s", error)
+
+    # --- hooks
+
+    def on_revoked(self, event: Revoked) -> None:
+        self._report_none()
+        self._step(ev.Revoked(event.generation))
+
+    def on_lost(self, event: Lost) -> None:
+        self._report_none()
+        self._step(ev.Lost(event.generation))
+
+    def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
+        starts: Positions = {}
+        view: RegionView | None = None
+        if self.member.state not in ENDED:
+            try:
+                self._begin(event.assignment)
+                view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
+                # Everybody who must contribute to a checkpoint has to be of this generation now: none can complete
+                # between the report and this.
+                starts = self.coordinator.seeks().starts(event.assignment)
+                if self.member.state in CLEAN:
+                    starts = self._on_the_log(starts)
+            except CoordinatorUnavailable as error:
+                log.warning("assigned without a coordinator: %s", error)  # no starts: the member will go back
+                view, starts = None, {}
+            except KohortError as error:
+                self._step(ev.Broke(error))
+        self._step(ev.Assigned(event.assignment, event.generation, starts, view))
+        if self.member.state not in CLEAN:
+            return None  # the reset seeks
+        return {partition: position.offset for partition, position in starts.items()}
+
+    # --- inner
+
+    def _ready(self) -> rd.Ready:
+        """What is due, and done of it at once what is given only once."""
+        ready = self.member.ready(self.clock())
+        for notice in ready.notices:
+            log.warning("%s: %s", notice.kind, notice.text)
+        if ready.fatal is not None:
+            raise ready.fatal
+        if ready.commit is not None:
+            self._commit(ready.commit)
+        return ready
+
+    @property
+    def _ticket(self) -> Ticket:
+        if self.ticket is None:
+            raise RegionError("not registered yet")
+        return self.ticket
+
+    def _step(self, event: ev.Event) -> None:
+        self.member.step(event, self.clock())
+
+    def _report_none(self) -> None:
+        """So that no checkpoint begins that would wait for us in vain. If it does not arrive, one will time out."""
+        if self.member.state in ENDED or self.ticket is None:
+            return
+        try:
+            self.coordinator.report(self.ticket, NO_GENERATION, 0)
+        except CoordinatorUnavailable as error:
+            log.warning("report: %s", error)
+        except RegionError as error:
+            self._step(ev.Broke(error))
+
+    def _perform(self, ask: rd.Ask) -> None:
+        try:
+            event = self._answer(ask)
+        except CoordinatorUnavailable as error:
+            log.warning("%s: %s", type(ask).__name__, error)
+            event = ev.CoordinatorFailed(error)
+        except KohortError as error:
+            event = ev.Broke(error)
+        self._step(event)
+
+    def _answer(self, ask: rd.Ask) -> ev.Event:
+        match ask:
+            case rd.Look():
+                return ev.Looked(self.coordinator.look())
+            case rd.BeginCheckpoint(epoch):
+                return ev.Looked(self.coordinator.begin_checkpoint(self._ticket, epoch))
+            case rd.RequestReset(epoch, reason, forced, generation):
+                log.info("reset of epoch %d: %s", epoch, reason)
+                return ev.ResetGranted(
+                    self.coordinator.request_reset(self._ticket, epoch, reason, forced=forced, generation=generation)
+                )
+            case rd.GoBack():
+                return self._go_back()
+            case rd.Contribute():
+                return self._contribute(ask)
+
+    def _go_back(self) -> ev.Event:
+        assigned = self.consumer.assignment
+        self._begin(assigned)
+        back = self.coordinator.go_back(self._ticket, self.member.generation, len(assigned))
+        if back.manifest is None or back.state is None:
+            self.state.reset_initial()
+        else:
+            own = back.manifest.of(self.member.name)
+            self.state.restore(back.state, own.offsets if own else {})
+        starts = self._on_the_log(back.seeks.starts(assigned))
+        for partition, position in starts.items():
+            self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
+        return ev.WentBack(back.view, starts)
+
+    def _contribute(self, ask: rd.Contribute) -> ev.Event:
+        snapshot = self.state.snapshot(ask.offsets)
+        try:
+            return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, ask.offsets, snapshot))
+        except BarrierOver:
+            return ev.Looked(self.coordinator.look())
+        except InconsistentCheckpointError as error:
+            log.warning("checkpoint %d: %s", ask.barrier.sequence, error)
+            return ev.Looked(self.coordinator.look())
+
+    def _begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """See to it that every partition has a beginning."""
+        wanted = frozenset(partitions)
+        initial = self.coordinator.initial()
+        if wanted <= initial.keys():
+            return
+        self.coordinator.put_initial(self._ticket, beginnings(wanted, initial, self.start, self.consumer))
+
+    def _on_the_log(self, starts: Positions) -> dict[TopicPartition, Position]:
+        gaps = check_log(starts, self.consumer, on_data_loss=self.on_data_loss)
+        for partition, records in gaps.items():
+            log.warning("%s-%d: %d records are gone from the log", *partition, records)
+        self.gaps |= gaps
+        return {one: at._replace(offset=at.offset + gaps.get(one, 0)) for one, at in starts.items()}
+
+    def _commit(self, positions: Positions) -> None:
+        owned = self.consumer.assignment
+        offsets = {one: position.offset for one, position in positions.items() if one in owned}
+        if not offsets:
+            return
+
+        def settled(_offsets: object, error: Exception | None) -> None:
+            known = error if error is None or isinstance(error, KohortError) else RegionError(str(error))
+            self._step(ev.CommitSettled(known))
+
+        # A region may have gone back behind what it committed when it was told to commit while draining.
+        self.consumer.commit_async(offsets, settled, allow_rewind=True)
+
+    def _pause(self, wanted: bool) -> None:
+        if wanted != self._paused:
+            self.consumer.pause() if wanted else self.consumer.resume()
+            self._paused = wanted
+
+    def _poll(self, ready: rd.Ready, wait_s: float) -> float:
+        """Poll as the machine allows; returns how long there is nothing to do."""
+        now = self.clock()
+        due_s = wait_s if ready.wake_at is None else min(max(ready.wake_at - now, 0.0), wait_s)
+        if ready.polling is rd.Polling.STOPPED:
+            return due_s
+        busy = self.member.queued > 0 and self.member.state in READING
+        full = ready.polling is rd.Polling.FULL and not busy
+        try:
+            columns = self.consumer.poll(due_s if full else 0.0)
+        except KohortError as error:
+            self._step(ev.PollFailed(_trouble(error), error))
+            return min(due_s, THROTTLE_S)
+        records = list(chain.from_iterable(columns))
+        self._step(ev.Polled(records))
+        return 0.0 if full or busy or records else min(due_s, THROTTLE_S)
+
+    def _process(self) -> bool:
+        """Handle records while there are permits, up to a turn's worth."""
+        for done in range(self.records_a_turn):
+            record = self.member.take(self.clock())
+            if record is None:
+                return done > 0
+            try:
+                self.handler(record, self.state)
+            except BaseException as problem:
+                error = problem if isinstance(problem, KohortError) else _handler_error(record, problem)
+                self.member.failed(record, error, self.clock())
+                if not isinstance(problem, Exception):
+                    raise
+                raise error from problem
+            self.member.submitted(record, self.clock())
+        return True
+
+
+def _trouble(error: KohortError) -> ev.PollTrouble:
+    # The group client retries by itself whatever passes by itself; what it raises is for a person, or unknown.
+    return ev.PollTrouble.RETRIABLE if getattr(error, "retriable", False) else ev.PollTrouble.OTHER
+
+
+def _handler_error(record: ev.RecordLike, problem: BaseException) -> RegionError:
+    return RegionError(
+        f"the handler raised {type(problem).__name__}: {problem}",
+        hint="mended, the member handles this record again",
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+    )

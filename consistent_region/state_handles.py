@@ -1,0 +1,95 @@
+"""What a region keeps consistent: state that can be snapshotted, restored, and begun anew."""
+
+import json
+import sqlite3
+from typing import Any, Final, Protocol
+
+from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
+from kohort.consistent_region.manifest import canonical, plain_positions, read_positions
+from kohort.consistent_region.offsets import Positions
+
+
+class StateHandle(Protocol):
+    """Implement this for state of your own. All calls come on the thread of `run`, never while the handler runs.
+
+    `offsets` are those that belong to the state: keep them with it where it is stored in one piece, or ignore them.
+    What `snapshot` returns must be all there is: after `restore` of it, the state is what it was.
+    """
+
+    def snapshot(self, offsets: Positions) -> bytes: ...
+    def restore(self, snapshot: bytes, offsets: Positions) -> None: ...
+    def reset_initial(self) -> None: ...
+
+
+class DictState(dict[str, Any]):
+    """A dict with text keys and values that JSON can hold. Its snapshots can be read by people.
+
+    `snapshot` raises ConfigurationError for anything else: a state that cannot be restored is found at once.
+    """
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        if wrong := [key for key in self if not isinstance(key, str)]:
+            raise ConfigurationError("a DictState's keys are text", key=repr(wrong[0]))
+        try:
+            data = canonical(self)
+        except (TypeError, ValueError) as problem:
+            raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
+        return data
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        value = json.loads(snapshot)
+        self.clear()
+        self.update(value)
+
+    def reset_initial(self) -> None:
+        self.clear()
+
+
+_OFFSETS: Final = "CREATE TABLE kohort_offsets (positions TEXT NOT NULL)"
+
+
+class SqliteState:
+    """An SQLite database in memory; the handler writes through `connection`, whatever tables `schema` made.
+
+    A snapshot is the whole database with the offsets in a table of it, written in the transaction that holds the
+    handler's last writes; `restore` refuses one whose offsets are not the checkpoint's.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self.connection = self._new()
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        self.connection.execute("DELETE FROM kohort_offsets")
+        self.connection.execute("INSERT INTO kohort_offsets VALUES (?)", (_text(offsets),))
+        self.connection.commit()
+        return self.connection.serialize()
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        connection = sqlite3.connect(":memory:")
+        try:
+            connection.deserialize(snapshot)
+            row = connection.execute("SELECT positions FROM kohort_offsets").fetchone()
+        except sqlite3.Error as problem:
+            connection.close()
+            raise ResetFailedError(f"the snapshot is no database of this state: {problem}") from problem
+        if row is None or read_positions(json.loads(row[0])) != dict(offsets):
+            connection.close()
+            raise ResetFailedError("the offsets in the snapshot are not those of the checkpoint")
+        self.connection.close()
+        self.connection = connection
+
+    def reset_initial(self) -> None:
+        self.connection.close()
+        self.connection = self._new()
+
+    def _new(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:")
+        connection.executescript(self.schema)
+        connection.execute(_OFFSETS)
+        connection.commit()
+        return connection
+
+
+def _text(offsets: Positions) -> str:
+    return canonical(plain_positions(offsets)).decode()

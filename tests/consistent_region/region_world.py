@@ -1,0 +1,653 @@
+"""A seeded world for regions: a log, a group, a flaky store, nodes that are killed, stopped and cut off.
+
+The members are conducted by `kohort.consistent_region.conductor`, the code that also runs on a real broker; the world
+only plays Kafka and the store. One seed decides everything, the kinds and rates of faults among it, so that a seed that
+fails is run again by its number. `run(seed)` returns what happened, or raises `Violation`.
+"""
+
+import hashlib
+import json
+import random
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kohort import TopicPartition
+from kohort.consistent_region import events as ev
+from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
+from kohort.consistent_region.conductor import Conductor
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError
+from kohort.consistent_region.manifest import decode
+from kohort.consistent_region.offsets import Positions
+from kohort.consistent_region.record import decode_record
+from kohort.consistent_region.region_member import RegionMember
+from kohort.consistent_region.settings import RegionSettings
+from kohort.consistent_region.start import StartPosition
+from kohort.consistent_region.states import Phase, RegionState
+from kohort.consistent_region.store import Key, MemoryStore
+from kohort.consistent_region.triggers import OperatorDriven, Periodic, Trigger
+from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
+
+GROUP, REGION, TOPIC = "g", "r", "t"
+CAUSE = Cause(Why.COORDINATOR_ASKED)
+SESSION_S, REBALANCE_S = 3.0, 4.0
+
+
+class Violation(BaseException):
+    """An invariant does not hold. No Exception, so that nothing takes it for a handler's."""
+
+
+class Killed(BaseException):
+    """kill -9, at this very line."""
+
+
+class Rec(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+
+def holds(condition: bool, invariant: str, text: str) -> None:
+    if not condition:
+        raise Violation(f"{invariant}: {text}")
+
+
+@dataclass(slots=True)
+class Faults:
+    """How bad this seed's world is; drawn from the seed."""
+
+    kill: float
+    stop: float
+    cut: float
+    store_before: float
+    store_after: float
+    kill_in_store: float
+    kill_in_handler: float
+    outage: float
+    add_partition: float
+    ghost: float
+    static: bool
+    interleaved: bool
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> "Faults":
+        def rate(most: float) -> float:
+            return chance.choice([0.0, most / 4, most])
+
+        return cls(
+            kill=rate(0.02),
+            stop=rate(0.02),
+            cut=rate(0.02),
+            store_before=rate(0.05),
+            store_after=rate(0.05),
+            kill_in_store=rate(0.01),
+            kill_in_handler=rate(0.02),
+            outage=rate(0.005),
+            add_partition=chance.choice([0.0, 0.005]),
+            ghost=rate(0.01),
+            static=chance.random() < 0.3,
+            interleaved=chance.random() < 0.7,
+        )
+
+    def end(self) -> None:
+        for name in self.__slots__:
+            if name not in ("static", "interleaved"):
+                setattr(self, name, 0.0)
+
+
+class FlakyStore(MemoryStore):
+    """Refuses, forgets to answer, or kills whoever asks."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__()
+        self.world = world
+
+    @contextmanager
+    def transaction(self) -> Iterator["FlakyStore"]:
+        self._before()
+        with super().transaction():
+            yield self
+        self.world.check_store()
+        faults, chance = self.world.faults, self.world.chance
+        if chance.random() < faults.kill_in_store:
+            raise Killed
+        if chance.random() < faults.store_after:
+            raise CoordinatorUnavailable("the answer was lost")
+
+    @contextmanager
+    def read(self) -> Iterator["FlakyStore"]:
+        self._before()
+        with super().read():
+            yield self
+
+    def _before(self) -> None:
+        self.world.interleave()
+        faults, chance = self.world.faults, self.world.chance
+        if chance.random() < faults.kill_in_store:
+            raise Killed
+        if self.world.now < self.world.outage_until or chance.random() < faults.store_before:
+            raise CoordinatorUnavailable("locked")
+
+
+class WatchedCoordinator(Coordinator):
+    """Checks who got a contribution accepted."""
+
+    __slots__ = ()
+
+    def contribute(self, ticket: Ticket, barrier: Barrier, offsets: Positions, state: bytes) -> RegionView:
+        try:
+            return Coordinator.contribute(self, ticket, barrier, offsets, state)
+        finally:
+            self.store.world.check_writer(ticket, barrier)  # type: ignore[attr-defined]
+
+
+class Log:
+    """Partitions with offsets that have gaps, as compaction and transactions leave them."""
+
+    def __init__(self, partitions: int) -> None:
+        self.offsets: dict[TopicPartition, list[int]] = {TopicPartition(TOPIC, n): [] for n in range(partitions)}
+        self.ends: dict[TopicPartition, int] = dict.fromkeys(self.offsets, 0)
+
+    def append(self, partition: TopicPartition, gap: int) -> None:
+        offset = self.ends[partition] + gap
+        self.offsets[partition].append(offset)
+        self.ends[partition] = offset + 1
+
+    def add(self) -> TopicPartition:
+        partition = TopicPartition(TOPIC, len(self.offsets))
+        self.offsets[partition], self.ends[partition] = [], 0
+        return partition
+
+    def between(self, partition: TopicPartition, start: int, stop: int) -> list[int]:
+        offsets = self.offsets[partition]
+        return offsets[bisect_left(offsets, start) : bisect_left(offsets, stop)]
+
+
+@dataclass(slots=True)
+class Group:
+    """The group's coordinator: EAGER, range-like, sessions by virtual time."""
+
+    world: "World"
+    generation: int = 0
+    seen: dict[str, float] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
+    joining_since: float | None = None
+    plan: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def beat(self, member: str) -> None:
+        if member in self.seen:
+            self.seen[member] = self.world.now
+
+    def rebalance(self) -> None:
+        if self.joining_since is None:
+            self.joining_since, self.joined = self.world.now, set()
+
+    def join(self, member: str) -> None:
+        if member not in self.seen:
+            self.seen[member] = self.world.now
+            self.rebalance()
+        self.joined.add(member)
+
+    def leave(self, member: str) -> None:
+        if self.seen.pop(member, None) is not None:
+            self.rebalance()
+
+    def tick(self) -> None:
+        now = self.world.now
+        for member in [one for one, at in self.seen.items() if now - at > SESSION_S]:
+            self.leave(member)
+        if self.joining_since is None:
+            return
+        if now - self.joining_since > REBALANCE_S:
+            for member in sorted(self.seen.keys() - self.joined):
+                del self.seen[member]
+        if self.seen and self.seen.keys() <= self.joined:
+            self._assign()
+
+    def _assign(self) -> None:
+        members = sorted(self.seen)
+        self.world.chance.shuffle(members)  # whoever leads may plan anything
+        partitions = sorted(self.world.log.offsets)
+        self.plan = {member: frozenset(partitions[place :: len(members)]) for place, member in enumerate(members)}
+        self.generation += 1
+        self.joining_since = None
+
+
+class SimConsumer:
+    """What a region sees of `kohort.Consumer`: hooks inside poll, positions, and nothing of an epoch that is over."""
+
+    def __init__(self, world: "World", member: str) -> None:
+        self.world = world
+        self.member = member
+        self.hooks: RebalanceHooks | None = None
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.positions: dict[TopicPartition, int] = {}
+        self.generation = -1
+        self.paused = False
+        self.lives = 0
+
+    @property
+    def cut_off(self) -> bool:
+        return self.world.now < self.world.cut_until.get(self.member.partition("#")[0], 0.0)
+
+    def poll(self, timeout_s: float) -> list[list[Rec]]:
+        group, chance = self.world.group, self.world.chance
+        assert self.hooks is not None
+        if self.cut_off:
+            return []  # neither the group nor the log can be reached
+        if self.member not in group.seen:
+            if self.generation >= 0:
+                lost, generation = self.assignment, self.generation
+                self.assignment, self.generation, self.positions = frozenset(), -1, {}
+                self.hooks.on_lost(Lost(lost, generation, CAUSE))
+            self.lives += 1
+            self.member = f"{self.member.partition('#')[0]}#{self.world.serial()}"
+            group.join(self.member)
+        elif group.joining_since is not None and self.member not in group.joined:
+            if self.assignment:
+                self.hooks.on_revoked(Revoked(self.assignment, self.assignment, self.generation, CAUSE))
+                self.assignment, self.positions = frozenset(), {}
+            group.join(self.member)
+        group.tick()
+        if chance.random() < 0.5:  # revoked and assigned come in one poll or in several (A4)
+            self._take_assignment()
+        return self._fetch()
+
+    def _take_assignment(self) -> None:
+        group = self.world.group
+        if group.joining_since is not None or self.generation == group.generation or self.member not in group.plan:
+            return
+        assert self.hooks is not None
+        mine = group.plan[self.member]
+        answer = self.hooks.on_assigned(Assigned(mine, mine, group.generation, CAUSE)) or {}
+        assert isinstance(answer, Mapping)
+        self.positions = {one: answer.get(one, group.committed.get(one, 0)) for one in mine}
+        self.assignment, self.generation = mine, group.generation
+
+    def _fetch(self) -> list[list[Rec]]:
+        if self.paused:
+            return []
+        fetched = []
+        for partition in sorted(self.assignment):
+            if self.world.chance.random() < 0.3:
+                continue
+            start = self.positions[partition]
+            stop = min(start + self.world.chance.randint(1, 6), self.world.log.ends[partition])
+            if offsets := self.world.log.between(partition, start, stop):
+                fetched.append([Rec(*partition, offset) for offset in offsets])
+            self.positions[partition] = max(start, stop)
+        return fetched
+
+    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
+        holds(partition in self.assignment, "seek", f"{partition} is not assigned")
+        self.positions[partition] = offset
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def commit_async(self, offsets: dict[TopicPartition, int], on_done: Any, *, allow_rewind: bool = False) -> None:
+        group = self.world.group
+        if self.cut_off or self.generation != group.generation or group.joining_since is not None:
+            on_done(offsets, RegionError("not committed"))
+            return
+        group.committed |= offsets
+        on_done(offsets, None)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+        return {
+            one: self.world.group.committed.get(one) and Offset(self.world.group.committed[one]) for one in partitions
+        }
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {one: self.world.log.ends[one] for one in partitions}
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        raise NotImplementedError
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        return sorted(self.world.log.offsets)
+
+
+class Offset(NamedTuple):
+    offset: int
+
+
+class History:
+    """A state that remembers every record it was ever given, in order: the strictest there is."""
+
+    def __init__(self) -> None:
+        self.applied: dict[str, list[int]] = {}
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        return json.dumps(self.applied, sort_keys=True).encode()
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        self.applied = json.loads(snapshot)
+
+    def reset_initial(self) -> None:
+        self.applied = {}
+
+
+class Node:
+    """One process of a member."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world = world
+        self.name = name
+        member_id = name if world.faults.static else f"{name}#{world.serial()}"
+        self.consumer = SimConsumer(world, member_id)
+        self.state = History()
+        self.member = RegionMember(name, world.settings)
+        coordinator = WatchedCoordinator(
+            world.store, REGION, GROUP, world.clock, barrier_timeout_s=world.settings.barrier_timeout_s
+        )
+        self.conductor = Conductor(
+            self.member,
+            coordinator,
+            self.consumer,
+            self.state,
+            self.handle,
+            world.clock,
+            start=world.start,
+            records_a_turn=world.records_a_turn,
+        )
+        self.consumer.hooks = self.conductor
+        self.stopped_until = 0.0
+        self.started = False
+
+    def turn(self) -> None:
+        if not self.started:
+            self.conductor.register()
+            self.started = True
+            self.conductor.subscribed()
+            if self.world.faults.static and self.consumer.member in self.world.group.plan:
+                # A static member comes back to what it had; no rebalance tells the others.
+                self.world.note(f"{self.name} is back")
+        self.conductor.turn(0.0)
+
+    def handle(self, record: ev.RecordLike, _state: object) -> None:
+        world, member = self.world, self.member
+        if world.chance.random() < world.faults.kill_in_handler:
+            raise Killed
+        partition = TopicPartition(record.topic, record.partition)
+        at = f"{self.name} {partition.partition}@{record.offset}"
+        holds(member.state is RegionState.RECORDS_FETCHED, "I4", f"{at} in {member.state.name}")
+        holds(member.phase is Phase.OPEN, "I4", f"{at} in {member.phase.name}")
+        position = member.offsets.next_of(partition)
+        holds(position is not None, "I11", f"{at} is of a partition that is not counted for")
+        assert position is not None
+        expected = world.log.between(partition, position.offset, record.offset + 1)
+        holds(expected == [record.offset], "I12", f"{at} after {position.offset}")
+        key = (member.epoch, member.generation, partition)
+        holds(world.owners.setdefault(key, self.name) == self.name, "I3", f"{at}: {world.owners[key]} has it too")
+        self.state.applied.setdefault(str(partition.partition), []).append(record.offset)
+        world.note(at)
+
+
+class World:
+    """Everything, and the checks of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.now = 1000.0
+        self.faults = Faults.drawn(self.chance)
+        self.log = Log(self.chance.randint(1, 6))
+        self.group = Group(self)
+        self.first_partitions = len(self.log.offsets)
+        self.store = FlakyStore(self)
+        self.outage_until = 0.0
+        self.cut_until: dict[str, float] = {}
+        self.owners: dict[tuple[int, int, TopicPartition], str] = {}
+        self.manifests: dict[int, dict[TopicPartition, int]] = {}
+        self.initial: dict[TopicPartition, int] = {}
+        self.checkpoints = self.faults_done = self.deaths = self.epochs = 0
+        self._serials = 0
+        self._checked = b""
+        self._trace = hashlib.sha256()
+        self.records_a_turn = self.chance.choice([1, 3, 100])
+        trigger: Trigger = (Periodic(0.5), Periodic(3.0), OperatorDriven(5))[self.chance.randrange(3)]
+        self.commit_point = self.chance.choice(["checkpoint_complete", "checkpoint_complete", "drain"])
+        self.settings = RegionSettings(
+            trigger=trigger,
+            commit_point=self.commit_point,  # type: ignore[arg-type]
+            max_poll_records=self.chance.choice([1, 10]),
+            drain_timeout_s=8.0,
+            reset_timeout_s=6.0,
+            look_interval_s=self.chance.choice([0.05, 0.5]),
+        )
+        kind = self.chance.choice(["beginning", "end", "default"])
+        self.start = StartPosition(kind)  # type: ignore[arg-type]
+        for partition in self.log.offsets:
+            for _ in range(self.chance.randint(0, 8)):
+                self.log.append(partition, self.chance.choice([0, 0, 0, 1, 3]))
+        names = [f"m{number}" for number in range(self.chance.randint(3, 4))]
+        self.nodes: dict[str, Node | None] = {name: Node(self, name) for name in names}
+        self.restart_at: dict[str, float] = {}
+        self.ghosts: list[Node] = []  # processes that live on under a name which another has taken
+        self.running: list[Node] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def serial(self) -> int:
+        self._serials += 1
+        return self._serials
+
+    def note(self, text: str) -> None:
+        self._trace.update(f"{self.now:.3f} {text}\n".encode())
+
+    @property
+    def trace(self) -> str:
+        return self._trace.hexdigest()
+
+    # --- life
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+        self.faults.end()
+        self.outage_until = 0.0
+        self.cut_until.clear()
+        self.calm_down()
+
+    def calm_down(self) -> None:
+        """Faults are over: everything written must be in a complete checkpoint soon (I14)."""
+        deadline = self.now + 120.0
+        steps = 0
+        while not self.settled():
+            if isinstance(self.settings.trigger, OperatorDriven):
+                for node in self.nodes.values():
+                    if node is not None:
+                        node.member.make_consistent(self.now)
+            self.step(quiet=True)
+            steps += 1
+            holds(self.now < deadline, "I14", f"not settled {120} s after the last fault")
+        holds(steps < 20_000, "I14", f"{steps} steps")
+        for partition, end in self.final_offsets().items():
+            holds(not self.log.between(partition, end, 1 << 60), "I1", f"{partition} ends at {end}")
+
+    def final_offsets(self) -> dict[TopicPartition, int]:
+        return self.manifests[max(self.manifests)]
+
+    def settled(self) -> bool:
+        if not self.manifests or not all(self.nodes.values()):
+            return False
+        newest = self.final_offsets()
+        return newest.keys() == self.log.offsets.keys() and all(
+            not self.log.between(one, offset, 1 << 60) for one, offset in newest.items()
+        )
+
+    def step(self, *, quiet: bool = False) -> None:
+        self.now += self.chance.choice([0.001, 0.01, 0.02, 0.08])
+        if not quiet:
+            self._write()
+            self._harm()
+        for name, at in list(self.restart_at.items()):
+            if self.now >= at:
+                del self.restart_at[name]
+                self.nodes[name] = Node(self, name)
+        for name, node in self.nodes.items():
+            if node is not None and self.now >= node.stopped_until and self.now >= self.cut_until.get(name, 0.0):
+                self.group.beat(node.consumer.member)
+        for ghost in self.ghosts:
+            if self.now >= ghost.stopped_until:
+                self.group.beat(ghost.consumer.member)
+        self.group.tick()
+        if living := self._living():
+            self._turn(self.chance.choice(living))
+        self._check()
+
+    def _living(self) -> list["Node"]:
+        return [node for node in (*self.nodes.values(), *self.ghosts) if node is not None]
+
+    def interleave(self) -> None:
+        """Between any two calls of one node to the coordinator, another may have its turn."""
+        if self.faults.interleaved and len(self.running) == 1 and self.chance.random() < 0.1:
+            others = [node for node in self._living() if node is not self.running[0]]
+            if others:
+                self._turn(self.chance.choice(others))
+
+    def _turn(self, node: "Node") -> None:
+        if self.now < node.stopped_until:
+            return
+        self.running.append(node)
+        try:
+            node.turn()
+        except Killed:
+            self._end(node, "killed")
+        except RegionError as error:
+            self._end(node, f"failed: {error}")
+        finally:
+            self.running.pop()
+
+    def _end(self, node: "Node", why: str) -> None:
+        self.note(f"{node.name} {why}")
+        if node in self.ghosts:
+            self.ghosts.remove(node)
+        elif self.nodes[node.name] is node:
+            self._die(node.name)
+
+    def _die(self, name: str) -> None:
+        self.nodes[name] = None
+        self.deaths += 1
+        self.restart_at[name] = self.now + self.chance.choice([0.1, 1.0, 5.0])
+
+    def _write(self) -> None:
+        if self.chance.random() < 0.3:
+            self.log.append(self.chance.choice(sorted(self.log.offsets)), self.chance.choice([0, 0, 0, 1, 5]))
+
+    def _harm(self) -> None:
+        chance, faults = self.chance, self.faults
+        name = chance.choice(sorted(self.nodes))
+        node = self.nodes[name]
+        if node is not None and chance.random() < faults.kill:
+            self.note(f"{name} kill -9")
+            self._die(name)
+            self.faults_done += 1
+        if node is not None and chance.random() < faults.stop:
+            node.stopped_until = self.now + chance.choice([0.3, 4.0, 8.0])
+            self.faults_done += 1
+        if node is not None and node.started and not faults.static and chance.random() < faults.ghost:
+            self.note(f"{name} is started a second time")
+            self.ghosts.append(node)
+            self.nodes[name] = Node(self, name)
+            self.faults_done += 1
+        if chance.random() < faults.cut:
+            self.cut_until[name] = self.now + chance.choice([0.3, 4.0, 8.0])
+            self.faults_done += 1
+        if chance.random() < faults.outage:
+            self.outage_until = self.now + chance.choice([0.2, 2.0])
+            self.faults_done += 1
+        if len(self.log.offsets) < 8 and chance.random() < faults.add_partition:
+            self.log.append(self.log.add(), 0)
+            self.group.rebalance()
+            self.faults_done += 1
+
+    # --- checks
+
+    def check_store(self) -> None:
+        """After every transaction: what is written must make sense by itself."""
+        data = self.store.get(Key("region", GROUP))
+        if data is None or data == self._checked:
+            return
+        self._checked = data
+        record = decode_record(data)
+        if record.initial and not self.initial:
+            self.first_partitions = len(self.log.offsets)  # what comes later is discovered while running
+        for partition, position in record.initial.items():
+            before = self.initial.setdefault(partition, position.offset)
+            holds(before == position.offset, "I7", f"{partition} began at {before}, now {position.offset}")
+            added = partition.partition >= self.first_partitions
+            holds(not added or position.offset == 0, "A10", f"{partition} was added, and begins at {position.offset}")
+        holds(record.initial.keys() >= self.initial.keys(), "I7", "an initial offset is gone")
+        holds(record.epoch >= self.epochs, "I8", "the epoch went back")
+        self.epochs = record.epoch
+        newest = record.newest
+        holds(not self.manifests or (newest or 0) >= max(self.manifests), "I9", "the newest checkpoint is gone")
+        if newest is not None and newest not in self.manifests:
+            self._check_manifest(newest, record.initial)
+
+    def _check_manifest(self, sequence: int, initial: Positions) -> None:
+        holds(not self.manifests or sequence > max(self.manifests), "I9", f"{sequence} is not the newest")
+        data = self.store.get(Key("manifest", GROUP, f"{sequence:020d}"))
+        assert data is not None
+        manifest = decode(data, region=REGION, group=GROUP, sequence=sequence)
+        offsets = {one: position.offset for one, position in manifest.offsets.items()}
+        holds(offsets.keys() >= initial.keys(), "I6", f"checkpoint {sequence} lacks {initial.keys() - offsets.keys()}")
+        applied: dict[str, list[int]] = {}
+        for part in manifest.contributions:
+            state = self.store.get(Key("state", GROUP, part.state.digest))
+            assert state is not None
+            for partition, found in json.loads(state).items():
+                applied.setdefault(partition, []).extend(found)
+        for partition, offset in offsets.items():
+            found = sorted(applied.get(str(partition.partition), []))
+            wanted = self.log.between(partition, initial[partition].offset, offset)
+            holds(found == wanted, "I1/I2", f"checkpoint {sequence}, {partition}: {found} and not {wanted}")
+        before = self.manifests[max(self.manifests)] if self.manifests else {}
+        for partition, offset in before.items():
+            holds(offsets[partition] >= offset, "I5", f"checkpoint {sequence} is behind the one before in {partition}")
+        self.manifests[sequence] = offsets
+        self.checkpoints += 1
+        self.note(f"checkpoint {sequence} {sorted(offsets.items())}")
+
+    def check_writer(self, ticket: Ticket, barrier: Barrier) -> None:
+        data = self.store.get(Key("region", GROUP))
+        assert data is not None
+        if f'"{ticket.member}"'.encode() not in data:
+            return
+        record = decode_record(data)
+        if any(one.member == ticket.member for one in record.contributions) and record.barrier == barrier:
+            holds(record.members[ticket.member].incarnation == ticket.incarnation, "I8", f"{ticket} is a zombie")
+
+    def _check(self) -> None:
+        for name, node in self.nodes.items():
+            if node is None:
+                continue
+            most = self.settings.queue_records + 6 * len(self.log.offsets) + self.settings.max_poll_records
+            holds(node.member.queued <= most, "I13", f"{name} queues {node.member.queued}")
+        if self.commit_point == "checkpoint_complete":
+            newest = self.final_offsets() if self.manifests else {}
+            for partition, offset in self.group.committed.items():
+                holds(offset <= newest.get(partition, -1), "I10", f"{partition}: {offset} is committed")
+
+
+def run(seed: int, steps: int = 400) -> World:
+    """One history. Raises Violation, with the seed to run it again."""
+    world = World(seed)
+    try:
+        world.run(steps)
+    except Violation as violation:
+        raise Violation(f"seed {seed} at {world.now - 1000:.3f} s: {violation}") from violation
+    return world
