@@ -1,6 +1,10 @@
-"""One member of one group: Consumer and AsyncConsumer over one driver, and the pure machines beneath."""
+"""One member of one group: Consumer and AsyncConsumer over one driver, and the pure machines beneath.
 
-from kohort.coordinator_client.aio import AsyncConsumer
+AsyncConsumer is resolved at first use: asyncio takes 30 ms to load, which nobody should pay who does not use it.
+"""
+
+from typing import TYPE_CHECKING
+
 from kohort.coordinator_client.config import SETTINGS, Config
 from kohort.coordinator_client.consumer import Consumer
 from kohort.coordinator_client.errors import (
@@ -32,6 +36,9 @@ from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHook
 from kohort.coordinator_client.offsets import ListedOffset
 from kohort.coordinator_client.resets import Gap
 from kohort.coordinator_client.subscription import PauseReason, Subscription
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.aio import AsyncConsumer
 
 __all__ = [
     "SETTINGS",
@@ -72,3 +79,12 @@ __all__ = [
     "WakeupError",
     "Why",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name != "AsyncConsumer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kohort.coordinator_client.aio import AsyncConsumer
+
+    globals()[name] = AsyncConsumer
+    return AsyncConsumer
