@@ -6,10 +6,10 @@ the group believes about us: whether we are in, and how far a rebalance has come
 that dies takes nothing from us (same generation, same partitions, fetching goes on), and a group that expels us does
 so through a coordinator in the best of health. A member which mixes the two rejoins whenever a broker restarts.
 
-Two rules for this file. All transitions live here: `member.py` may only change state through `TRANSITIONS`, and a pair
+Two rules for this file. All transitions live here: `walk.py` may only change state through `TRANSITIONS`, and a pair
 that is absent is a bug of ours (`IllegalTransition`), never something to be patched with an assignment. And this file
-does not know how a transition is earned: what an answer, a timer or a hook means is decided in `member.py`, which
-names its conclusion by a `Trigger`; where that leads is decided here.
+does not know how a transition is earned: what an answer, a timer or a hook means is decided in `member.py` and its
+parts, which name their conclusion by a `Trigger`; where that leads is decided here.
 
 COOPERATIVE and EAGER walk through the same states. They differ in what is handed to `REVOKING` (everything before a
 join; or, after a sync, only what moves away), not in the shape of the walk.
@@ -96,7 +96,7 @@ class CoordinatorState(Enum):
 
 
 class Trigger(Enum):
-    """What `member.py` concluded. Transitions hang on these, not on raw events."""
+    """What the member concluded. Transitions hang on these, not on raw events."""
 
     SUBSCRIBED = "a subscription came"
     LOST = "membership is gone while partitions are held"
@@ -247,6 +247,9 @@ COORDINATOR_TRANSITIONS: Final[Mapping[CoordinatorState, Mapping[CoordinatorTrig
 
 HEARTBEATING: Final = frozenset({_M.REVOKING, _M.COMMITTING, _M.PLANNING, _M.SYNCING, _M.ASSIGNING, _M.STABLE})
 """States in which the group expects to hear from us. Not JOINING: a member whose join is pending is alive by it."""
+
+IN_GROUP: Final = HEARTBEATING | {_M.JOINING}
+"""States in which the group counts us in, or is about to."""
 
 REBALANCING: Final = frozenset({_M.REVOKING, _M.COMMITTING, _M.JOINING, _M.PLANNING, _M.SYNCING, _M.ASSIGNING})
 """States between a stable generation and the next."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from kohort.coordinator_client import events as ev
-from kohort.coordinator_client import member as machine
+from kohort.coordinator_client import walk as machine
 from kohort.coordinator_client.states import TRANSITIONS, MemberState, Trigger, after
 from kohort.fastpath.errors import KohortError
 from tests.coordinator_client.rig import Rig, as_leader, said, tps

@@ -1,0 +1,237 @@
+"""From a JoinGroup to the assignment: one round of the group's gathering, as a follower or as its leader."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from kohort.assignors import Assignor, Rebalance
+from kohort.coordinator_client import events as ev
+from kohort.coordinator_client import leading, reconcile, requests
+from kohort.coordinator_client.coordinator_link import CoordinatorLink
+from kohort.coordinator_client.holding import Holding
+from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.in_flight import InFlight
+from kohort.coordinator_client.leadership import Leadership
+from kohort.coordinator_client.membership import Membership
+from kohort.coordinator_client.pulse import Pulse
+from kohort.coordinator_client.reactions import REACTIONS, Reaction, fatal_error
+from kohort.coordinator_client.search import CoordinatorSearch
+from kohort.coordinator_client.settings import CONSUMER_PROTOCOL_TYPE, MemberSettings
+from kohort.coordinator_client.states import Trigger
+from kohort.coordinator_client.subscription import Subscription
+from kohort.coordinator_client.topics import Topics
+from kohort.coordinator_client.walk import Walk
+from kohort.fastpath.errors import WireError
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.errors import error_name
+
+if TYPE_CHECKING:
+    from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
+
+JOIN_GRACE_MS: Final = 5_000
+"""A JoinGroup may wait this much longer than the rebalance timeout for its answer, as in Apache Kafka's client."""
+
+
+class Gathering:
+    """Joins, plans where we lead, and syncs. `join_not_before`: the next join waits until then (monotonic seconds)."""
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        assignors: Mapping[str, Assignor],
+        walk: Walk,
+        in_flight: InFlight,
+        search: CoordinatorSearch,
+        pulse: Pulse,
+        topics: Topics,
+        leadership: Leadership,
+        holding: Holding,
+        membership: Membership,
+        link: CoordinatorLink,
+    ) -> None:
+        self._settings = settings
+        self._assignors = assignors
+        self._walk = walk
+        self._in_flight = in_flight
+        self._search = search
+        self._pulse = pulse
+        self._topics = topics
+        self._leadership = leadership
+        self._holding = holding
+        self._membership = membership
+        self._link = link
+        self._failures = 0
+        self.join_not_before = -inf
+
+    def start_afresh(self) -> None:
+        """A new subscription pays for no failure of the last one."""
+        self._failures, self.join_not_before = 0, -inf
+
+    def _back_off(self, why: str) -> None:
+        self._failures += 1
+        self.join_not_before = self._walk.now + self._settings.backoff_s(self._failures)
+        if self._failures & (self._failures - 1) == 0:
+            self._walk.notice("join_waiting", f"not in the group after {self._failures} attempts: {why}")
+
+    # ------------------------------------------------------------------------------------------------------- joining
+
+    def join(self, topics: frozenset[str]) -> None:
+        """Send a JoinGroup that subscribes to `topics`."""
+        protocols = [(name, self._subscription_for(assignor, topics)) for name, assignor in self._assignors.items()]
+        reason = "" if self._walk.cause is None else str(self._walk.cause)
+        # From here until the answer nobody may tell us that we are dead: a heartbeat still under way was sent by the
+        # member that we will no longer be when it is answered.
+        self._in_flight.forget("Heartbeat")
+        request = requests.join_group(self._settings, self._membership.identity, protocols, reason)
+        self._membership.ask("JoinGroup", request, self._patience_ms)
+        self._topics.joined = topics
+        self._membership.rejoin = None
+        self._walk.timeline.attempt()
+
+    @property
+    def _patience_ms(self) -> int:
+        return max(self._settings.request_timeout_ms, self._settings.rebalance_ms + JOIN_GRACE_MS)
+
+    def _subscription_for(self, assignor: Assignor, topics: frozenset[str]) -> bytes:
+        """A cooperative assignor is told what we hold now, in the generation we are in; an eager one what we held last,
+        since all of it has been given up by now and only serves as a memory."""
+        if assignor.rebalance is Rebalance.COOPERATIVE:
+            owned, generation = self._holding.partitions, self._membership.identity.generation
+        else:
+            owned, generation = self._holding.last_owned, self._holding.last_generation
+        return leading.write_subscription(assignor, topics, owned, generation, self._settings.rack_id)
+
+    def on_joined(self, event: ev.Joined) -> None:
+        asked = self._in_flight.answered(event.serial)
+        if asked is None:
+            return
+        answer = event.response
+        self._search.proved()
+        if answer.error_code != 0:
+            self._join_refused(answer.error_code, answer.member_id)
+            return
+        self._membership.joined(answer.generation_id, answer.member_id, answer.protocol_name)
+        self._failures = 0
+        self._pulse.restarted(self._walk.now)
+        # The lease of what is kept is not moved by this answer: when the coordinator gave it is not known.
+        self._pulse.confirmed(asked.sent_at)
+        leads = answer.leader == answer.member_id
+        self._leadership.begin(leads=leads)
+        self._walk.timeline.noted(generation=answer.generation_id, protocol=answer.protocol_name, leader=leads)
+        if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or answer.protocol_name not in self._assignors:
+            self._strange_group("JoinGroup", f"the group chose {answer.protocol_name!r}")
+            return
+        if not leads:
+            self._walk.go(Trigger.JOINED)
+            self._sync(())
+            return
+        try:
+            self._leadership.hear(leading.read_members(answer.members, answer.protocol_name or ""))
+        except leading.MemberUnreadable as error:
+            self._membership.fail(error)
+            return
+        if (turnover := self._leadership.turnover()) is not None:
+            self._walk.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
+        if answer.skip_assignment:
+            # KIP-814: a static leader that came back is not asked to assign again, "but still needs to monitor
+            # partitions of the group's topics", so it leads in every other respect.
+            self._leadership.take_snapshot(known_only=True)
+            self._walk.go(Trigger.JOINED)
+            self._sync(())
+        elif self._leadership.missing:
+            patience_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms / 2)
+            self._leadership.plan_deadline = self._walk.now + patience_ms / 1000
+            self._walk.go(Trigger.LEADS_BLIND)
+        else:
+            self.plan(Trigger.JOINED)
+
+    def _join_refused(self, code: int, member_id: str) -> None:
+        match REACTIONS["JoinGroup"].get(code, Reaction.FATAL):
+            case Reaction.RETRY:
+                self._back_off(error_name(code))
+                self._membership.again(f"JoinGroup: {error_name(code)}")
+            case Reaction.REDISCOVER:
+                self._back_off(error_name(code))
+                self._membership.again(f"JoinGroup: {error_name(code)}")
+                self._link.gone(error_name(code))
+            case Reaction.TAKE_ID:
+                self._membership.named(member_id)
+                self._walk.go(Trigger.AGAIN)
+            case Reaction.FORGET_MEMBER:
+                self._membership.lose(Cause(Why.UNKNOWN_MEMBER, "JoinGroup"))
+            case _:
+                self._membership.fail(fatal_error(code, "JoinGroup", self._settings.group_id))
+
+    def _strange_group(self, api: str, what: str) -> None:
+        self._membership.fail(fatal_error(23, api, self._settings.group_id, what))
+
+    # ------------------------------------------------------------------------------------------------------- syncing
+
+    def plan(self, trigger: Trigger) -> None:
+        """Assign the group, and sync; `trigger` is what this ends."""
+        try:
+            plan = self._leadership.plan(self._assignors[self._membership.protocol or ""])
+        except leading.AssignorFailed as error:
+            self._membership.fail(error)
+            return
+        self._walk.go(trigger)
+        self._sync(leading.write_plan(plan))
+
+    def _sync(self, assignments: "tuple[SyncGroupRequestAssignment, ...]") -> None:
+        membership = self._membership
+        request = requests.sync_group(membership.identity, membership.protocol or "", assignments)
+        membership.ask("SyncGroup", request, self._patience_ms)
+
+    def on_synced(self, event: ev.Synced) -> None:
+        asked = self._in_flight.answered(event.serial)
+        if asked is None:
+            return
+        answer = event.response
+        self._search.proved()
+        if answer.error_code != 0:
+            self._sync_refused(answer.error_code)
+            return
+        self._pulse.confirmed(asked.sent_at)
+        self._in_flight.forget("Heartbeat")  # one sent before this may speak of the rebalance that this one ends
+        protocols = (None, self._membership.protocol)
+        if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or answer.protocol_name not in protocols:
+            self._strange_group("SyncGroup", f"synced as {answer.protocol_name!r}")
+            return
+        try:
+            assigned = leading.read_assignment(bytes(answer.assignment))
+        except WireError as error:
+            self._membership.fail(error)
+            return
+        self._take_assignment(assigned)
+
+    def _take_assignment(self, assigned: frozenset[TopicPartition]) -> None:
+        topics = self._topics
+        if strange := reconcile.strangers(assigned, topics.subscription or Subscription(), topics.joined):
+            cause = Cause(Why.ASSIGNMENT_UNFIT, ", ".join(sorted({each.topic for each in strange})[:5]))
+            self._walk.cause = cause
+            self._back_off(str(cause))
+            self._membership.again(str(cause))
+            return
+        if told := frozenset(each.topic for each in assigned) - topics.joined:
+            topics.believe(told)
+        moves = reconcile.after_sync(self._holding.partitions, assigned)
+        self._membership.move(moves.revoked, moves.added)
+
+    def _sync_refused(self, code: int) -> None:
+        why = f"SyncGroup: {error_name(code)}"
+        match REACTIONS["SyncGroup"].get(code, Reaction.FATAL):
+            case Reaction.REJOIN:
+                self._walk.cause = Cause(Why.SYNC_REFUSED, error_name(code))
+                if code != 27:
+                    self._back_off(why)
+                self._membership.again(why)
+            case Reaction.REDISCOVER:
+                self._back_off(why)
+                self._membership.again(why)
+                self._link.gone(error_name(code))
+            case Reaction.FORGET_GENERATION:
+                self._membership.lose(Cause(Why.STALE_GENERATION, "SyncGroup"), keep_id=True)
+            case Reaction.FORGET_MEMBER:
+                self._membership.lose(Cause(Why.UNKNOWN_MEMBER, "SyncGroup"))
+            case _:
+                self._membership.fail(fatal_error(code, "SyncGroup", self._settings.group_id))

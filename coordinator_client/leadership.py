@@ -1,0 +1,96 @@
+"""What only the leader of a generation knows: who said what, who came and went, and what its plan depended on."""
+
+from math import inf
+from typing import NamedTuple
+
+from kohort.assignors import Assignor, Plan
+from kohort.coordinator_client import leading
+from kohort.coordinator_client.topics import NO_TOPICS, Topics
+
+
+class Turnover(NamedTuple):
+    """Member ids that came, and those that left, from one generation to the next."""
+
+    joined: frozenset[str]
+    left: frozenset[str]
+
+
+class Leadership:
+    """`leads`: whether we do. `group_topics`: all that anybody in the group subscribes to. `moved`: topics that are not
+    as they were when we assigned them. `plan_deadline`: how long missing topics are waited for, monotonic seconds.
+
+    Empty in a follower. `racks_matter`: whether a change of replicas' racks alone asks for another plan.
+    """
+
+    __slots__ = (
+        "_members_before",
+        "_racks_matter",
+        "_said",
+        "_snapshot",
+        "_topics",
+        "group_topics",
+        "leads",
+        "moved",
+        "plan_deadline",
+    )
+
+    def __init__(self, topics: Topics, *, racks_matter: bool) -> None:
+        self._topics = topics
+        self._racks_matter = racks_matter
+        self.leads = False
+        self._said: dict[str, leading.Said] = {}
+        self.group_topics = NO_TOPICS
+        self._snapshot: dict[str, leading.Shape] = {}
+        self._members_before: frozenset[str] | None = None
+        self.moved: tuple[str, ...] = ()
+        self.plan_deadline = inf
+
+    def begin(self, *, leads: bool) -> None:
+        """A generation begins; what was heard in the last one holds no more."""
+        self.leads = leads
+        self.hear({})
+
+    def end(self) -> None:
+        """Membership is gone."""
+        self.begin(leads=False)
+        self._members_before = None
+
+    def hear(self, said: dict[str, leading.Said]) -> None:
+        """What the members of the generation said, which only its leader is told."""
+        self._said, self.group_topics = said, leading.topics_of(said)
+        self._snapshot, self.moved = {}, ()
+
+    def turnover(self) -> Turnover | None:
+        """Who came and who left, which only a leader can see, and only from one generation that it led to the next:
+        None in the first of them."""
+        before, members = self._members_before, frozenset(self._said)
+        self._members_before = members
+        return None if before is None else Turnover(members - before, before - members)
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Topics that are to be assigned and were never looked up."""
+        return self._topics.never_looked_up(self.group_topics)
+
+    def plan(self, assignor: Assignor) -> Plan:
+        """The checked plan for what is known now. Raises `AssignorFailed`."""
+        self.take_snapshot()
+        return leading.make_plan(assignor, self._said, self._topics.known)
+
+    def take_snapshot(self, *, known_only: bool = False) -> None:
+        """Remember the group's topics as they are now: what differs from that later has moved."""
+        self._snapshot = {
+            topic: self._shape(topic) for topic in self.group_topics if not known_only or topic in self._topics.known
+        }
+        self.moved = ()
+
+    def look_again(self) -> None:
+        """Metadata came: is the plan still one for these topics?"""
+        if not self.leads:
+            return
+        for topic in self.group_topics & self._topics.known.keys():
+            self._snapshot.setdefault(topic, self._shape(topic))
+        self.moved = tuple(sorted(topic for topic, was in self._snapshot.items() if was != self._shape(topic)))
+
+    def _shape(self, topic: str) -> leading.Shape:
+        return leading.shape_of(self._topics.known.get(topic), self._racks_matter)

@@ -1,0 +1,105 @@
+"""Whether the group still counts us in, as heartbeats and refused commits tell; and keeping it so, by heartbeats.
+
+An expulsion is believed only if it speaks of the identity we still have: one of an older generation of ours is news of
+somebody we no longer are.
+"""
+
+from kohort.coordinator_client import events as ev
+from kohort.coordinator_client import requests
+from kohort.coordinator_client.coordinator_link import CoordinatorLink
+from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.in_flight import InFlight
+from kohort.coordinator_client.membership import Membership
+from kohort.coordinator_client.pulse import Pulse
+from kohort.coordinator_client.reactions import REACTIONS, Reaction, fatal_error
+from kohort.coordinator_client.search import CoordinatorSearch
+from kohort.coordinator_client.settings import MemberSettings
+from kohort.coordinator_client.states import HEARTBEATING, MemberState
+from kohort.coordinator_client.walk import Walk
+from kohort.protocol.errors import error_name
+
+
+class Standing:
+    """Sends heartbeats while the group expects them, and draws conclusions from what is answered, or from silence."""
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        walk: Walk,
+        in_flight: InFlight,
+        search: CoordinatorSearch,
+        pulse: Pulse,
+        membership: Membership,
+        link: CoordinatorLink,
+    ) -> None:
+        self._settings = settings
+        self._walk = walk
+        self._in_flight = in_flight
+        self._search = search
+        self._pulse = pulse
+        self._membership = membership
+        self._link = link
+
+    @property
+    def _beating(self) -> bool:
+        """Whether heartbeats are expected of us, and there is somebody to send them to."""
+        known = self._search.coordinator is not None
+        return known and self._walk.state in HEARTBEATING and self._membership.alive
+
+    def times(self) -> list[float]:
+        """When to look again (monotonic seconds)."""
+        if not self._beating:
+            return []
+        waiting = self._in_flight.waits_for("Heartbeat")
+        return [self._pulse.silent_at] if waiting else [self._pulse.silent_at, self._pulse.next_beat_at]
+
+    def watch_silence(self) -> None:
+        if self._beating and self._walk.now >= self._pulse.silent_at:
+            self._link.gone("no answer for a whole session timeout")
+
+    def beat(self) -> None:
+        """Send a heartbeat, if one is due."""
+        if not self._beating or self._in_flight.waits_for("Heartbeat") or self._walk.now < self._pulse.next_beat_at:
+            return
+        self._pulse.beat_sent_at = self._walk.now
+        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
+        self._membership.ask("Heartbeat", requests.heartbeat(self._membership.identity), timeout_ms)
+
+    def on_beat(self, event: ev.Beat) -> None:
+        asked = self._in_flight.answered(event.serial)
+        if asked is None:
+            return
+        code = event.response.error_code
+        current = asked.identity == self._membership.identity
+        if code in (0, 14, 27):
+            self._search.proved()
+        if code in (0, 27) and current:
+            self._pulse.confirmed(asked.sent_at)
+            self._pulse.last_beat_at = asked.sent_at
+        if code != 0:
+            self._told("Heartbeat", code, current)
+
+    def on_commit_refused(self, event: ev.CommitRefused) -> None:
+        self._walk.timeline.commit_refused(event.partitions, event.code)
+        if event.code not in REACTIONS["OffsetCommit"]:
+            return
+        current = event.sent == self._membership.identity and event.sent.generation >= 0
+        if self._in_flight.waits_for("JoinGroup") and event.code in (22, 25):
+            return  # it lost the race against our own join, whose answer will say where we stand
+        self._told("OffsetCommit", event.code, current)
+
+    def _told(self, api: str, code: int, current: bool) -> None:
+        """An error that speaks of our membership, and whether it speaks of the one we still have."""
+        reaction = REACTIONS[api].get(code, Reaction.FATAL)
+        match reaction:
+            case Reaction.REJOIN if current and self._walk.state is MemberState.STABLE:
+                why = Why.COORDINATOR_ASKED if api == "Heartbeat" else Why.COMMIT_REFUSED
+                self._membership.rejoin = self._membership.rejoin or Cause(why)
+            case Reaction.REDISCOVER:
+                self._link.gone(f"{api}: {error_name(code)}")
+            case Reaction.FORGET_GENERATION if current:
+                self._membership.lose(Cause(Why.STALE_GENERATION, api), keep_id=True)
+            case Reaction.FORGET_MEMBER if current:
+                self._membership.lose(Cause(Why.UNKNOWN_MEMBER, api))
+            case Reaction.FATAL if current or code != 82:
+                self._membership.fail(fatal_error(code, api, self._settings.group_id))

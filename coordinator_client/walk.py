@@ -1,0 +1,62 @@
+"""Where a member stands, since when and why: the only writer of its state, and of what is told about it."""
+
+from math import inf
+from typing import Final
+
+from kohort.coordinator_client.hooks import Cause
+from kohort.coordinator_client.ready import Notice
+from kohort.coordinator_client.states import MemberState, Trigger, after
+from kohort.coordinator_client.timeline import Timeline
+
+_ENDS: Final = frozenset(
+    {MemberState.STABLE, MemberState.OUT, MemberState.STALLED, MemberState.FAILED, MemberState.CLOSED}
+)
+
+
+class Walk:
+    """The walk through `TRANSITIONS`, with its clock (`now`, monotonic seconds) and its diary (`timeline`).
+
+    `cause`: of the rebalance under way, else of the last one. `go` raises `IllegalTransition`, a defect of ours.
+    """
+
+    __slots__ = ("_notices", "cause", "now", "since", "state", "timeline")
+
+    def __init__(self) -> None:
+        self.now = -inf
+        self.state = MemberState.OUT
+        self.since = -inf
+        self.cause: Cause | None = None
+        self.timeline = Timeline()
+        self._notices: list[Notice] = []
+
+    def at(self, now: float) -> None:
+        """It is `now`; a clock that went back is not believed."""
+        self.now = max(now, self.now)
+
+    def go(self, trigger: Trigger) -> None:
+        """The only place that changes the state."""
+        came_from, self.state = self.state, after(self.state, trigger)
+        if self.state is came_from:
+            return  # another attempt: it has been in this state since it came here first
+        self.since = self.now
+        if self.state not in _ENDS:
+            self.timeline.entered(self.state, self.now)
+        elif (ended := self.timeline.current) is not None:
+            self.timeline.end(self.state, self.now)
+            took_s = self.now - ended.started_at
+            self.notice("rebalance_ended", f"{ended.cause}: {self.state.value}, after {took_s:.3f} s")
+
+    def begin(self, cause: Cause) -> None:
+        """A rebalance begins, or the one under way has one more cause."""
+        self.cause = cause
+        if self.timeline.current is not None:
+            self.timeline.trouble(str(cause))
+        self.timeline.begin(cause, self.now)
+
+    def notice(self, kind: str, text: str) -> None:
+        self._notices.append(Notice(kind, text))
+
+    def drain_notices(self) -> tuple[Notice, ...]:
+        """What was noticed since the last call."""
+        notices, self._notices = tuple(self._notices), []
+        return notices
