@@ -115,20 +115,25 @@ class Target:
                 hint = "it may want TLS (--tls), or be no Kafka"
                 raise TargetUnreachable("the connection was closed upon ApiVersions", hint=hint, **place) from None
             except (NoAnswer, WireError) as error:
-                raise TargetUnreachable(f"this is no Kafka broker: {error}", **place) from None
+                raise TargetUnreachable(
+                    f"this is no Kafka broker: {error}", hint="if it is TLS: --tls", **place
+                ) from None
             ranges = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
             target = cls(host, port, access, stranger, prefix, ranges, {}, {})
-            if target.version("ApiVersions") >= 3:
-                named = {"client_software_name": "kohort", "client_software_version": "0"}
-                told = await peer.ask("ApiVersions", target.version("ApiVersions"), named, ANSWER_TIMEOUT_S)
-                target.features = {entry.name: entry.max_version_level for entry in told.finalized_features}
             try:
+                if target.version("ApiVersions") >= 3:
+                    named = {"client_software_name": "kohort", "client_software_version": "0"}
+                    told = await peer.ask("ApiVersions", target.version("ApiVersions"), named, ANSWER_TIMEOUT_S)
+                    target.features = {entry.name: entry.max_version_level for entry in told.finalized_features}
                 metadata = await peer.ask(
                     "Metadata", target.version("Metadata", at_most=7), {"topics": ()}, ANSWER_TIMEOUT_S
                 )
             except PeerClosed:
+                # Before SASL, a broker answers ApiVersions once, and nothing else.
                 hint = "it wants SASL: give --user NAME:PASSWORD"
-                raise TargetUnreachable("ApiVersions is answered, Metadata is not", hint=hint, **place) from None
+                raise TargetUnreachable(
+                    "the first ApiVersions is answered, and nothing more", hint=hint, **place
+                ) from None
             target.nodes = {node.node_id: (node.host, node.port) for node in metadata.brokers}
             target.cluster_id = metadata.cluster_id
         except (WireError, NoAnswer) as error:

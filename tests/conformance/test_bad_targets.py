@@ -70,9 +70,11 @@ def test_a_listener_that_hangs_up_may_want_tls() -> None:
         reach(address)
 
 
-def test_a_broker_that_wants_sasl_first() -> None:
+@pytest.mark.parametrize("api", ["ApiVersions", "Metadata"])
+def test_a_broker_that_wants_sasl_first(api: str) -> None:
+    """Apache Kafka hangs up on a second ApiVersions already."""
     with FakeBroker() as broker:
-        broker.control("Metadata", lambda call: Close())
+        broker.control(api, lambda call: Close() if call.version > 0 else None)
         with pytest.raises(TargetUnreachable, match="--user"):
             reach(broker.bootstrap)
 
