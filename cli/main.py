@@ -21,10 +21,13 @@ class Entry(NamedTuple):
 COMMANDS = {
     "broker": Entry("kohort.cli.broker", "Start, stop and look at a real Apache Kafka on this machine."),
     "demo": Entry(
-        "kohort.cli.demo.command", "The main job on a real broker: a group of three, a kill, Spark, equal totals.", "demo"
+        "kohort.cli.demo.command",
+        "The main job on a real broker: a group of three, a kill, Spark, equal totals.",
+        "demo",
     ),
     "assign": Entry("kohort.cli.assign", "Show what an assignor would give to each member."),
     "conformance": Entry("kohort.cli.conformance", "Judge a broker's group APIs, check by check, with the frames."),
+    "region": Entry("kohort.cli.region", "Look at a consistent region and its checkpoints."),
     "segment": Entry("kohort.cli.segment", "Read a broker's log segment file."),
     "wire": Entry("kohort.cli.wire", "Explain a frame of Kafka's protocol byte by byte."),
 }

@@ -18,6 +18,7 @@ from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import (
     BarrierOver,
     CoordinatorUnavailable,
+    DataLossError,
     InconsistentCheckpointError,
     RegionError,
 )
@@ -27,6 +28,7 @@ from kohort.consistent_region.start import Lookups, StartPosition, beginnings, c
 from kohort.consistent_region.state_handles import StateHandle
 from kohort.consistent_region.states import CLEAN, ENDED, READING
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
+from kohort.coordinator_client.resets import Gap
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 
@@ -147,6 +149,13 @@ class Conductor(RebalanceHooks):
         if self.member.state not in CLEAN:
             return None  # the reset seeks
         return {partition: position.offset for partition, position in starts.items()}
+
+    def on_gap(self, gap: Gap) -> None:
+        """The consumer could not read where it was to. Inside an epoch that is data loss, and never passed over."""
+        if gap.wanted is None or self.member.state not in READING or self.on_data_loss == "earliest":
+            return
+        place: dict[str, Any] = {**gap.partition._asdict(), "offset": gap.wanted, "log_start": gap.start}
+        self._step(ev.Broke(DataLossError(f"records are gone from the log: {gap.reason}", **place)))
 
     # --- inner
 

@@ -66,6 +66,8 @@ class SqliteState:
         return self.connection.serialize()
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        if not snapshot:
+            raise ResetFailedError("the snapshot is empty")
         connection = sqlite3.connect(":memory:")
         try:
             connection.deserialize(snapshot)

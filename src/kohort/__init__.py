@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kohort.assignors import Assignor as Assignor
     from kohort.assignors import GroupView as GroupView
     from kohort.assignors import Plan as Plan
+    from kohort.consistent_region import ConsistentRegion as ConsistentRegion
     from kohort.coordinator_client import Assigned as Assigned
     from kohort.coordinator_client import AsyncConsumer as AsyncConsumer
     from kohort.coordinator_client import Consumer as Consumer
@@ -30,6 +31,7 @@ _HOME = {
     "Plan": "assignors",
     "Assigned": "coordinator_client",
     "AsyncConsumer": "coordinator_client",
+    "ConsistentRegion": "consistent_region",
     "Consumer": "coordinator_client",
     "Lost": "coordinator_client",
     "RebalanceHooks": "coordinator_client",
@@ -39,7 +41,9 @@ _HOME = {
     "RecordColumns": "fastpath",
     "TopicPartition": "fastpath",
 }
-_SUBPACKAGES = frozenset({"assignors", "coordinator_client", "fastpath", "protocol", "spark", "testing"})
+_SUBPACKAGES = frozenset(
+    {"assignors", "consistent_region", "coordinator_client", "fastpath", "protocol", "spark", "testing"}
+)
 
 __all__ = ["__version__", *sorted(_HOME)]
 

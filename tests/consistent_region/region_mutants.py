@@ -22,6 +22,7 @@ from kohort.consistent_region.offsets import OffsetManager, SeekMap
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.states import READING, Phase, RegionState
 from tests.consistent_region import region_world as world
+from tests.consistent_region.region_kafka import SimConsumer, Violation
 
 Mutant = tuple[Any, str, Callable[[Any], Any]]
 
@@ -243,7 +244,7 @@ def _meets_whatever_is_newest(original: Any) -> Any:
 
 MUTANTS: dict[str, list[Mutant]] = {
     "the queue is not cleared": [(RegionMember, "_clear", nothing)],
-    "a reset does not seek": [(world.SimConsumer, "seek", nothing)],
+    "a reset does not seek": [(SimConsumer, "seek", nothing)],
     "a reset does not restore": [(world.History, "restore", nothing)],
     "a reset does not begin the state anew": [(world.History, "reset_initial", nothing)],
     "a reset seeks to the initial offsets": [(Coordinator, "go_back", _go_back_to_the_initial)],
@@ -328,7 +329,7 @@ def caught(name: str, seeds: int) -> str | None:
         for seed in range(seeds):
             try:
                 world.run(seed)
-            except world.Violation as violation:
+            except Violation as violation:
                 return str(violation)
             except Exception as error:
                 return f"seed {seed}: {type(error).__name__}: {error}"

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.consistent_region.region_kafka import Violation
 from tests.consistent_region.region_mutants import MUTANTS, caught
-from tests.consistent_region.region_world import Violation, run
+from tests.consistent_region.region_world import run
 
 SEEDS, CHUNKS = 160, 8
 # Those that the first few seeds find, so that a run of all tests stays short; the runner tries all of them.

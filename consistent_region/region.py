@@ -1,0 +1,270 @@
+"""ConsistentRegion: state over a consumer group in which every record counts exactly once."""
+
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from types import FrameType
+from typing import Any, Literal
+
+from kohort.consistent_region.conductor import Conductor, Handler
+from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, MAX_CONSECUTIVE_RESETS, Coordinator
+from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
+from kohort.consistent_region.region_member import RegionMember
+from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings
+from kohort.consistent_region.start import StartPosition
+from kohort.consistent_region.state_handles import DictState, StateHandle
+from kohort.consistent_region.states import RegionState
+from kohort.consistent_region.store import Store, open_store
+from kohort.consistent_region.triggers import Periodic, Trigger
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.config import SETTINGS
+from kohort.coordinator_client.resets import Gap
+
+log = logging.getLogger("kohort.region")
+
+CLOSE_S = 2.0
+TURN_WAIT_S = 0.2
+EAGER = ("range", "roundrobin", "sticky")
+
+
+class ConsistentRegion:
+    """One member of a consistent region; every process of the region makes one like it, under a name of its own.
+
+        state = DictState()
+
+        def count(record, state):
+            key = record.key.decode()
+            state[key] = state.get(key, 0) + 1
+
+        ConsistentRegion("bills", group="billing", topics=["payments"], bootstrap="localhost:9092", member="one",
+                         coordinator="sqlite:///bills.db", trigger=Periodic(5), state=state, handler=count).run()
+
+    `region_id`, `group`: a group is in one region. `topics` or `pattern`: what is read. `member`: this process's name,
+    the same after a restart; by default the host's. `coordinator`: a URL (see `open_store`) or a `Store`; all members
+    name the same. `state`: a `StateHandle`; `handler(record, state)` is called once a record and changes nothing else:
+    what is not in `state` is done again after a reset. `settings`: of the `Consumer`.
+
+    A member that was killed takes up its state and positions when it is started again under its name; until then its
+    partitions are read by others, but no checkpoint is complete. `state` is exact at checkpoints: what
+    `coordinator.manifest` names is final, what is in memory may still be undone.
+
+    Raises ConfigurationError at once for settings that cannot work.
+    """
+
+    def __init__(
+        self,
+        region_id: str,
+        *,
+        group: str,
+        bootstrap: str,
+        handler: Handler,
+        topics: Iterable[str] | None = None,
+        pattern: str | None = None,
+        member: str | None = None,
+        coordinator: str | Store = "memory:",
+        trigger: Trigger = Periodic(5.0),  # noqa: B008 -- a frozen value
+        state: StateHandle | None = None,
+        start_position: StartPosition | str = "default",
+        commit_point: CommitPoint = "checkpoint_complete",
+        on_commit_failure: OnCommitFailure = "warn",
+        on_data_loss: Literal["raise", "earliest"] = "raise",
+        drain_timeout_s: float = 180.0,
+        reset_timeout_s: float = 180.0,
+        max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS,
+        kept_checkpoints: int = KEPT_CHECKPOINTS,
+        **settings: Any,
+    ) -> None:
+        if not region_id:
+            raise ConfigurationError("a region has a name", setting="region_id")
+        if (topics is None) == (pattern is None):
+            raise ConfigurationError("a region reads topics or a pattern, and not both", setting="topics")
+        if on_data_loss not in ("raise", "earliest"):
+            raise ConfigurationError(f"unknown on_data_loss {on_data_loss!r}", setting="on_data_loss")
+        self._start = StartPosition(start_position) if isinstance(start_position, str) else start_position  # type: ignore[arg-type]
+        self._topics = None if topics is None else tuple(topics)
+        if self._topics == ():
+            raise ConfigurationError("a region reads at least one topic", setting="topics")
+        self._pattern = pattern
+        self._consumer_settings = consumer_settings(
+            settings, topics=len(self._topics or ()), drain_timeout_s=drain_timeout_s, reset_timeout_s=reset_timeout_s
+        )
+        self.settings = RegionSettings(
+            trigger=trigger,
+            commit_point=commit_point,
+            on_commit_failure=on_commit_failure,
+            max_poll_records=self._consumer_settings["max_poll_records"],
+            max_poll_interval_s=self._consumer_settings["max_poll_interval_ms"] / 1000,
+            drain_timeout_s=drain_timeout_s,
+            reset_timeout_s=reset_timeout_s,
+        )
+        self.state: StateHandle = DictState() if state is None else state
+        self._bootstrap = bootstrap
+        self._group = group
+        self._handler = handler
+        self._on_data_loss = on_data_loss
+        self._member = RegionMember(member or socket.gethostname(), self.settings)
+        self._owns_store = isinstance(coordinator, str)
+        self.coordinator = Coordinator(
+            open_store(coordinator) if isinstance(coordinator, str) else coordinator,
+            region_id,
+            group,
+            time.monotonic,
+            barrier_timeout_s=self.settings.barrier_timeout_s,
+            max_consecutive_resets=max_consecutive_resets,
+            kept_checkpoints=kept_checkpoints,
+        )
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._ran = False
+
+    # --- running
+
+    def run(self) -> None:
+        """Read, handle and take checkpoints until `stop`; runs on the caller's thread.
+
+        Raises what ends the member: RegionStopped, ResetFailedError, DataLossError, FencedError, what the handler
+        raised (as a RegionError from it), errors of the consumer. SIGTERM stops it in order on the main thread.
+        """
+        with self._lock:
+            if self._ran:
+                raise UnsupportedError("a region member runs once", hint="make another")
+            self._ran = True
+        conductors: list[Conductor] = []
+
+        def on_reset(gap: Gap) -> None:
+            for one in conductors:
+                one.on_gap(gap)
+
+        with (
+            _Sigterm(self.stop),
+            Consumer(self._bootstrap, group=self._group, on_reset=on_reset, **self._consumer_settings) as consumer,
+        ):
+            conductor = Conductor(
+                self._member,
+                self.coordinator,
+                consumer,
+                self.state,
+                self._handler,
+                time.monotonic,
+                start=self._start,
+                on_data_loss=self._on_data_loss,
+            )
+            conductors.append(conductor)
+            try:
+                conductor.register()
+                consumer.subscribe(self._topics, pattern=self._pattern, hooks=conductor)
+                conductor.subscribed()
+                while not self._stopping.is_set():
+                    idle_s = conductor.turn(TURN_WAIT_S)
+                    if idle_s > 0:
+                        self._stopping.wait(idle_s)
+            finally:
+                conductor.stop()
+                consumer.close(CLOSE_S)
+                if self._owns_store:
+                    self.coordinator.store.close()
+
+    def stop(self) -> None:
+        """Have `run` return soon. What came after the last checkpoint is done again at the next start. Any thread."""
+        self._stopping.set()
+
+    def make_consistent(self) -> None:
+        """Ask for a checkpoint now. Any thread, also the handler."""
+        self._member.make_consistent(time.monotonic())
+
+    # --- seeing
+
+    def region_state(self) -> RegionState:
+        """Where this member stands."""
+        return self._member.state
+
+    def metrics(self) -> Mapping[str, int]:
+        """Counters (`..._total`) and gauges of this member."""
+        return dict(self._member.metrics)
+
+    # --- what a region does not allow (CR-04)
+
+    def assign(self, *_args: object, **_kwargs: object) -> None:
+        """Raises UnsupportedError: partitions are the group's to give."""
+        self._refuse("assign")
+
+    def unassign(self, *_args: object, **_kwargs: object) -> None:
+        """Raises UnsupportedError."""
+        self._refuse("unassign")
+
+    def seek(self, *_args: object, **_kwargs: object) -> None:
+        """Raises UnsupportedError: positions belong to the state, and both to checkpoints."""
+        self._refuse("seek")
+
+    def _refuse(self, what: str) -> None:
+        self._member.metrics["failed_control_requests_total"] += 1
+        raise UnsupportedError(
+            f"a member of a consistent region cannot {what}", hint="use start_position, or a Consumer"
+        )
+
+
+def consumer_settings(
+    given: Mapping[str, Any], *, topics: int, drain_timeout_s: float, reset_timeout_s: float
+) -> dict[str, Any]:
+    """The consumer's settings in a region: `given`, and what consistency asks for (CR-07, CR-08).
+
+    Raises ConfigurationError for settings that a region decides by itself.
+    """
+    settings = dict(given)
+    for name in ("group", "bootstrap", "auto_offset_reset"):
+        if name in settings:
+            raise ConfigurationError(f"a region decides {name} by itself", hint="see start_position", setting=name)
+    if settings.pop("enable_auto_commit", False):
+        log.warning("enable_auto_commit is off in a region: offsets follow its checkpoints")
+    settings["enable_auto_commit"] = False
+    # Only for positions that nobody keeps, while a reset is pending; any other is told of and refused (`on_gap`).
+    settings["auto_offset_reset"] = "earliest"
+    settings.setdefault("isolation_level", "read_committed")
+    settings.setdefault("max_poll_records", 500)
+    least_poll_ms = int(3_000 * max(drain_timeout_s, reset_timeout_s))
+    settings["max_poll_interval_ms"] = max(settings.get("max_poll_interval_ms", 0), least_poll_ms)
+    if "session_timeout_ms" not in settings:
+        static = settings.get("group_instance_id") is not None
+        settings["session_timeout_ms"] = max(120_000, int(1_200 * reset_timeout_s)) if static else 20_000
+    least_request_ms = settings["session_timeout_ms"] + 5_000
+    default_ms = SETTINGS["request_timeout_ms"].default
+    settings["request_timeout_ms"] = max(settings.get("request_timeout_ms", default_ms), least_request_ms)
+    settings["metadata_max_age_ms"] = min(settings.get("metadata_max_age_ms", 2_000), 2_000)
+    settings["assignors"] = _eager(settings.get("assignors"), topics)
+    return settings
+
+
+def _eager(given: Any, topics: int) -> list[Any]:
+    """Assignors that are EAGER; others are left out with a warning. None left: the usual one for so many topics."""
+    from kohort.assignors import Rebalance
+    from kohort.assignors import get as assignor_of
+
+    chosen = []
+    for one in [given] if isinstance(given, str) else (given or ()):
+        if assignor_of(one).rebalance is Rebalance.EAGER:
+            chosen.append(one)
+        else:
+            log.warning("assignor %s is COOPERATIVE, and left out: a region lets go of everything at once", one)
+    return chosen or ["range" if topics == 1 else "roundrobin"]
+
+
+class _Sigterm:
+    """SIGTERM stops in order while this is open, on the main thread; elsewhere signals are somebody else's."""
+
+    def __init__(self, stop: Any) -> None:
+        self._stop = stop
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._on_signal)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._stop()

@@ -1,0 +1,210 @@
+"""Kafka, as a region sees it: logs with gaps, one EAGER group, and a consumer whose hooks run inside poll."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kohort import TopicPartition
+from kohort.consistent_region.errors import RegionError
+from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
+
+if TYPE_CHECKING:
+    from tests.consistent_region.region_world import World
+
+TOPIC = "t"
+CAUSE = Cause(Why.COORDINATOR_ASKED)
+SESSION_S, REBALANCE_S = 3.0, 4.0
+
+
+class Violation(BaseException):
+    """An invariant does not hold. No Exception, so that nothing takes it for a handler's."""
+
+
+class Rec(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+
+def holds(condition: bool, invariant: str, text: str) -> None:
+    if not condition:
+        raise Violation(f"{invariant}: {text}")
+
+
+class Log:
+    """Partitions with offsets that have gaps, as compaction and transactions leave them."""
+
+    def __init__(self, partitions: int) -> None:
+        self.offsets: dict[TopicPartition, list[int]] = {TopicPartition(TOPIC, n): [] for n in range(partitions)}
+        self.ends: dict[TopicPartition, int] = dict.fromkeys(self.offsets, 0)
+
+    def append(self, partition: TopicPartition, gap: int) -> None:
+        offset = self.ends[partition] + gap
+        self.offsets[partition].append(offset)
+        self.ends[partition] = offset + 1
+
+    def add(self) -> TopicPartition:
+        partition = TopicPartition(TOPIC, len(self.offsets))
+        self.offsets[partition], self.ends[partition] = [], 0
+        return partition
+
+    def between(self, partition: TopicPartition, start: int, stop: int) -> list[int]:
+        offsets = self.offsets[partition]
+        return offsets[bisect_left(offsets, start) : bisect_left(offsets, stop)]
+
+
+@dataclass(slots=True)
+class Group:
+    """The group's coordinator: EAGER, range-like, sessions by virtual time."""
+
+    world: "World"
+    generation: int = 0
+    seen: dict[str, float] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
+    joining_since: float | None = None
+    plan: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def beat(self, member: str) -> None:
+        if member in self.seen:
+            self.seen[member] = self.world.now
+
+    def rebalance(self) -> None:
+        if self.joining_since is None:
+            self.joining_since, self.joined = self.world.now, set()
+
+    def join(self, member: str) -> None:
+        if member not in self.seen:
+            self.seen[member] = self.world.now
+            self.rebalance()
+        self.joined.add(member)
+
+    def leave(self, member: str) -> None:
+        if self.seen.pop(member, None) is not None:
+            self.rebalance()
+
+    def tick(self) -> None:
+        now = self.world.now
+        for member in [one for one, at in self.seen.items() if now - at > SESSION_S]:
+            self.leave(member)
+        if self.joining_since is None:
+            return
+        if now - self.joining_since > REBALANCE_S:
+            for member in sorted(self.seen.keys() - self.joined):
+                del self.seen[member]
+        if self.seen and self.seen.keys() <= self.joined:
+            self._assign()
+
+    def _assign(self) -> None:
+        members = sorted(self.seen)
+        self.world.chance.shuffle(members)  # whoever leads may plan anything
+        partitions = sorted(self.world.log.offsets)
+        self.plan = {member: frozenset(partitions[place :: len(members)]) for place, member in enumerate(members)}
+        self.generation += 1
+        self.joining_since = None
+
+
+class SimConsumer:
+    """What a region sees of `kohort.Consumer`: hooks inside poll, positions, and nothing of an epoch that is over."""
+
+    def __init__(self, world: "World", member: str) -> None:
+        self.world = world
+        self.member = member
+        self.hooks: RebalanceHooks | None = None
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.positions: dict[TopicPartition, int] = {}
+        self.generation = -1
+        self.paused = False
+        self.lives = 0
+
+    @property
+    def cut_off(self) -> bool:
+        return self.world.now < self.world.cut_until.get(self.member.partition("#")[0], 0.0)
+
+    def poll(self, timeout_s: float) -> list[list[Rec]]:
+        group, chance = self.world.group, self.world.chance
+        assert self.hooks is not None
+        if self.cut_off:
+            return []  # neither the group nor the log can be reached
+        if self.member not in group.seen:
+            if self.generation >= 0:
+                lost, generation = self.assignment, self.generation
+                self.assignment, self.generation, self.positions = frozenset(), -1, {}
+                self.hooks.on_lost(Lost(lost, generation, CAUSE))
+            self.lives += 1
+            self.member = f"{self.member.partition('#')[0]}#{self.world.serial()}"
+            group.join(self.member)
+        elif group.joining_since is not None and self.member not in group.joined:
+            if self.assignment:
+                self.hooks.on_revoked(Revoked(self.assignment, self.assignment, self.generation, CAUSE))
+                self.assignment, self.positions = frozenset(), {}
+            group.join(self.member)
+        group.tick()
+        if chance.random() < 0.5:  # revoked and assigned come in one poll or in several (A4)
+            self._take_assignment()
+        return self._fetch()
+
+    def _take_assignment(self) -> None:
+        group = self.world.group
+        if group.joining_since is not None or self.generation == group.generation or self.member not in group.plan:
+            return
+        assert self.hooks is not None
+        mine = group.plan[self.member]
+        answer = self.hooks.on_assigned(Assigned(mine, mine, group.generation, CAUSE)) or {}
+        assert isinstance(answer, Mapping)
+        self.positions = {one: answer.get(one, group.committed.get(one, 0)) for one in mine}
+        self.assignment, self.generation = mine, group.generation
+
+    def _fetch(self) -> list[list[Rec]]:
+        if self.paused:
+            return []
+        fetched = []
+        for partition in sorted(self.assignment):
+            if self.world.chance.random() < 0.3:
+                continue
+            start = self.positions[partition]
+            stop = min(start + self.world.chance.randint(1, 6), self.world.log.ends[partition])
+            if offsets := self.world.log.between(partition, start, stop):
+                fetched.append([Rec(*partition, offset) for offset in offsets])
+            self.positions[partition] = max(start, stop)
+        return fetched
+
+    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
+        holds(partition in self.assignment, "seek", f"{partition} is not assigned")
+        self.positions[partition] = offset
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def commit_async(self, offsets: dict[TopicPartition, int], on_done: Any, *, allow_rewind: bool = False) -> None:
+        group = self.world.group
+        if self.cut_off or self.generation != group.generation or group.joining_since is not None:
+            on_done(offsets, RegionError("not committed"))
+            return
+        group.committed |= offsets
+        on_done(offsets, None)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+        return {
+            one: self.world.group.committed.get(one) and Offset(self.world.group.committed[one]) for one in partitions
+        }
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {one: self.world.log.ends[one] for one in partitions}
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        raise NotImplementedError
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        return sorted(self.world.log.offsets)
+
+
+class Offset(NamedTuple):
+    offset: int

@@ -1,0 +1,253 @@
+"""What a region refuses, forces and keeps: settings, start positions, states, and the command that looks."""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kohort import ConsistentRegion, TopicPartition
+from kohort.cli.main import main
+from kohort.consistent_region import DictState, Manual, OperatorDriven, Periodic, SqliteState, StartPosition
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.errors import (
+    ConfigurationError,
+    DataLossError,
+    ResetFailedError,
+    TruncationError,
+    UnsupportedError,
+)
+from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.region import consumer_settings
+from kohort.consistent_region.start import beginnings, check_log
+from kohort.consistent_region.store import SqliteStore
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+
+
+def region(**changes: Any) -> ConsistentRegion:
+    given: dict[str, Any] = {"group": "g", "bootstrap": "127.0.0.1:1", "topics": ["t"], "handler": print}
+    return ConsistentRegion("r", **{**given, **changes})
+
+
+@pytest.mark.proves("CR-05")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"start_position": "offset"},
+        {"start_position": "time"},
+        {"topics": None},
+        {"topics": []},
+        {"pattern": "t.*"},
+        {"commit_point": "now"},
+        {"on_commit_failure": "ignore"},
+        {"on_data_loss": "latest"},
+        {"drain_timeout_s": 0.0},
+        {"coordinator": "postgres://x"},
+        {"coordinator": "sqlite:///"},
+        {"auto_offset_reset": "latest"},
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_subscribed(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        region(**changes)
+
+
+@pytest.mark.proves("CR-05")
+def test_triggers_and_times_are_checked_where_they_are_written() -> None:
+    with pytest.raises(ConfigurationError):
+        Periodic(0)
+    with pytest.raises(ConfigurationError):
+        OperatorDriven(0)
+    with pytest.raises(ConfigurationError):
+        StartPosition("beginning", time_ms=5)
+    assert StartPosition("time", time_ms=5).time_ms == 5
+    assert region(trigger=Manual()).settings.trigger == Manual()
+
+
+@pytest.mark.proves("CR-04")
+def test_a_region_is_not_told_where_to_read() -> None:
+    one = region()
+    for refused in (one.assign, one.unassign, one.seek):
+        with pytest.raises(UnsupportedError):
+            refused([P0])
+    assert one.metrics()["failed_control_requests_total"] == 3
+    assert one.region_state().name == "INITIALIZED"
+
+
+def settings(**given: Any) -> dict[str, Any]:
+    topics = given.pop("topics", 1)
+    return consumer_settings(given, topics=topics, drain_timeout_s=180.0, reset_timeout_s=200.0)
+
+
+@pytest.mark.proves("CR-07")
+def test_cooperative_assignors_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="kohort.region"):
+        assert settings(assignors=["cooperative-sticky", "sticky"])["assignors"] == ["sticky"]
+        assert settings(assignors=["cooperative-sticky"])["assignors"] == ["range"]
+        assert settings(assignors="cooperative-sticky", topics=2)["assignors"] == ["roundrobin"]
+    assert len(caplog.records) == 3
+    assert "cooperative-sticky" in caplog.text
+
+
+@pytest.mark.proves("CR-08")
+def test_settings_that_consistency_asks_for(caplog: pytest.LogCaptureFixture) -> None:
+    made = settings(enable_auto_commit=True)
+    assert "enable_auto_commit" in caplog.text
+    assert made["enable_auto_commit"] is False
+    assert made["isolation_level"] == "read_committed"
+    assert settings(isolation_level="read_uncommitted")["isolation_level"] == "read_uncommitted"
+    assert made["max_poll_interval_ms"] == 600_000
+    assert settings(max_poll_interval_ms=700_000)["max_poll_interval_ms"] == 700_000
+    assert made["session_timeout_ms"] == 20_000
+    assert settings(group_instance_id="one")["session_timeout_ms"] == 240_000
+    assert settings(session_timeout_ms=60_000)["request_timeout_ms"] == 65_000
+    assert made["metadata_max_age_ms"] == 2_000
+
+
+# --- where partitions begin
+
+
+class Listed(NamedTuple):
+    offset: int
+
+
+class Logs:
+    """Logs that begin at 10 and end at 100, with partition 0 committed at 50; asked for times, only it has one."""
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
+        return {one: Listed(50) if one == P0 else None for one in partitions}
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 10)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 100)
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
+        return {one: Listed(70) if one == P0 else None for one in times_ms}
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        return [P0, P1]
+
+
+@pytest.mark.proves("CR-11", "CR-12", "CR-13", "CR-14")
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (StartPosition("beginning"), (10, 10)),
+        (StartPosition("end"), (100, 100)),
+        (StartPosition("default"), (50, 10)),
+        (StartPosition("default", otherwise="latest"), (50, 100)),
+        (StartPosition("time", time_ms=5), (70, 10)),
+        (StartPosition("time", time_ms=5, otherwise="latest"), (70, 100)),
+    ],
+)
+def test_whoever_sees_a_topic_first_decides_for_all_of_its_partitions(
+    start: StartPosition, expected: tuple[int, int]
+) -> None:
+    found = beginnings([P0], {}, start, Logs())
+    assert {one: at.offset for one, at in found.items()} == {P0: expected[0], P1: expected[1]}
+
+
+@pytest.mark.proves("CR-15", "CR-66", "CR-78", "A10")
+def test_what_has_a_beginning_keeps_it_and_what_comes_later_loses_nothing() -> None:
+    known = {P0: Position(33)}
+    assert beginnings([P0], known, StartPosition("end"), Logs()) == {}
+    assert beginnings([P0, P2], known, StartPosition("end"), Logs()) == {P2: Position(10)}
+    assert beginnings([P2], known, StartPosition("beginning", discovered="latest"), Logs()) == {P2: Position(100)}
+
+
+@pytest.mark.proves("CR-73", "CR-74", "B-40")
+def test_a_start_outside_the_log_is_never_passed_over() -> None:
+    assert check_log({P0: Position(10), P1: Position(100)}, Logs()) == {}
+    with pytest.raises(DataLossError, match="log_start=10"):
+        check_log({P0: Position(9)}, Logs())
+    assert check_log({P0: Position(7)}, Logs(), on_data_loss="earliest") == {P0: 3}
+    for policy in ("raise", "earliest"):
+        with pytest.raises(TruncationError, match="log_end=100"):
+            check_log({P0: Position(101)}, Logs(), on_data_loss=policy)
+
+
+# --- states
+
+
+def test_a_dict_comes_back_and_says_at_once_what_it_cannot_hold() -> None:
+    state = DictState(a=1, b={"c": [1, 2]})
+    data = state.snapshot({})
+    state["a"] = 2
+    state.restore(data, {})
+    assert state == {"a": 1, "b": {"c": [1, 2]}}
+    state.reset_initial()
+    assert state == {}
+    for wrong in ({1: "x"}, {"x": b"bytes"}, {"x": float("nan")}):
+        with pytest.raises(ConfigurationError):
+            DictState(wrong).snapshot({})  # type: ignore[arg-type]
+
+
+def test_an_sqlite_state_comes_back_with_the_offsets_it_belongs_to() -> None:
+    offsets = {P0: Position(5, 2), P1: Position(0)}
+    state = SqliteState("CREATE TABLE totals (key TEXT PRIMARY KEY, n INTEGER)")
+    state.connection.execute("INSERT INTO totals VALUES ('a', 1)")
+    data = state.snapshot(offsets)
+    state.connection.execute("UPDATE totals SET n = 9")
+    state.restore(data, offsets)
+    assert state.connection.execute("SELECT * FROM totals").fetchall() == [("a", 1)]
+    with pytest.raises(ResetFailedError, match="offsets"):
+        state.restore(data, {P0: Position(6, 2), P1: Position(0)})
+    for damaged in (b"", b"no database", data[:50]):
+        with pytest.raises(ResetFailedError):
+            state.restore(damaged, offsets)
+    assert state.connection.execute("SELECT * FROM totals").fetchall() == [("a", 1)]
+    state.reset_initial()
+    assert state.connection.execute("SELECT * FROM totals").fetchall() == []
+
+
+# --- the command
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    path = tmp_path / "region.db"
+    coordinator = Coordinator(SqliteStore(path), "bills", "billing")
+    ticket = coordinator.register("one").ticket
+    coordinator.put_initial(ticket, {P0: Position(0)})
+    coordinator.report(ticket, 5, 1)
+    for offset in (3, 8):
+        barrier = coordinator.begin_checkpoint(ticket, 0).barrier
+        assert barrier is not None
+        coordinator.contribute(ticket, barrier, {P0: Position(offset)}, b'{"a":1}')
+    coordinator.store.close()
+    return f"sqlite:///{path}"
+
+
+def test_the_command_shows_regions_checkpoints_and_one_of_them(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(*arguments: str) -> Any:
+        assert main(["region", *arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    status = answer("status", url)
+    assert (status["region"], status["group"], status["newest_checkpoint"]) == ("bills", "billing", 2)
+    assert status["members"]["one"] == {"incarnation": 1, "in_epoch": True, "generation": 5, "partitions": 1}
+    assert [row["sequence"] for row in answer("checkpoints", url)["checkpoints"]] == [1, 2]
+    shown = answer("inspect", url, "2", "--group", "billing")
+    assert shown["contributions"][0]["offsets"] == {"t-0": 8}
+    for arguments, text in (
+        (("status", url), "one"),
+        (("checkpoints", url), "sequence"),
+        (("inspect", url, "1"), "t-0"),
+    ):
+        assert main(["region", *arguments]) == 0
+        assert text in capsys.readouterr().out
+
+
+@pytest.mark.proves("CR-54")
+def test_the_command_refuses_what_is_not_there(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["region", "inspect", url, "7"]) == 1
+    assert "checkpoint 7 is not known" in capsys.readouterr().err
+    assert main(["region", "status", url, "--group", "other"]) == 1
+    assert "--group with one of: billing" in capsys.readouterr().err
+    assert main(["region", "status", f"sqlite:///{tmp_path}/empty.db"]) == 1
+    assert "has none" in capsys.readouterr().err
