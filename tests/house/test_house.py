@@ -31,7 +31,7 @@ PUBLIC = {
         "Consumer", "AsyncConsumer", "RebalanceHooks", "Revoked", "Assigned", "Lost",
     ),
     "kohort.spark": ("kafka_rdd", "plan", "OffsetRange"),
-    "kohort.testing": ("RealBroker", "RealCluster"),
+    "kohort.testing": ("RealBroker", "RealCluster", "FakeBroker", "FaultProxy"),
 }  # fmt: skip
 HEAVY = ("pyspark", "pyarrow", "typer", "rich", "construct", "numpy", "pandas", "asyncio")
 
