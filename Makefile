@@ -49,8 +49,9 @@ types: dev  ## mypy, strict
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests benchmarks examples
 
-bench: dev  ## ours and the peers in one run; JSON goes to benchmarks/results
+bench: dev  ## ours and the peers in one run; JSON in benchmarks/results, a page in docs
 	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.page
 
 fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
 	@$(BIN)/python -m tests.sanitized tests.protocol.fuzz_codec --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)

@@ -1,0 +1,96 @@
+"""docs/benchmarks.md and its picture, made from the JSON that `make bench` leaves in benchmarks/results.
+
+python -m benchmarks.page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import OURS, RESULTS
+
+DOCS = Path(__file__).parent.parent / "docs"
+PICTURE = "benchmarks.png"
+
+
+def page() -> str:
+    """The page's Markdown: a table a benchmark, ours first, each peer with how many times better ours is."""
+    parts = [
+        "# Benchmarks",
+        "Made by `python -m benchmarks.page` from what `make bench` measured: ours and the peers in one run, on one "
+        "machine, each peer at its best settings. A ratio says how many times better ours is. Ratios carry from "
+        "machine to machine; absolutes drift.",
+        f"![How many times better]({PICTURE})",
+    ]
+    for result in results():
+        machine = result["machine"]
+        title = (import_module(f"benchmarks.{result['benchmark']}").__doc__ or "").strip().splitlines()[0]
+        parts += [
+            f"## {result['benchmark']}",
+            title,
+            f"`{result['command']}`, {machine['date']}, {machine['cores']} cores of {machine['cpu']}, "
+            f"Python {machine['python']}.",
+            "\n".join(_table(result)),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def results() -> list[dict[str, Any]]:
+    """Every result that is kept, by name."""
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+
+
+def draw(path: Path) -> None:
+    """One bar a peer and work, on a logarithmic scale; the line at 1 is parity."""
+    import matplotlib.pyplot as plt
+
+    bars = [
+        (f"{row['work']}  |  {row['peer']}", row["times_better"])
+        for result in results()
+        for row in result["ratios"]
+        if row["times_better"] > 0
+    ]
+    figure, axes = plt.subplots(figsize=(11, 0.19 * len(bars) + 1))
+    names, values = zip(*reversed(bars), strict=True)
+    axes.barh(names, values, color=["#2a7f62" if value >= 1 else "#b5483a" for value in values], height=0.7)
+    axes.set_xscale("log")
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_xlabel("times better than the peer (1 = the same)")
+    axes.tick_params(axis="y", labelsize=6)
+    axes.margins(y=0.005)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def _table(result: dict[str, Any]) -> Iterator[str]:
+    better = {(row["work"], row["peer"]): row["times_better"] for row in result["ratios"]}
+    yield "| work | who | measured | kohort is |"
+    yield "| --- | --- | ---: | ---: |"
+    for row in result["rows"]:
+        times = better.get((row["work"], row["who"]))
+        ratio = "" if row["who"] == OURS or times is None else f"{times:.2f}x"
+        who = f"**{row['who']}**" if row["who"] == OURS else row["who"]
+        note = f" ({row['note']})" if row["note"] else ""
+        yield f"| {row['work']} | {who}{note} | {_shown(row['value'])} {row['unit']} | {ratio} |"
+
+
+def _shown(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M"
+    if value >= 1e4:
+        return f"{value / 1e3:.0f} k"
+    return f"{value:.3g}"
+
+
+def main() -> None:
+    (DOCS / "benchmarks.md").write_text(page())
+    draw(DOCS / PICTURE)
+    print(f"docs/benchmarks.md and docs/{PICTURE}, from {len(results())} results")
+
+
+if __name__ == "__main__":
+    main()
