@@ -39,7 +39,7 @@ class Case(NamedTuple):
     topics: int
     shape: str = "alike"
     past: str = "fresh"
-    runs: int = 3
+    runs: int = 2
 
     def __str__(self) -> str:
         shape = ", half on half" if self.shape == "half" else ""
