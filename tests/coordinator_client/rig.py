@@ -14,6 +14,7 @@ from kohort.coordinator_client.member import GroupMember
 from kohort.coordinator_client.ready import CommitOrder, Notice, Ready, Send
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.subscription import Subscription
+from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
@@ -281,3 +282,18 @@ def as_leader(*members: JoinGroupResponseMember) -> dict[str, Any]:
     """Arguments of `joined` that make m1 the leader of these members."""
     assert read_members(members, "range")
     return {"leader": None, "members": members}
+
+
+def fatal(rig: Rig) -> KohortError:
+    error = rig.ready.view.fatal
+    assert error is not None
+    return error
+
+
+def assert_silent(rig: Rig) -> None:
+    """A member that failed sends nothing, ever."""
+    rig.sends.clear()
+    for _ in range(5):
+        rig.after(60)
+    assert rig.sends == []
+    assert rig.ready.wake_at is None

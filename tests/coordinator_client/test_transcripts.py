@@ -14,7 +14,8 @@ import pytest
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.subscription import Subscription
 from kohort.fastpath.topic_partition import TopicPartition
-from tests.coordinator_client.group_world import GroupCoordinator, World, shown
+from tests.coordinator_client.group_coordinator import GroupCoordinator
+from tests.coordinator_client.group_world import World, shown
 
 STORIES = sorted(Path(__file__).with_name("transcripts").glob("*.txt"))
 PROVES = {

@@ -1,0 +1,71 @@
+"""A leader whose assignor, or whose members, do what they must not: it stops rather than harm the group."""
+
+import pytest
+
+from kohort.assignors import GroupView, MemberSubscription, Plan, Rebalance
+from kohort.coordinator_client.leading import AssignorFailed, MemberUnreadable
+from kohort.protocol.apis.join_group import JoinGroupResponseMember
+from tests.coordinator_client.rig import Rig, as_leader, fatal, said, tps
+
+
+class Rogue:
+    """An assignor that does what `plan` does."""
+
+    name = "range"
+    rebalance = Rebalance.EAGER
+
+    def __init__(self, plan: object) -> None:
+        self.plan = plan
+
+    def subscription(self, topics: object, owned: object, generation: int) -> MemberSubscription:
+        return MemberSubscription(tuple(topics))  # type: ignore[arg-type]
+
+    def assign(self, group: GroupView) -> Plan:
+        if isinstance(self.plan, Exception):
+            raise self.plan
+        return self.plan  # type: ignore[return-value]
+
+
+@pytest.mark.proves("G-04")
+@pytest.mark.parametrize(
+    "plan",
+    [
+        RuntimeError("division by cucumber"),
+        {"m1": tps("t-0"), "m2": tps("t-0")},
+        {"m1": tps("t-9")},
+        {"nobody": tps("t-0")},
+        {"m2": tps("t-0")},
+        None,
+    ],
+    ids=["raises", "one partition twice", "no such partition", "no such member", "not subscribed", "no plan"],
+)
+def test_a_rogue_assignor_stops_its_leader_and_nobody_else(plan: object) -> None:
+    rig = Rig(Rogue(plan))
+    rig.topics(t=2, u=2)
+    rig.reach_joining()
+    rig.joined(**as_leader(said("m1", "t"), said("m2", "u")))
+    assert isinstance(fatal(rig), AssignorFailed)
+    assert fatal(rig).place["assignor"] == "range"
+    assert not rig.asked("SyncGroup"), "no plan at all, rather than a wrong one"
+
+
+@pytest.mark.proves("B-20")
+def test_a_member_that_speaks_gibberish_is_named() -> None:
+    rig = Rig()
+    rig.topics(t=2)
+    rig.reach_joining()
+    rig.joined(
+        leader=None, members=(said("m1", "t"), JoinGroupResponseMember(member_id="alien", metadata=b"\x00\x01\xff"))
+    )
+    assert isinstance(fatal(rig), MemberUnreadable)
+    assert fatal(rig).place["member"] == "alien"
+
+
+@pytest.mark.proves("B-20")
+def test_a_member_whose_extras_are_unreadable_is_read_as_version_0() -> None:
+    rig = Rig()
+    rig.topics(t=2)
+    rig.reach_joining()
+    mangled = b"\x00\x03" + said("m2", "t").metadata[2:-4]  # claims version 3 and ends too early
+    rig.joined(leader=None, members=(said("m1", "t"), JoinGroupResponseMember(member_id="m2", metadata=mangled)))
+    assert rig.plan() == {"m1": tps("t-0"), "m2": tps("t-1")}
