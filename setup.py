@@ -13,7 +13,17 @@ EXTENSIONS = [
         [f"src/kohort/fastpath/{name}.pyx"],
         extra_compile_args=["-O3", "-fno-strict-aliasing"],
     )
-    for name in ("_codec", "_records", "_balance")
+    for name in (
+        "_codec",
+        "_memory",
+        "_store",
+        "_bytes_column",
+        "_headers",
+        "_columns",
+        "_records",
+        "_encode",
+        "_balance",
+    )
 ]
 
 EXTRAS = {

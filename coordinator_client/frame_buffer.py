@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kohort.coordinator_client.errors import FrameTooLarge
-from kohort.fastpath._records import Block
+from kohort.fastpath._memory import Block
 
 SCRATCH_BYTES = 8 * 1024
 LENGTH_BYTES = 4

@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from kohort.fastpath._records import BytesColumn, Record, RecordColumns, decode, encode
+from kohort.fastpath._bytes_column import BytesColumn
+from kohort.fastpath._columns import Record, RecordColumns
+from kohort.fastpath._encode import encode
+from kohort.fastpath._records import decode
 from kohort.fastpath.compression import Codec
 from kohort.fastpath.errors import (
     CorruptRecord,

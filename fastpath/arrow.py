@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
-    from kohort.fastpath._records import BytesColumn, RecordColumns
+    from kohort.fastpath._bytes_column import BytesColumn
+    from kohort.fastpath._columns import RecordColumns
 
 
 def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "pa.RecordBatch":

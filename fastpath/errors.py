@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kohort.fastpath._records import RecordColumns
+    from kohort.fastpath._columns import RecordColumns
 
 
 class KohortError(Exception):

@@ -16,7 +16,8 @@ from struct import Struct
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
-from kohort.fastpath._records import RecordColumns, decode
+from kohort.fastpath._columns import RecordColumns
+from kohort.fastpath._records import decode
 from kohort.fastpath.batches import BatchInfo, batches, is_sound
 from kohort.fastpath.errors import CorruptRecord, KohortError
 

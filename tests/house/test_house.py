@@ -14,7 +14,7 @@ import kohort
 ROOT = Path(__file__).parents[2]
 LINKS = ROOT / "src" / "kohort"
 LONGEST_FILE = 600
-LONGEST_CYTHON = 2000  # a .pyx is one unit of compilation, and what is to be inlined has to stay inside it
+LONGEST_CYTHON = 850  # a .pyx is one unit of compilation: its structs and what it inlines belong together
 # The names a user may rely on; they stay where they are, whatever moves inside.
 PUBLIC = {
     "kohort": (

@@ -1,0 +1,25 @@
+# Block, pooled memory; Source, somebody else's buffer that is held; view_of, bytes lent to a library for one call.
+
+cimport cython
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport uint8_t
+
+
+@cython.final
+@cython.no_gc
+cdef class Block:
+    cdef char *data
+    cdef readonly Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    cdef int resize(self, Py_ssize_t size) except -1
+    cdef void discard(self) noexcept
+
+
+cdef class Source:
+    cdef Py_buffer view
+    cdef bint held
+
+
+cdef inline object view_of(const uint8_t *p, Py_ssize_t size):
+    return PyMemoryView_FromMemory(<char *>p, size, 0x100)  # PyBUF_READ

@@ -1,0 +1,111 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Memory that columns live in and point into.
+
+Blocks go back to a small pool when the last reader lets go: a poll loop that drops its columns keeps reusing warm pages.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+cimport cython
+
+cdef extern from *:
+    """
+    // Under AddressSanitizer every block is as large as asked for, so that one byte too far is seen.
+    #ifdef __SANITIZE_ADDRESS__
+    #define KOHORT_POOLED 0
+    #else
+    #define KOHORT_POOLED 1
+    #endif
+    """
+    const bint POOLED "KOHORT_POOLED"
+
+cdef enum:
+    SMALLEST_CLASS = 12  # 4 KiB; below that malloc is as good
+    CLASSES = 31
+    POOL_DEPTH = 8
+
+cdef Py_ssize_t POOL_BYTES_MAX = 32 << 20
+cdef char *_pool[31][8]
+cdef int _pooled[31]
+cdef Py_ssize_t _pool_bytes = 0
+
+
+cdef inline int _class_of(Py_ssize_t size) noexcept nogil:
+    cdef int power = SMALLEST_CLASS
+    while (<Py_ssize_t>1 << power) < size:
+        power += 1
+    return power
+
+
+@cython.final
+@cython.no_gc
+cdef class Block:
+    """Memory that anything speaking the buffer protocol can read and write, pooled when its last reader lets go."""
+
+    def __cinit__(self, Py_ssize_t size):
+        global _pool_bytes
+        if size < 0 or size > (<Py_ssize_t>1 << 40):
+            raise MemoryError(f"no block of {size} bytes")
+        cdef int power = _class_of(size)
+        self.size = size
+        self.capacity = (<Py_ssize_t>1 << power) if POOLED else size
+        if POOLED and power < CLASSES and _pooled[power]:
+            _pooled[power] -= 1
+            self.data = _pool[power][_pooled[power]]
+            _pool_bytes -= self.capacity
+            return
+        self.data = <char *>PyMem_RawMalloc(self.capacity)
+        if self.data == NULL:
+            raise MemoryError(f"no block of {size} bytes")
+
+    def __dealloc__(self):
+        global _pool_bytes
+        cdef int power
+        if self.data == NULL:
+            return
+        power = _class_of(self.capacity)
+        if (
+            POOLED and power < CLASSES and _pooled[power] < POOL_DEPTH and _pool_bytes + self.capacity <= POOL_BYTES_MAX
+        ):
+            _pool[power][_pooled[power]] = self.data
+            _pooled[power] += 1
+            _pool_bytes += self.capacity
+        else:
+            PyMem_RawFree(self.data)
+
+    cdef int resize(self, Py_ssize_t size) except -1:
+        """Room for `size` bytes, keeping those already there; only before anybody else holds a pointer."""
+        cdef Py_ssize_t capacity = (<Py_ssize_t>1 << _class_of(size)) if POOLED else size
+        cdef char *data
+        if capacity > self.capacity or not POOLED:
+            data = <char *>PyMem_RawRealloc(self.data, capacity)
+            if data == NULL:
+                raise MemoryError(f"no block of {size} bytes")
+            self.data = data
+            self.capacity = capacity
+        self.size = size
+        return 0
+
+    cdef void discard(self) noexcept:
+        """Back to the system instead of the pool: for a block that turned out too small."""
+        PyMem_RawFree(self.data)
+        self.data = NULL
+        self.size = 0
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
+
+    def __len__(self):
+        return self.size
+
+
+cdef class Source:
+    """A buffer of somebody else's, held for as long as columns point into it."""
+
+    def __cinit__(self, buffer):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.held = True
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)

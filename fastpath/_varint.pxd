@@ -1,0 +1,68 @@
+# Numbers as Kafka writes them: big-endian ones, and zigzag varints read no further than they may.
+# They stand in a .pxd because the walk over records calls them for every field: every unit inlines its own.
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define kohort_be16(p) ({ uint16_t v_; memcpy(&v_, (p), 2); (int16_t)__builtin_bswap16(v_); })
+    #define kohort_be32(p) ({ uint32_t v_; memcpy(&v_, (p), 4); (int32_t)__builtin_bswap32(v_); })
+    #define kohort_be64(p) ({ uint64_t v_; memcpy(&v_, (p), 8); (int64_t)__builtin_bswap64(v_); })
+    #else
+    #error "kohort's data plane is written for little-endian machines with GCC or Clang"
+    #endif
+    """
+    int16_t be16 "kohort_be16"(const void *p) noexcept nogil
+    int32_t be32 "kohort_be32"(const void *p) noexcept nogil
+    int64_t be64 "kohort_be64"(const void *p) noexcept nogil
+
+
+# Every reader takes where it is and where it must stop, and returns where it ended: NULL when it would pass the end.
+cdef inline const uint8_t *varint(const uint8_t *p, const uint8_t *end, int32_t *value) noexcept nogil:
+    cdef uint32_t raw, shift, byte
+    if p == NULL or p >= end:
+        return NULL
+    raw = p[0]
+    p += 1
+    if raw >= 0x80:
+        raw &= 0x7F
+        shift = 7
+        while True:
+            if p >= end or shift > 28:
+                return NULL
+            byte = p[0]
+            if shift == 28 and byte & 0x70:  # more bits than the type has
+                return NULL
+            p += 1
+            raw |= <uint32_t>(byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+    value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return p
+
+
+cdef inline const uint8_t *varlong(const uint8_t *p, const uint8_t *end, int64_t *value) noexcept nogil:
+    cdef uint64_t raw
+    cdef uint32_t shift, byte
+    if p == NULL or p >= end:
+        return NULL
+    raw = p[0]
+    p += 1
+    if raw >= 0x80:
+        raw &= 0x7F
+        shift = 7
+        while True:
+            if p >= end or shift > 63:
+                return NULL
+            byte = p[0]
+            if shift == 63 and byte & 0x7E:  # more bits than the type has
+                return NULL
+            p += 1
+            raw |= <uint64_t>(byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return p
