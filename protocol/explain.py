@@ -18,7 +18,7 @@ import crc32c
 
 from kohort.fastpath.compression import CODECS, Broken, Codec, DoesNotFit
 from kohort.fastpath.errors import WireError
-from kohort.protocol import membership, record_batch
+from kohort.protocol import membership, record_layout
 from kohort.protocol.catalogue import API, Api
 from kohort.protocol.errors import ERRORS
 from kohort.protocol.framing import (
@@ -187,8 +187,8 @@ def _array(part: Part, subcon: Array, stream: Source) -> list[Any] | None:
     return [_member(part, f"[{index}]", subcon.subcon, stream) for index in range(count)]
 
 
-def _counted(part: Part, subcon: record_batch.Counted, stream: Source) -> list[Any]:
-    count = record_batch.VARINT._parse(stream, None, part.name)
+def _counted(part: Part, subcon: record_layout.Counted, stream: Source) -> list[Any]:
+    count = record_layout.VARINT._parse(stream, None, part.name)
     part.kind, part.note = "array", f"{count} element{'' if count == 1 else 's'}"
     return [_member(part, f"[{index}]", subcon.one, stream) for index in range(count)]
 
@@ -228,7 +228,7 @@ _RULES: dict[type[construct.Construct], Callable[[Part, Any, Source], Any]] = {
     Array: _array,
     Nullable: _nullable,
     Tags: _tags,
-    record_batch.Counted: _counted,
+    record_layout.Counted: _counted,
 }
 
 
@@ -279,14 +279,14 @@ def _cooperative_sticky(data: bytes) -> str:
 def _open_records(part: Part, data: memoryview, beside: dict[str, Any]) -> None:
     """Batch after batch; a part of one at the end is what a broker sends when the next batch does not fit."""
     start, at = part.end - len(data), 0
-    while len(data) - at >= record_batch.LOG_OVERHEAD_BYTES:
-        size = record_batch.LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
+    while len(data) - at >= record_layout.LOG_OVERHEAD_BYTES:
+        size = record_layout.LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
         batch = Part(f"batch {len(part.parts)}", "batch", start + at)
         part.parts.append(batch)
-        whole = size > record_batch.MAGIC_AT and at + size <= len(data)
+        whole = size > record_layout.MAGIC_AT and at + size <= len(data)
         batch.end = start + (at + size if whole else len(data))
-        if size <= record_batch.MAGIC_AT:
-            batch.fault = f"a length of {size - record_batch.LOG_OVERHEAD_BYTES}"
+        if size <= record_layout.MAGIC_AT:
+            batch.fault = f"a length of {size - record_layout.LOG_OVERHEAD_BYTES}"
             return
         if not whole:
             batch.note = f"cut: {len(data) - at} of {size} bytes"
@@ -299,22 +299,22 @@ def _open_records(part: Part, data: memoryview, beside: dict[str, Any]) -> None:
 
 
 def _open_batch(batch: Part, data: bytes) -> None:
-    magic = data[record_batch.MAGIC_AT]
+    magic = data[record_layout.MAGIC_AT]
     stream = Source(b"\0" * batch.start + data)
     stream.seek(batch.start)
     batch.name += f", magic {magic}"
-    if magic in record_batch.MESSAGES:
-        _member(batch, "offset", record_batch.INT64, stream)
+    if magic in record_layout.MESSAGES:
+        _member(batch, "offset", record_layout.INT64, stream)
         _member(batch, "size", INT32, stream)
-        _plain_struct(batch, record_batch.MESSAGES[magic], stream)
+        _plain_struct(batch, record_layout.MESSAGES[magic], stream)
         return
     if magic != 2:
-        _fault(batch, "magic", f"magic {magic} is newer than any known", batch.start + record_batch.MAGIC_AT)
-    header = _plain_struct(batch, record_batch.BATCH_HEADER, stream)
-    codec = header["attributes"] & record_batch.CODEC_MASK
+        _fault(batch, "magic", f"magic {magic} is newer than any known", batch.start + record_layout.MAGIC_AT)
+    header = _plain_struct(batch, record_layout.BATCH_HEADER, stream)
+    codec = header["attributes"] & record_layout.CODEC_MASK
     flags = [name for bit, name in _FLAGS if header["attributes"] & bit]
     batch.note = ", ".join([f"{header['count']} records", _codec_name(codec), *flags])
-    if header["crc"] != crc32c.crc32c(data[record_batch.CRC_COVERS_FROM :]):
+    if header["crc"] != crc32c.crc32c(data[record_layout.CRC_COVERS_FROM :]):
         next(part for part in batch.parts if part.name == "crc").fault = "does not match the bytes behind it"
     records = Part("records", "records", stream.tell(), batch.end)
     batch.parts.append(records)
@@ -326,8 +326,8 @@ def _open_batch(batch: Part, data: bytes) -> None:
         record = Part(f"[{index}]", "record", stream.tell(), note=f"offset {header['base_offset'] + index}")
         records.parts.append(record)
         try:
-            _member(record, "length", record_batch.VARINT, stream)
-            values = _plain_struct(record, record_batch.RECORD, stream)
+            _member(record, "length", record_layout.VARINT, stream)
+            values = _plain_struct(record, record_layout.RECORD, stream)
         except Stopped:
             record.fault = record.fault or "see below"
             raise
@@ -359,9 +359,9 @@ def _codec_name(codec: int) -> str:
 
 
 _FLAGS = (
-    (record_batch.APPEND_TIME_BIT, "append time"),
-    (record_batch.TRANSACTIONAL_BIT, "transactional"),
-    (record_batch.CONTROL_BIT, "control"),
+    (record_layout.APPEND_TIME_BIT, "append time"),
+    (record_layout.TRANSACTIONAL_BIT, "transactional"),
+    (record_layout.CONTROL_BIT, "control"),
 )
 
 USER_DATA: dict[str, Callable[[bytes], str]] = {"sticky": _sticky, "cooperative-sticky": _cooperative_sticky}

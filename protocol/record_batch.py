@@ -1,7 +1,6 @@
-"""Record batches of magic 0, 1 and 2, declared: the readable truth that `kohort.fastpath` is held against.
+"""Record batches of magic 0, 1 and 2, read and written: the readable truth that `kohort.fastpath` is held against.
 
-A partition's records are a row of *batches*. Each begins with its base offset (int64) and its length (int32), and has
-its format, the *magic*, in byte 16, so that a reader knows where it ends before it knows what it is.
+A partition's records are a row of *batches*, declared in `record_layout.py`.
 
 - Magic 2 (Kafka 0.11 on): one header for all records, CRC-32C over everything behind it; records as varints and deltas.
   Records are compressed together, the header is not. Control batches (transaction markers) hold no data.
@@ -10,7 +9,7 @@ its format, the *magic*, in byte 16, so that a reader knows where it ends before
   the offset of the last one.
 
 `decode` and `encode` say what reading and writing mean, in plain Python and at its speed; tests run the same cases on
-this and on the Cython of `kohort.fastpath`, and `wire explain` shows batches through these declarations.
+this and on the Cython of `kohort.fastpath`.
 Format: https://kafka.apache.org/documentation/#messageformat
 """
 
@@ -27,111 +26,28 @@ from construct import Struct
 
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit, codec_of
 from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
-from kohort.protocol.primitives import INT8, INT16, INT32, Fixed, Malformed, Subcon, Varint, take
+from kohort.protocol.primitives import INT8, INT32, Malformed, take
+from kohort.protocol.record_layout import (
+    APPEND_TIME_BIT,
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CONTROL_KEY,
+    CRC_COVERS_FROM,
+    INT64,
+    LEAST_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_AT,
+    MESSAGES,
+    RECORD,
+    TRANSACTIONAL_BIT,
+    UINT32,
+    VARINT,
+)
 
-INT64, UINT32 = Fixed("int64"), Fixed("uint32")
-VARINT, VARLONG = Varint(32, signed=True), Varint(64, signed=True)
-
-CODEC_MASK, APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
-LOG_OVERHEAD_BYTES = 12
-MAGIC_AT = 16
-BATCH_HEADER_BYTES = 61  # of magic 2
-LEAST_BYTES = {0: 26, 1: 34, 2: BATCH_HEADER_BYTES}  # a batch that holds nothing, by magic
 ABORT_MARKER = 0
 NO_TIMESTAMP = -1
-
-
-class SizedBytes(Subcon):
-    """A size and that many bytes; any negative size is null, as for Kafka's own reader, unless `nullable` is False."""
-
-    def __init__(self, size: Subcon, *, nullable: bool = True) -> None:
-        super().__init__()
-        self.size = size
-        self.nullable = nullable
-
-    def _parse(self, stream: io.BytesIO, context: object, path: str) -> bytes | None:
-        size = self.size._parse(stream, context, path)
-        if size < 0:
-            if not self.nullable:
-                raise Malformed(f"a size of {size}", path, stream.tell())
-            return None
-        return take(stream, size, path)
-
-    def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
-        self.size._build(-1 if obj is None else len(obj), stream, context, path)
-        stream.write(obj or b"")
-        return obj
-
-
-class Counted(Subcon):
-    """A varint count and that many of `one`. Each takes at least `least_bytes`, which bounds a lying count."""
-
-    def __init__(self, one: Struct, *, least_bytes: int) -> None:
-        super().__init__()
-        self.one = one
-        self.least_bytes = least_bytes
-
-    def _parse(self, stream: io.BytesIO, context: object, path: str) -> list[Any]:
-        count = VARINT._parse(stream, context, path)
-        left = len(stream.getbuffer()) - stream.tell()
-        if not 0 <= count <= left // self.least_bytes:
-            raise Malformed(f"a count of {count} with {left} bytes left", path, stream.tell())
-        return [self.one._parsereport(stream, context, path) for _ in range(count)]
-
-    def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
-        VARINT._build(len(obj), stream, context, path)
-        for one in obj:
-            self.one._build(one, stream, context, path)
-        return obj
-
-
-HEADER = Struct("key" / SizedBytes(VARINT, nullable=False), "value" / SizedBytes(VARINT))
-
-# A record of magic 2, behind its varint length.
-RECORD = Struct(
-    "attributes" / INT8,
-    "timestamp_delta" / VARLONG,
-    "offset_delta" / VARINT,
-    "key" / SizedBytes(VARINT),
-    "value" / SizedBytes(VARINT),
-    "headers" / Counted(HEADER, least_bytes=2),
-)
-
-# A batch of magic 2, up to its records. The CRC-32C covers `attributes` and everything behind it.
-BATCH_HEADER = Struct(
-    "base_offset" / INT64,
-    "length" / INT32,  # of everything behind this field
-    "partition_leader_epoch" / INT32,
-    "magic" / INT8,
-    "crc" / UINT32,
-    "attributes" / INT16,
-    "last_offset_delta" / INT32,
-    "base_timestamp" / INT64,
-    "max_timestamp" / INT64,
-    "producer_id" / INT64,
-    "producer_epoch" / INT16,
-    "base_sequence" / INT32,
-    "count" / INT32,
-)
-CRC_COVERS_FROM = 21
-
-# A message of magic 0 or 1, behind its offset and size. The CRC-32 covers `magic` and everything behind it.
-MESSAGES = {
-    0: Struct(
-        "crc" / UINT32, "magic" / INT8, "attributes" / INT8, "key" / SizedBytes(INT32), "value" / SizedBytes(INT32)
-    ),
-    1: Struct(
-        "crc" / UINT32,
-        "magic" / INT8,
-        "attributes" / INT8,
-        "timestamp" / INT64,
-        "key" / SizedBytes(INT32),
-        "value" / SizedBytes(INT32),
-    ),
-}
-
-# The key of a control record (KIP-98).
-CONTROL_KEY = Struct("version" / INT16, "type" / INT16)
 
 
 class PlainRecord(NamedTuple):

@@ -7,6 +7,7 @@ import pytest
 
 from kohort.fastpath import compression
 from kohort.protocol import record_batch as wire
+from kohort.protocol.record_layout import CONTROL_KEY
 
 GZIP = compression.CODECS[compression.Codec.GZIP]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -107,7 +108,7 @@ def test_empty_and_compacted_batches_move_the_position(decode: Callable[..., Any
 
 def marker(producer_id: int, offset: int, *, commit: bool) -> bytes:
     """The control batch that ends a transaction."""
-    key = wire.CONTROL_KEY.build({"version": 0, "type": 1 if commit else 0})
+    key = CONTROL_KEY.build({"version": 0, "type": 1 if commit else 0})
     value = b"\x00\x00" + b"\x00" * 4
     return wire.encode([(key, value, 0)], base_offset=offset, producer_id=producer_id, transactional=True, control=True)
 

@@ -18,6 +18,7 @@ import pytest
 from kohort import fastpath
 from kohort.fastpath.compression import CODECS
 from kohort.protocol import record_batch as wire
+from kohort.protocol.record_layout import VARINT
 from tests.fastpath.records_jvm import RecordsJvm, records_jvm
 
 
@@ -223,7 +224,7 @@ def test_every_difference_is_in_the_table_that_users_read() -> None:
 @pytest.mark.proves("B-07")
 def test_more_bits_than_a_varint_has_are_the_one_thing_that_chance_seldom_finds() -> None:
     body = b"\x00\x00\x00\x80\x80\x80\x80\x10\x01\x00"  # the key's size, in bits 32 and up
-    data = wire.build_batch(bytes(wire.VARINT.build(len(body))) + body, count=1)
+    data = wire.build_batch(bytes(VARINT.build(len(body))) + body, count=1)
     found = difference(records_jvm(), data)
     assert found is not None
     assert found.reason == "a varint is longer than its type"
