@@ -68,7 +68,7 @@ class SqliteState:
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
         if not snapshot:
             raise ResetFailedError("the snapshot is empty")
-        connection = sqlite3.connect(":memory:")
+        connection = sqlite3.connect(":memory:", check_same_thread=False)  # made on one thread, run on another
         try:
             connection.deserialize(snapshot)
             row = connection.execute("SELECT positions FROM kohort_offsets").fetchone()
@@ -86,7 +86,7 @@ class SqliteState:
         self.connection = self._new()
 
     def _new(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(":memory:")
+        connection = sqlite3.connect(":memory:", check_same_thread=False)  # made on one thread, run on another
         connection.executescript(self.schema)
         connection.execute(_OFFSETS)
         connection.commit()
