@@ -25,11 +25,11 @@ COMMANDS = {
         "The main job on a real broker: a group of three, a kill, Spark, equal totals.",
         "demo",
     ),
-    "assign": Entry("kohort.cli.assign", "Show what an assignor would give to each member."),
+    "assign": Entry("kohort.cli.assign", "See what a rebalance would move before it does, and plan a migration."),
     "conformance": Entry("kohort.cli.conformance", "Judge a broker's group APIs, check by check, with the frames."),
     "region": Entry("kohort.cli.region", "Look at a consistent region and its checkpoints."),
-    "segment": Entry("kohort.cli.segment", "Read a broker's log segment file."),
-    "wire": Entry("kohort.cli.wire", "Explain a frame of Kafka's protocol byte by byte."),
+    "segment": Entry("kohort.cli.segment", "Read a broker's log segments from disk: dump, stats, Parquet."),
+    "wire": Entry("kohort.cli.wire", "Kafka's frames: explain them field by field, record a membership, replay it."),
 }
 
 
