@@ -3,110 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID, uuid4
 
 from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.errors import Blocked
+from kohort.conformance.consumer_member import Consumer, as_request, assigned_group, describe, settle
 from kohort.conformance.member import subscribe
 from kohort.conformance.scene import Scene
 from kohort.conformance.shapes import commit, describe_one, fetch
-from kohort.conformance.target import Topic
-from kohort.protocol.errors import error_name
 
 SECTION = Section("M", "Consumer groups (KIP-848)", "ConsumerGroupHeartbeat")
 NEEDS = (Need.CONSUMER, Need.TOPIC)
 LEAVE, LEAVE_FOR_A_WHILE = -1, -2
-Owned = dict[UUID, tuple[int, ...]]
-
-
-@dataclass
-class Consumer:
-    """A member as a puppet. `owned` is what it was last told, and what it acknowledges with the next `beat`."""
-
-    scene: Scene = field(repr=False)
-    topics: tuple[Topic, ...]
-    instance: str | None = None
-    id: str = ""
-    epoch: int = 0
-    owned: Owned = field(default_factory=dict)
-
-    async def join(self, **changes: object) -> Any:
-        """The first heartbeat, with everything a first heartbeat has to say."""
-        if not self.id and self.scene.version_of("ConsumerGroupHeartbeat") >= 1:
-            self.id = str(uuid4())
-        values: dict[str, object] = {
-            "member_epoch": 0, "rebalance_timeout_ms": 30_000, "topic_partitions": (),
-            "subscribed_topic_names": tuple(topic.name for topic in self.topics),
-        }  # fmt: skip
-        return await self.beat(**values | changes)
-
-    async def beat(self, **changes: object) -> Any:
-        """One heartbeat of the current epoch. A good answer is remembered."""
-        values: dict[str, object] = {
-            "group_id": self.scene.group, "member_id": self.id, "member_epoch": self.epoch,
-            "instance_id": self.instance,
-        }  # fmt: skip
-        answer = await self.scene.ask("ConsumerGroupHeartbeat", values | changes)
-        if answer.error_code == 0:
-            self.id, self.epoch = answer.member_id or self.id, answer.member_epoch
-            if answer.member_epoch > 0:
-                self.scene.target.consumer_members.append((self.scene.group, self.id))
-            if answer.assignment is not None:
-                self.owned = {
-                    entry.topic_id: tuple(sorted(entry.partitions)) for entry in answer.assignment.topic_partitions
-                }
-        return answer
-
-    async def acknowledge(self) -> Any:
-        """A heartbeat that says what it owns now."""
-        return await self.beat(topic_partitions=_as_request(self.owned))
-
-    @property
-    def partitions(self) -> list[tuple[UUID, int]]:
-        return sorted((topic, index) for topic, indexes in self.owned.items() for index in indexes)
-
-
-def _as_request(owned: Owned) -> tuple[dict[str, object], ...]:
-    return tuple({"topic_id": topic, "partitions": partitions} for topic, partitions in owned.items())
-
-
-async def _group(scene: Scene, count: int = 1, **how: Any) -> list[Consumer]:
-    """A group whose members own every partition of the topic between them, each once. Raises Blocked."""
-    members = [Consumer(scene, **({"topics": (scene.topic,)} | how)) for _ in range(count)]
-    for member in members:
-        answer = await member.join()
-        if answer.error_code:
-            raise Blocked(f"the first heartbeat says {error_name(answer.error_code)}: {answer.error_message}")
-    await _settle(scene, members)
-    return members
-
-
-async def _settle(scene: Scene, members: Sequence[Consumer]) -> None:
-    """Let everybody beat until all is assigned and acknowledged. Raises Blocked."""
-    wanted = sorted((topic.id, index) for topic in members[0].topics for index in range(topic.partitions))
-
-    async def whole() -> bool:
-        for member in members:
-            answer = await member.acknowledge()
-            if answer.error_code:
-                raise Blocked(f"a heartbeat says {error_name(answer.error_code)}: {answer.error_message}")
-        if sorted(place for member in members for place in member.partitions) != wanted:
-            return False
-        # A coordinator may put off its next assignment (KIP-1263), so that only it knows whether this is the last.
-        told = await _describe(scene)
-        return told.group_state == "Stable" and {member.epoch for member in members} == {told.group_epoch}
-
-    if not await scene.until(whole, 15):
-        raise Blocked(f"not everything assigned once after 15 s: {[member.partitions for member in members]}")
-
-
-async def _describe(scene: Scene) -> Any:
-    values = {"group_ids": (scene.group,), "include_authorized_operations": False}
-    (told,) = (await scene.ask("ConsumerGroupDescribe", values)).groups
-    return told
 
 
 def _invalid(row: str, title: str, versions: str = "0+", **changes: object) -> None:
@@ -189,7 +96,7 @@ async def known_assignors(scene: Scene) -> None:
 
 @SECTION.check("M3a", "An epoch that is yet to come", needs=NEEDS, source="KIP-848", expected="FENCED_MEMBER_EPOCH")
 async def ahead(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     answer = await member.beat(member_epoch=member.epoch + 1)
     scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch after")
 
@@ -202,7 +109,7 @@ async def ahead(scene: Scene) -> None:
     expected="FENCED_MEMBER_EPOCH, unless it is the one before and what the member owns is part of its assignment",
 )
 async def behind(scene: Scene) -> None:
-    first, _ = await _group(scene, 2)
+    first, _ = await assigned_group(scene, 2)
     stranger = ({"topic_id": scene.topic.id, "partitions": tuple(range(scene.topic.partitions))},)
     answer = await first.beat(member_epoch=first.epoch - 1, topic_partitions=stranger)
     scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch before that owns too much")
@@ -216,11 +123,11 @@ async def behind(scene: Scene) -> None:
     expected="a heartbeat of the epoch before, with partitions that are part of the assignment, is served",
 )
 async def lost_answer(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     newcomer = Consumer(scene, (scene.topic,))
     await newcomer.join()
     for _ in range(200):
-        before, owned = member.epoch, _as_request(member.owned)
+        before, owned = member.epoch, as_request(member.owned)
         answer = await member.beat(topic_partitions=owned)
         if answer.member_epoch != before:
             break
@@ -239,7 +146,7 @@ async def lost_answer(scene: Scene) -> None:
     expected="a member that was fenced joins anew with epoch 0 and its own id",
 )
 async def back_after_fence(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     fenced = await member.beat(member_epoch=member.epoch + 5)
     scene.error(fenced.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
     before, member.owned = member.id, {}
@@ -250,21 +157,21 @@ async def back_after_fence(scene: Scene) -> None:
 
 @SECTION.check("M4a", "An instance id that is in use", needs=NEEDS, source="KIP-848", expected="UNRELEASED_INSTANCE_ID")
 async def in_use(scene: Scene) -> None:
-    await _group(scene, instance="i-1")
+    await assigned_group(scene, instance="i-1")
     answer = await Consumer(scene, (scene.topic,), instance="i-1").join()
     scene.error(answer.error_code, "UNRELEASED_INSTANCE_ID", "the first heartbeat under a name in use")
 
 
 @SECTION.check("M4b", "An instance id of another member", needs=NEEDS, source="KIP-848", expected="FENCED_INSTANCE_ID")
 async def wrong_owner(scene: Scene) -> None:
-    (member,) = await _group(scene, instance="i-1")
+    (member,) = await assigned_group(scene, instance="i-1")
     answer = await member.beat(member_id=str(uuid4()))
     scene.error(answer.error_code, "FENCED_INSTANCE_ID", "a heartbeat with another member's instance id")
 
 
 @SECTION.check("M4c", "An instance id that nobody has", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
 async def unknown_instance(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     answer = await member.beat(instance_id="i-9", member_id=str(uuid4()))
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat with an unknown instance id")
 
@@ -273,7 +180,7 @@ async def unknown_instance(scene: Scene) -> None:
     "M4d", "A member that the group does not know", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID"
 )
 async def unknown_member(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     answer = await member.beat(member_id=str(uuid4()))
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat of a made-up member")
 
@@ -298,14 +205,14 @@ async def unknown_group(scene: Scene) -> None:
     expected="NONE and epoch -1; the member is unknown then, and another gets its share",
 )
 async def leaves(scene: Scene) -> None:
-    first, second = await _group(scene, 2)
+    first, second = await assigned_group(scene, 2)
     epoch = first.epoch
     answer = await first.beat(member_epoch=LEAVE)
     scene.error(answer.error_code, "NONE", "a heartbeat of epoch -1")
     scene.equal("the epoch", answer.member_epoch, LEAVE)
     code = (await first.beat(member_epoch=epoch)).error_code
     scene.error(code, "UNKNOWN_MEMBER_ID", "a heartbeat of the one that left")
-    await _settle(scene, [second])
+    await settle(scene, [second])
 
 
 @SECTION.check(
@@ -319,7 +226,7 @@ async def leaves_for_a_while(scene: Scene) -> None:
     members = [Consumer(scene, (scene.topic,), instance=f"i-{index}") for index in (1, 2)]
     for member in members:
         await member.join()
-    await _settle(scene, members)
+    await settle(scene, members)
     first = members[0]
     share = first.partitions
     answer = await first.beat(member_epoch=LEAVE_FOR_A_WHILE)
@@ -349,7 +256,7 @@ async def leaves_for_a_while(scene: Scene) -> None:
     "owns; so the check commits one that it does not own.",
 )
 async def stale_commit(scene: Scene) -> None:
-    first, second = await _group(scene, 2)
+    first, second = await assigned_group(scene, 2)
     place = (scene.topic, second.partitions[0][1])
     for epoch, expected in ((first.epoch - 1, "STALE_MEMBER_EPOCH"), (first.epoch, "NONE")):
         codes = await commit(scene, {place: 1}, generation=epoch, member=first.id)
@@ -367,7 +274,7 @@ async def stale_commit(scene: Scene) -> None:
     expected="UNSUPPORTED_VERSION",
 )
 async def old_commit(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=member.id)
     scene.error(codes[scene.topic.name, 0], "UNSUPPORTED_VERSION", f"OffsetCommit v{scene.version} in a consumer group")
 
@@ -382,7 +289,7 @@ async def old_commit(scene: Scene) -> None:
     expected="UNKNOWN_MEMBER_ID",
 )
 async def unknown_commit(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=str(uuid4()))
     scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
 
@@ -397,7 +304,7 @@ async def unknown_commit(scene: Scene) -> None:
     expected="UNKNOWN_MEMBER_ID of the group",
 )
 async def unknown_fetch(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     told = await fetch(scene, [(scene.topic, 0)], member=str(uuid4()), epoch=member.epoch)
     scene.error(told.error_code, "UNKNOWN_MEMBER_ID", "OffsetFetch of a made-up member")
 
@@ -412,7 +319,7 @@ async def unknown_fetch(scene: Scene) -> None:
     expected="STALE_MEMBER_EPOCH of the group; NONE with the current one",
 )
 async def stale_fetch(scene: Scene) -> None:
-    first, _ = await _group(scene, 2)
+    first, _ = await assigned_group(scene, 2)
     for epoch, expected in ((first.epoch - 1, "STALE_MEMBER_EPOCH"), (first.epoch, "NONE")):
         told = await fetch(scene, [(scene.topic, 0)], member=first.id, epoch=epoch)
         scene.error(told.error_code, expected, f"OffsetFetch of epoch {epoch}, the member's being {first.epoch}")
@@ -441,7 +348,7 @@ async def switched_off(scene: Scene) -> None:
     expected="INCONSISTENT_GROUP_PROTOCOL",
 )
 async def other_kind(scene: Scene) -> None:
-    await _group(scene)
+    await assigned_group(scene)
     answer = await scene.member(protocol_type="connect", protocols=(("sessioned", b""),)).join()
     scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker")
 
@@ -459,7 +366,7 @@ async def classic_member(scene: Scene) -> None:
     policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
     if policy not in ("bidirectional", "downgrade"):
         scene.not_applicable(f"group.consumer.migration.policy is {policy or 'not told'}")
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     classic = scene.member(protocols=(("range", subscribe(scene.topic.name)),))
     await classic.enter()
     answer = await classic.sync()
@@ -488,7 +395,7 @@ async def unreadable(scene: Scene) -> None:
     policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
     if policy not in ("bidirectional", "downgrade"):
         scene.not_applicable(f"group.consumer.migration.policy is {policy or 'not told'}")
-    await _group(scene)
+    await assigned_group(scene)
     for metadata in (b"", b"\x00\x01\x00"):
         joining = scene.member(protocols=(("range", metadata),))
         answer = await joining.join()
@@ -506,7 +413,7 @@ async def unreadable(scene: Scene) -> None:
     expected="three members come to own all partitions between them, each by one, in one epoch",
 )
 async def shared(scene: Scene) -> None:
-    members = await _group(scene, 3)
+    members = await assigned_group(scene, 3)
     counts = sorted(len(member.partitions) for member in members)
     scene.equal("partitions by member", counts, [1, 1, 2])
 
@@ -519,7 +426,7 @@ async def shared(scene: Scene) -> None:
     expected="while the old owner has not acknowledged, the newcomer is not told the partitions it owns",
 )
 async def one_owner(scene: Scene) -> None:
-    (first,) = await _group(scene)
+    (first,) = await assigned_group(scene)
     newcomer = Consumer(scene, (scene.topic,))
     await newcomer.join()
     for _ in range(5):
@@ -529,7 +436,7 @@ async def one_owner(scene: Scene) -> None:
         await newcomer.acknowledge()
         scene.equal("what the newcomer was told", newcomer.partitions, [])
     first.owned = {scene.topic.id: tuple(index for index in first.owned.get(scene.topic.id, ()))}
-    await _settle(scene, [first, newcomer])
+    await settle(scene, [first, newcomer])
 
 
 @SECTION.check(
@@ -541,8 +448,8 @@ async def one_owner(scene: Scene) -> None:
     expected="Stable; each member with its epoch, subscription and assignment, which is its target",
 )
 async def described(scene: Scene) -> None:
-    members = await _group(scene, 2)
-    told = await _describe(scene)
+    members = await assigned_group(scene, 2)
+    told = await describe(scene)
     scene.error(told.error_code, "NONE", "ConsumerGroupDescribe")
     scene.equal("state and epoch", (told.group_state, told.group_epoch), ("Stable", members[0].epoch))
     found = {}
@@ -565,9 +472,9 @@ async def described(scene: Scene) -> None:
     expected="GROUP_ID_NOT_FOUND for both",
 )
 async def not_described(scene: Scene) -> None:
-    scene.error((await _describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a new group")
+    scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a new group")
     await scene.stable(1)
-    scene.error((await _describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a classic group")
+    scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a classic group")
 
 
 @SECTION.check(
@@ -580,7 +487,7 @@ async def not_described(scene: Scene) -> None:
     expected="as if it were not there: Dead; NONE up to version 5, GROUP_ID_NOT_FOUND from 6 on",
 )
 async def described_classic(scene: Scene) -> None:
-    await _group(scene)
+    await assigned_group(scene)
     told = await describe_one(scene)
     scene.error(told.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups")
     scene.equal("state and members", (told.group_state, told.members), ("Dead", ()))
@@ -596,7 +503,7 @@ async def described_classic(scene: Scene) -> None:
     expected="the group is listed as Consumer, under that type only",
 )
 async def listed(scene: Scene) -> None:
-    await _group(scene)
+    await assigned_group(scene)
     node = await scene.coordinator(scene.group)
     for kind, expected in (("consumer", True), ("classic", False)):
         answer = await scene.ask("ListGroups", node=node, states_filter=(), types_filter=(kind,))
@@ -615,7 +522,7 @@ async def listed(scene: Scene) -> None:
     expected="NON_EMPTY_GROUP",
 )
 async def not_deleted(scene: Scene) -> None:
-    await _group(scene)
+    await assigned_group(scene)
     answer = await scene.ask("DeleteGroups", groups_names=(scene.group,))
     scene.error(answer.results[0].error_code, "NON_EMPTY_GROUP", "DeleteGroups of an active consumer group")
 
@@ -628,12 +535,12 @@ async def not_deleted(scene: Scene) -> None:
     expected="the epoch goes up, and the new topic's partitions come",
 )
 async def resubscribed(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     epoch = member.epoch
     member.topics = (scene.topic, scene.other_topic)
     answer = await member.beat(subscribed_topic_names=tuple(topic.name for topic in member.topics))
     scene.error(answer.error_code, "NONE", "a heartbeat with another topic")
-    await _settle(scene, [member])
+    await settle(scene, [member])
     scene.true("the epoch", member.epoch > epoch, f"above {epoch}", member.epoch)
 
 
@@ -679,7 +586,7 @@ async def bad_pattern(scene: Scene) -> None:
     expected="NONE, the same epoch, and no assignment repeated",
 )
 async def nothing_new(scene: Scene) -> None:
-    (member,) = await _group(scene)
+    (member,) = await assigned_group(scene)
     epoch = member.epoch
     await asyncio.sleep(0)
     answer = await member.beat()
