@@ -1,0 +1,261 @@
+"""D: Heartbeat, to G: OffsetFetch: brokers that err about members that are in, or leave."""
+
+from __future__ import annotations
+
+from kohort.testing.fake_broker import GroupState
+from tests.conformance.bending import (
+    Fault,
+    alone,
+    altered,
+    answered_commit,
+    asked,
+    code,
+    in_state,
+    is_follower,
+    left,
+    offset_of,
+    part_code,
+    positions,
+    state_of,
+    told,
+)
+
+FAULTS: tuple[Fault, ...] = (
+    # D: Heartbeat
+    Fault(
+        "Heartbeat is impatient while the assignment is awaited",
+        altered(
+            "Heartbeat",
+            code("NONE", "REBALANCE_IN_PROGRESS"),
+            lambda call, broker: in_state(GroupState.COMPLETING)(call, broker) and is_follower(call, broker),
+        ),
+        ("D1b",),
+    ),
+    Fault(
+        "Heartbeat calls an illegal generation an unknown member",
+        altered("Heartbeat", code("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID")),
+        ("D3a", "D3b"),
+    ),
+    Fault(
+        "Heartbeat takes a made-up member",
+        altered(
+            "Heartbeat",
+            code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id == "nobody"),
+            lambda call, broker: state_of(broker, asked(call).group_id) is not None,
+        ),
+        ("D3c",),
+    ),
+    Fault(
+        "Heartbeat calls an unknown group by its name",
+        altered("Heartbeat", code("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND"), in_state(None)),
+        ("D3d",),
+    ),
+    Fault(
+        "Heartbeat does not notice that a group emptied",
+        altered("Heartbeat", code("UNKNOWN_MEMBER_ID", "NONE"), in_state(GroupState.EMPTY)),
+        ("D4", "E1c", "E3"),
+    ),
+    Fault(
+        "Heartbeat calls a fenced instance unknown",
+        altered("Heartbeat", code("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID")),
+        ("D6", "I3c"),
+    ),
+    Fault(
+        "Heartbeat takes an id that never joined",
+        altered(
+            "Heartbeat",
+            code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id != "nobody"),
+            in_state(GroupState.STABLE),
+        ),
+        ("D9",),
+    ),
+    # E: LeaveGroup
+    Fault(
+        "LeaveGroup puts a member's error on top",
+        altered(
+            "LeaveGroup",
+            told(
+                lambda request, response: len(response.members) == 1 and response.members[0].error_code == 25,
+                error_code=25,
+            ),
+        ),
+        ("E1a", "E1b", "E4b"),
+    ),
+    Fault(
+        "LeaveGroup answers the members in another order",
+        altered("LeaveGroup", lambda call, response: response._replace(members=response.members[::-1])),
+        ("E1c",),
+    ),
+    Fault(
+        "LeaveGroup does not know a member by its instance id",
+        altered("LeaveGroup", left("NONE", "UNKNOWN_MEMBER_ID", lambda entry: not entry.member_id)),
+        ("E3",),
+    ),
+    Fault(
+        "LeaveGroup calls a fenced instance unknown",
+        altered("LeaveGroup", left("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID")),
+        ("E4a", "I3d"),
+    ),
+    Fault(
+        "LeaveGroup does not mind an unknown instance",
+        altered("LeaveGroup", left("UNKNOWN_MEMBER_ID", "NONE", lambda entry: entry.group_instance_id == "i-9")),
+        ("E4b",),
+    ),
+    Fault(
+        "a member may leave as often as it likes",
+        altered("LeaveGroup", left("UNKNOWN_MEMBER_ID", "NONE", lambda entry: entry.member_id not in ("nobody", ""))),
+        ("E8",),
+    ),
+    Fault(
+        "the others are not told that somebody left",
+        altered("Heartbeat", code("REBALANCE_IN_PROGRESS", "NONE"), lambda call, broker: alone(call, broker)),
+        ("E7",),
+    ),
+    # F: OffsetCommit
+    Fault(
+        "a commit is answered and not stored",
+        answered_commit(lambda request: offset_of(request) == 12),
+        ("F1",),
+    ),
+    Fault(
+        "a commit of an unknown group is one of an unknown member",
+        altered("OffsetCommit", part_code("GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID")),
+        ("F2",),
+    ),
+    Fault(
+        "an outsider may commit in an active group",
+        altered("OffsetCommit", part_code("UNKNOWN_MEMBER_ID", "NONE", lambda request: not request.member_id)),
+        ("F4",),
+    ),
+    Fault(
+        "a made-up member may commit",
+        altered("OffsetCommit", part_code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id == "nobody")),
+        ("F4b",),
+    ),
+    Fault(
+        "a commit of an older generation is told NONE",
+        altered("OffsetCommit", part_code("ILLEGAL_GENERATION", "NONE", lambda request: request.member_id != "nobody")),
+        ("F5a",),
+    ),
+    Fault(
+        "OffsetCommit calls a fenced instance unknown",
+        altered("OffsetCommit", part_code("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID")),
+        ("F5b", "I3e"),
+    ),
+    Fault(
+        "a member may commit before it knows its assignment",
+        altered("OffsetCommit", part_code("REBALANCE_IN_PROGRESS", "NONE")),
+        ("F6a",),
+    ),
+    Fault(
+        "a member may not commit while others join",
+        altered("OffsetCommit", part_code("NONE", "REBALANCE_IN_PROGRESS"), in_state(GroupState.PREPARING)),
+        ("F6b",),
+    ),
+    Fault(
+        "metadata that is too long spoils the whole commit",
+        altered(
+            "OffsetCommit",
+            part_code(
+                "NONE",
+                "OFFSET_METADATA_TOO_LARGE",
+                lambda request: any(
+                    len(entry.committed_metadata or "") > 4096 for topic in request.topics for entry in topic.partitions
+                ),
+            ),
+        ),
+        ("F7",),
+    ),
+    Fault(
+        "metadata of any length will do",
+        altered("OffsetCommit", part_code("OFFSET_METADATA_TOO_LARGE", "NONE")),
+        ("F7",),
+    ),
+    Fault(
+        "a commit for an unknown topic is told NONE",
+        altered("OffsetCommit", part_code("UNKNOWN_TOPIC_ID", "NONE")),
+        ("F8a",),
+    ),
+    Fault(
+        "a commit for an unknown partition is told NONE",
+        altered("OffsetCommit", part_code("UNKNOWN_TOPIC_OR_PARTITION", "NONE")),
+        ("F8b",),
+    ),
+    Fault(
+        "a commit must not go backwards",
+        altered("OffsetCommit", part_code("NONE", "OFFSET_OUT_OF_RANGE", lambda request: offset_of(request) == 7)),
+        ("F10", "G1b"),
+    ),
+    Fault(
+        "a commit of many partitions loses the last one's answer",
+        altered(
+            "OffsetCommit",
+            lambda call, response: (
+                response._replace(topics=response.topics[:-1]) if len(response.topics) > 1 else response
+            ),
+        ),
+        ("F14", "F8a"),
+    ),
+    # G: OffsetFetch
+    Fault(
+        "a partition without a commit is at 0",
+        altered(
+            "OffsetFetch",
+            positions(lambda request, entry: entry._replace(committed_offset=max(entry.committed_offset, 0))),
+        ),
+        ("G1a", "G1b", "G1c", "F5a", "F15", "G3"),
+    ),
+    Fault(
+        "a partition without a commit has null metadata",
+        altered(
+            "OffsetFetch",
+            positions(lambda request, entry: entry._replace(metadata=None) if entry.committed_offset < 0 else entry),
+        ),
+        ("G1a", "G1b", "G1c"),
+    ),
+    Fault(
+        "the leader epoch is forgotten",
+        altered("OffsetFetch", positions(lambda request, entry: entry._replace(committed_leader_epoch=-1))),
+        ("F11",),
+    ),
+    Fault(
+        "metadata is kept as ASCII",
+        altered(
+            "OffsetFetch",
+            positions(
+                lambda request, entry: entry._replace(
+                    metadata=None if entry.metadata is None else entry.metadata.encode("ascii", "replace").decode()
+                )
+            ),
+        ),
+        ("F12",),
+    ),
+    Fault(
+        "offsets have 32 bits",
+        altered(
+            "OffsetFetch",
+            positions(lambda request, entry: entry._replace(committed_offset=min(entry.committed_offset, 2**31 - 1))),
+        ),
+        ("F17",),
+    ),
+    Fault(
+        "nobody gets everything",
+        altered(
+            "OffsetFetch",
+            lambda call, response: response._replace(
+                groups=tuple(
+                    entry._replace(topics=()) if one.topics is None else entry
+                    for one, entry in zip(asked(call).groups, response.groups, strict=True)
+                )
+            ),
+        ),
+        ("G2a",),
+    ),
+    Fault(
+        "of several groups the first is answered twice",
+        altered(
+            "OffsetFetch", lambda call, response: response._replace(groups=response.groups[:1] * len(response.groups))
+        ),
+        ("G3",),
+    ),
+)
