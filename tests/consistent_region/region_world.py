@@ -239,6 +239,7 @@ class World:
         self.restart_at: dict[str, float] = {}
         self.ghosts: list[Node] = []  # processes that live on under a name which another has taken
         self.running: list[Node] = []
+        self.writing = True
 
     def clock(self) -> float:
         return self.now
@@ -260,6 +261,7 @@ class World:
         for _ in range(steps):
             self.step()
         self.faults.end()
+        self.writing = False
         self.outage_until = 0.0
         self.cut_until.clear()
         self.calm_down()
@@ -315,10 +317,11 @@ class World:
         return [node for node in (*self.nodes.values(), *self.ghosts) if node is not None]
 
     def interleave(self) -> None:
-        """Between any two calls of one node to the coordinator, another may have its turn."""
-        if self.faults.interleaved and len(self.running) == 1 and self.chance.random() < 0.1:
+        """Between any two calls of one node to the coordinator, another may have its turn, and somebody write."""
+        if self.writing and self.faults.interleaved and len(self.running) == 1 and self.chance.random() < 0.1:
             others = [node for node in self._living() if node is not self.running[0]]
             if others:
+                self._write()
                 self._turn(self.chance.choice(others))
 
     def _turn(self, node: "Node") -> None:

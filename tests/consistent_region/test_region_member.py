@@ -52,7 +52,7 @@ def test_a_relaunched_member_takes_nothing_up_before_it_went_back() -> None:
     assert rig.handle() == recs(P0, 7)
 
 
-@pytest.mark.proves("CR-11", "CR-49", "CR-20", "CR-19")
+@pytest.mark.proves("CR-11", "CR-49", "CR-20", "CR-19", "CR-50")
 def test_an_assignment_places_every_partition_and_is_counted() -> None:
     rig = Rig().subscribed()
     rig.assigned({P0: 3, P1: 0})

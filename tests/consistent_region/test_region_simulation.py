@@ -14,7 +14,7 @@ from tests.consistent_region.region_kafka import Violation
 from tests.consistent_region.region_mutants import MUTANTS, caught
 from tests.consistent_region.region_world import run
 
-SEEDS, CHUNKS = 160, 8
+SEEDS, CHUNKS = 120, 8
 # Those that the first few seeds find, so that a run of all tests stays short; the runner tries all of them.
 QUICK = (
     "a reset does not seek",
