@@ -1,5 +1,7 @@
 """Say in one go what this machine lacks, before anything is installed. Standard library only."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess
@@ -20,7 +22,8 @@ def missing() -> list[str]:
         lacks.append(f"Python 3.11 or newer (this is {sys.version.split()[0]}); set PYTHON=python3.x")
     major = java_major()
     if major is None or major < 17:
-        lacks.append(f"a JDK 17 or newer on PATH (found: {major or 'none'}); e.g. apt-get install openjdk-17-jdk-headless")
+        found = major or "none"
+        lacks.append(f"a JDK 17 or newer on PATH (found: {found}); e.g. apt-get install openjdk-17-jdk-headless")
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         lacks.append("a C compiler; e.g. apt-get install build-essential")
     return lacks
