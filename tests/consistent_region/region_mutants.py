@@ -234,14 +234,6 @@ def _forgets_what_it_read(self: RegionMember, _event: object) -> None:
         self._state = RegionState.RESET_COMPLETE
 
 
-def _meets_whatever_is_newest(original: Any) -> Any:
-    def meet(self: RegionMember, view: Any) -> None:
-        self._base = view.newest
-        original(self, view)
-
-    return meet
-
-
 MUTANTS: dict[str, list[Mutant]] = {
     "the queue is not cleared": [(RegionMember, "_clear", nothing)],
     "a reset does not seek": [(SimConsumer, "seek", nothing)],
@@ -266,7 +258,6 @@ MUTANTS: dict[str, list[Mutant]] = {
     "committed when contributed": [(RegionMember, "_on_contributed", _commit_when_contributed)],
     "committed one more": [(Conductor, "_commit", _commit_one_more)],
     "a snapshot lacks the last record": [(world.History, "snapshot", _snapshot_without_the_last)],
-    "initial offsets are rewritten": [(rules, "put_initial", _initial_rewritten)],
     "missing initial offsets are remembered as missing": [
         (Coordinator, "initial", _initial_cached),
         (rules, "put_initial", _initial_rewritten),
@@ -275,10 +266,6 @@ MUTANTS: dict[str, list[Mutant]] = {
     "zombies are let in": [
         (rules, "_known", _any_incarnation),
         (rules, "register", _register_over_a_complete_barrier),
-    ],
-    "a relaunch keeps the barrier": [
-        (rules, "register", _register_over_a_complete_barrier),
-        (RegionMember, "_meet", lambda original: _meets_whatever_is_newest(original)),
     ],
     "a barrier begins in any generation, and may lack partitions": [
         (rules, "begin_checkpoint", _begin_halfway_covered),
