@@ -189,9 +189,8 @@ class SimConsumer:
         on_done(offsets, None)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
-        return {
-            one: self.world.group.committed.get(one) and Offset(self.world.group.committed[one]) for one in partitions
-        }
+        stored = self.world.group.committed
+        return {one: Offset(stored[one]) if one in stored else None for one in partitions}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
