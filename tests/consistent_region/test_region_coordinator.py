@@ -112,7 +112,6 @@ def test_a_group_is_in_one_region_and_names_are_compared_whole(world: World) -> 
     assert (world.coordinator("r", "Aa").members(), world.coordinator("other", "BB").members()) == (("a",), ("b",))
 
 
-@pytest.mark.proves("CR-03")
 def test_who_is_not_registered_is_told_so(world: World) -> None:
     two = Two(world)
     with pytest.raises(NotRegisteredError):
@@ -200,7 +199,7 @@ def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
     assert two.c.checkpoints() == ()
 
 
-@pytest.mark.proves("CR-52", "I6", "CR-87")
+@pytest.mark.proves("CR-52", "I6")
 def test_an_uncovered_partition_fails_the_checkpoint_and_after_some_the_region(world: World) -> None:
     two = Two(world)
     two.c.put_initial(two.a, at(p2=0))  # owned by somebody who is no member
@@ -246,7 +245,7 @@ def test_a_member_that_never_contributes_fails_the_checkpoint_in_time(world: Wor
         two.c.contribute(two.b, barrier, at(p1=1), b"B")
 
 
-@pytest.mark.proves("CR-23", "A7", "CR-59")
+@pytest.mark.proves("CR-23", "A7")
 def test_one_rebalance_is_one_reset_however_many_ask(world: World) -> None:
     two = Two(world)
 
@@ -389,7 +388,7 @@ def test_the_record_comes_back_from_its_bytes(world: World) -> None:
 # --- what only a file can suffer
 
 
-@pytest.mark.proves("B-45", "CR-03")
+@pytest.mark.proves("B-45")
 def test_a_file_survives_its_processes_and_locks_end_in_a_typed_error(tmp_path: Path) -> None:
     path = tmp_path / "region.db"
     store = SqliteStore(path, timeout_s=0.05)

@@ -160,7 +160,7 @@ def test_what_has_a_beginning_keeps_it_and_what_comes_later_loses_nothing() -> N
     assert beginnings([P2], known, StartPosition("beginning", discovered="latest"), Logs()) == {P2: Position(100)}
 
 
-@pytest.mark.proves("CR-73", "CR-74", "B-40")
+@pytest.mark.proves("CR-73", "B-40")
 def test_a_start_outside_the_log_is_never_passed_over() -> None:
     assert check_log({P0: Position(10), P1: Position(100)}, Logs()) == {}
     with pytest.raises(DataLossError, match="log_start=10"):
