@@ -12,7 +12,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c cons
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 
-.PHONY: help dev demo test test-fast test-brokers lint types bench fuzz docs clean
+.PHONY: help dev demo test test-fast test-brokers lint types bench fuzz sim mutants docs clean
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -56,6 +56,12 @@ bench: dev  ## ours and the peers in one run; JSON in benchmarks/results, a page
 fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
 	@$(BIN)/python -m tests.sanitized tests.protocol.fuzz_codec --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 	@$(BIN)/python -m tests.sanitized tests.fastpath.fuzz_records --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
+
+sim: dev  ## histories of a consistent region in a seeded world: SEEDS=300 FROM=1
+	@$(BIN)/python -m tests.consistent_region.test_region_simulation $(or $(FROM),1) $(or $(SEEDS),300)
+
+mutants: dev  ## deliberate faults in a region, each of which the seeded world must catch
+	@$(BIN)/python -m tests.consistent_region.region_mutants
 
 docs: dev  ## pages and pictures made from code
 	@$(BIN)/python docs/make.py
