@@ -21,7 +21,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -90,8 +90,8 @@ cdef struct Cursor:
     const uint8_t *at
     const uint8_t *end
     PyObject *frame  # a memoryview of the whole buffer, borrowed: what `records` spans are slices of
-    PyObject *array  # the latest non-empty array of int32, borrowed from the value being read, and where it stood
-    const uint8_t *array_at
+    PyObject *arrays[16]  # arrays of int32 that were read, borrowed from the value being read, and where they stood
+    const uint8_t *arrays_at[16]
 
 
 cdef int _bad(Cursor *c, const uint8_t *where, str reason) except -1:
@@ -504,6 +504,7 @@ cdef class Int32Array(Sized):
     cdef object read(self, Cursor *c):
         cdef Py_ssize_t count = _read_length(c, self, 4, "elements")
         cdef Py_ssize_t index
+        cdef PyObject *seen
         cdef tuple items
         if count == NULL_LENGTH:
             return None
@@ -513,18 +514,22 @@ cdef class Int32Array(Sized):
             error = Malformed(f"cut short: 4 bytes needed, {c.end - c.at} left", c.at - c.start)
             error.steps.append(index)
             raise error
-        # A partition's in-sync replicas are nearly always its replicas: the same tuple can stand for both.
-        if c.array != NULL and PyTuple_GET_SIZE(<tuple>c.array) == count and not memcmp(c.at, c.array_at, count * 4):
+        if count == 0:
+            return ()
+        # A cluster has few different replica lists, and a partition's in-sync replicas are nearly always its replicas:
+        # one tuple can stand for all that are equal.
+        cdef uint32_t place = (load32(c.at) * 31 + load32(c.at + (count - 1) * 4) * 7 + <uint32_t>count) % 16
+        seen = c.arrays[place]
+        if seen != NULL and PyTuple_GET_SIZE(<tuple>seen) == count and not memcmp(c.at, c.arrays_at[place], count * 4):
             c.at += count * 4
-            return <object>c.array
+            return <object>seen
         items = PyTuple_New(count)
         PyObject_GC_UnTrack(items)
         cdef PyObject **places = (<PyTupleObject *>items).ob_item
         for index in range(count):
             places[index] = new_int(<int32_t>load32(c.at + index * 4))
-        if count:
-            c.array = <PyObject *>items
-            c.array_at = c.at
+        c.arrays[place] = <PyObject *>items
+        c.arrays_at[place] = c.at
         c.at += count * 4
         return items
 
@@ -803,7 +808,7 @@ def read(Node node, buffer, Py_ssize_t at=0):
         c.at = c.start + at
         c.end = c.start + view.len
         c.frame = <PyObject *>frame
-        c.array = NULL
+        memset(c.arrays, 0, sizeof(c.arrays))
         value = node.read(&c)
         return value, c.at - c.start
     finally:
