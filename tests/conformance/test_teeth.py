@@ -56,15 +56,16 @@ def test_sound_broker_passes_what_the_faults_are_about(sound: dict[str, Verdict]
 Outcomes = dict[str, "Future[dict[str, Verdict]]"]
 
 
+def judge(fault: Fault) -> dict[str, Verdict]:
+    """What a broker with this one fault gets."""
+    with FakeBroker() as broker:
+        fault.install(broker)
+        return verdicts(broker)
+
+
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
     """Every fault of this session, several at a time: a run mostly waits."""
-
-    def judge(fault: Fault) -> dict[str, Verdict]:
-        with FakeBroker() as broker:
-            fault.install(broker)
-            return verdicts(broker)
-
     wanted = [item.callspec.params.get("fault") for item in request.session.items if hasattr(item, "callspec")]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield {fault.name: pool.submit(judge, fault) for fault in wanted if isinstance(fault, Fault)}
@@ -75,10 +76,16 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
 def test_fault_is_caught_by_its_check_and_by_no_other(
     fault: Fault, outcomes: Outcomes, sound: dict[str, Verdict]
 ) -> None:
-    found = outcomes[fault.name].result()
-    failed = {check for check, verdict in found.items() if verdict is Verdict.FAIL and sound[check] is not Verdict.FAIL}
-    assert fault.caught_by[0] in failed, "its own check does not notice"
-    assert failed <= set(fault.caught_by), "checks of other rules notice too"
+    def failed(found: dict[str, Verdict]) -> set[str]:
+        return {check for check, got in found.items() if got is Verdict.FAIL and sound[check] is not Verdict.FAIL}
+
+    noticed = failed(outcomes[fault.name].result())
+    assert fault.caught_by[0] in noticed, "its own check does not notice"
+    strangers = noticed - set(fault.caught_by)
+    if strangers:
+        # Many brokers and checks at a time can make one of them late on a busy machine; a fault does it again.
+        strangers &= failed(judge(fault))
+    assert strangers == set(), "checks of other rules notice too"
 
 
 def test_there_are_enough_faults() -> None:

@@ -1,5 +1,6 @@
 """Which partition, and so which broker, coordinates a group; and the patience of whoever looks for it."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -55,6 +56,17 @@ def test_the_leader_of_that_partition_is_the_coordinator_the_brokers_name(
 
 
 def _leader(cluster: RealCluster, group: str) -> str:
+    deadline = time.monotonic() + 20
+    while not (answer := _offsets_topic(cluster)).topics[0].partitions:
+        assert time.monotonic() < deadline, "the first node has not heard of the offsets topic"
+        time.sleep(0.05)
+    partitions = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
+    leader = partitions[coordinator_partition(group, len(partitions))]
+    (broker,) = [each for each in answer.brokers if each.node_id == leader]
+    return f"{broker.host}:{broker.port}"
+
+
+def _offsets_topic(cluster: RealCluster) -> MetadataResponse:
     request = MetadataRequest(
         topics=(MetadataRequestTopic(name="__consumer_offsets"),),
         include_cluster_authorized_operations=False,
@@ -63,10 +75,7 @@ def _leader(cluster: RealCluster, group: str) -> str:
     body = API["Metadata"].request.build(request, 8)
     answer = API["Metadata"].response.parse(ask(cluster.nodes[0].bootstrap, 3, 8, body, timeout_s=10), 8)
     assert isinstance(answer, MetadataResponse)
-    partitions = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
-    leader = partitions[coordinator_partition(group, len(partitions))]
-    (broker,) = [each for each in answer.brokers if each.node_id == leader]
-    return f"{broker.host}:{broker.port}"
+    return answer
 
 
 @pytest.mark.proves("F-05", "B-27")
