@@ -29,7 +29,9 @@ from kohort.protocol.apis.offset_commit import (
 from kohort.protocol.apis.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
 from kohort.protocol.message import Message, Top
@@ -128,11 +130,34 @@ CASES: tuple[tuple[str, Any, int, str, str], ...] = (
     ("JoinGroup v9 x 1,000", join_group(1_000), 9, "join_group.v9.response", "consumer:JoinGroupResponse"),
     ("OffsetCommit v8 x 1,000", offset_commit(1_000), 8, "offset_commit.v8.request", "consumer:OffsetCommitRequest"),
 )
-AIOKAFKA = {
-    "Metadata v12": ("metadata:MetadataResponse_v5", MetadataResponse, 5),
-    "OffsetFetch v8": ("commit:OffsetFetchResponse_v3", None, 3),
-    "JoinGroup v9": ("group:JoinGroupResponse_v5", JoinGroupResponse, 5),
-    "OffsetCommit v8": ("commit:OffsetCommitRequest_v3", None, 3),
+
+
+def before_groups(value: OffsetFetchResponse) -> OffsetFetchResponse:
+    """The same offsets as versions before 8 say them, for one group that is not named."""
+    return OffsetFetchResponse(
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=each.partition_index,
+                        committed_offset=each.committed_offset,
+                        metadata=each.metadata,
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in value.groups[0].topics
+        )
+    )
+
+
+# What -> aiokafka's class, its version, and the same content as that version says it.
+AIOKAFKA: dict[str, tuple[str, int, Callable[[Any], Top]]] = {
+    "Metadata v12": ("metadata:MetadataResponse_v5", 5, lambda value: value),
+    "OffsetFetch v8": ("commit:OffsetFetchResponse_v3", 3, before_groups),
+    "JoinGroup v9": ("group:JoinGroupResponse_v5", 5, lambda value: value),
+    "OffsetCommit v8": ("commit:OffsetCommitRequest_v3", 3, lambda value: value),
 }
 
 
@@ -197,11 +222,9 @@ def _codecs(
 
 
 def _aiokafka(what: str, value: Top) -> dict[str, list[Work]]:
-    path, kind, version = AIOKAFKA[what.partition(" x ")[0]]
-    if kind is None:  # its shapes of these two differ too far to hold the same content
-        return {}
+    path, version, older = AIOKAFKA[what.partition(" x ")[0]]
     theirs = _attribute("aiokafka.protocol", path)
-    data = Message.of(type(value)).build(value, version)
+    data = Message.of(type(value)).build(older(value), version)
     parsed = theirs.decode(io.BytesIO(data))
     return {
         "parse": [("aiokafka", lambda: theirs.decode(io.BytesIO(data)))],
