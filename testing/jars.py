@@ -1,4 +1,4 @@
-"""Apache Kafka's jars, resolved once a version and kept in the user's cache.
+"""Apache Kafka's jars, and Spark's connector to it, resolved once a version and kept in the user's cache.
 
 The resolver is the Ivy jar that PySpark ships, so pip and a Java are all that is asked of a user. One resolution
 brings the broker, the command-line tools and one slf4j binding. Ivy checks each download against the repository's own
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -59,6 +60,34 @@ _IVY_MODULE = """<ivy-module version="2.0">
 """
 # Up to 3.9 the broker loads a log4j 1 class at its start without declaring it.
 _RELOAD4J = '<dependency org="ch.qos.reload4j" name="reload4j" rev="1.2.25" conf="default->default"/>'
+# PySpark brings Spark, Hadoop, Scala and slf4j itself; a second copy of theirs would be loaded beside the first.
+_CONNECTOR_MODULE = """<ivy-module version="2.0">
+  <info organisation="kohort" module="spark-connector"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{version}" conf="default->default"/>
+    <exclude org="org.apache.hadoop"/>
+    <exclude org="org.slf4j"/>
+    <exclude org="org.scala-lang"/>
+    <exclude org="org.scala-lang.modules"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """A set of jars: who they are to a reader, in the cache, to Ivy, and the one without which it is no such set."""
+
+    title: str
+    slug: str
+    version: str
+    module: str
+    proof: str
+
+    @property
+    def named(self) -> str:
+        return f"{self.title} {self.version}"
 
 
 def classpath(version: str = DEFAULT_VERSION) -> list[Path]:
@@ -66,7 +95,7 @@ def classpath(version: str = DEFAULT_VERSION) -> list[Path]:
 
     Raises JarsUnavailable (no PySpark to borrow Ivy from, no network, no such version) and JdkMissing.
     """
-    return list(_verified(version, cache_dir()))
+    return list(_verified(_broker(_checked(version, "Apache Kafka")), cache_dir()))
 
 
 def clients(version: str = DEFAULT_VERSION) -> list[Path]:
@@ -74,22 +103,27 @@ def clients(version: str = DEFAULT_VERSION) -> list[Path]:
     return [jar for jar in classpath(version) if jar.name.startswith(_CLIENT_JARS)]
 
 
+def spark_connector(version: str) -> list[Path]:
+    """Spark's own Kafka connector of a version of Spark, and what it needs besides Spark; fetched at the first call.
+
+    It is what the Spark source is held against. Raises as `classpath` does.
+    """
+    return list(_verified(_connector(_checked(version, "Apache Spark")), cache_dir()))
+
+
 @lru_cache(maxsize=16)
-def _verified(version: str, cache: Path) -> tuple[Path, ...]:
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        raise JarsUnavailable(f"{version!r} is no version of Apache Kafka", hint="give it as MAJOR.MINOR.PATCH")
-    module = _ivy_module(version)
+def _verified(wanted: _Recipe, cache: Path) -> tuple[Path, ...]:
     # Named after its recipe too, so that a set which an older release of this library chose is not taken for this one.
-    folder = cache / f"kafka-{version}-{hashlib.sha256(module.encode()).hexdigest()[:8]}"
-    with locked(cache / f"kafka-{version}.lock"):
+    folder = cache / f"{wanted.slug}-{wanted.version}-{hashlib.sha256(wanted.module.encode()).hexdigest()[:8]}"
+    with locked(cache / f"{wanted.slug}-{wanted.version}.lock"):
         if folder.exists():
             damage = _damage(folder)
             if damage is None:
                 return tuple(sorted(folder.resolve().glob("*.jar")))
-            print(f"Apache Kafka {version} in the cache: {damage}; fetching it again", file=sys.stderr, flush=True)
+            print(f"{wanted.named} in the cache: {damage}; fetching it again", file=sys.stderr, flush=True)
             shutil.rmtree(folder)
-        with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=cache) as scratch:
-            fetched = _resolve(version, module, Path(scratch))
+        with tempfile.TemporaryDirectory(prefix=f"{wanted.slug}-{wanted.version}-", dir=cache) as scratch:
+            fetched = _resolve(wanted, Path(scratch))
             digests = _digests(fetched.glob("*.jar"))
             _check_pins(digests, pins())
             (fetched / _RECORD).write_text(json.dumps(digests, indent=1, sort_keys=True))
@@ -139,15 +173,29 @@ def _ivy_jar() -> Path:
     )
 
 
-def _ivy_module(version: str) -> str:
-    return _IVY_MODULE.format(version=version, extra=_RELOAD4J if version.startswith("3.") else "")
+def _checked(version: str, title: str) -> str:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise JarsUnavailable(f"{version!r} is no version of {title}", hint="give it as MAJOR.MINOR.PATCH")
+    return version
 
 
-def _resolve(version: str, module: str, scratch: Path) -> Path:
+def _broker(version: str) -> _Recipe:
+    module = _IVY_MODULE.format(version=version, extra=_RELOAD4J if version.startswith("3.") else "")
+    return _Recipe("Apache Kafka", "kafka", version, module, f"kafka_2.13-{version}.jar")
+
+
+def _connector(version: str) -> _Recipe:
+    proof = f"spark-sql-kafka-0-10_2.13-{version}.jar"
+    return _Recipe(
+        "Spark's Kafka connector", "spark-connector", version, _CONNECTOR_MODULE.format(version=version), proof
+    )
+
+
+def _resolve(wanted: _Recipe, scratch: Path) -> Path:
     """Run Ivy; returns the folder of jars inside `scratch`."""
     root = os.environ.get("KOHORT_MAVEN_ROOT")
     (scratch / "settings.xml").write_text(_IVY_SETTINGS.format(root=f' root="{root}"' if root else ""))
-    (scratch / "ivy.xml").write_text(module)
+    (scratch / "ivy.xml").write_text(wanted.module)
     jars = scratch / "jars"
     command = [
         str(java()), "-Xmx256m", *_proxy_options(), f"-Divy.default.ivy.user.dir={scratch / 'ivy'}",
@@ -155,7 +203,7 @@ def _resolve(version: str, module: str, scratch: Path) -> Path:
         "-confs", "default", "-types", "jar", "bundle", "-cache", str(scratch / "ivy" / "cache"),
         "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
     ]  # fmt: skip
-    with progress(f"Apache Kafka {version}") as bar:
+    with progress(wanted.named) as bar:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         watchdog = threading.Timer(RESOLVE_TIMEOUT_S, process.kill)
         watchdog.start()
@@ -165,9 +213,9 @@ def _resolve(version: str, module: str, scratch: Path) -> Path:
             watchdog.cancel()
             process.kill()
             process.wait()
-    if process.returncode != 0 or not any(jars.glob(f"kafka_2.13-{version}.jar")):
+    if process.returncode != 0 or not (jars / wanted.proof).exists():
         raise JarsUnavailable(
-            f"Apache Kafka {version} could not be resolved: {_reason(said)}",
+            f"{wanted.named} could not be resolved: {_reason(said)}",
             hint="check the version, and that Maven Central (or the mirror in KOHORT_MAVEN_ROOT) can be reached",
         )
     return jars

@@ -1,7 +1,7 @@
 """sha256 of the jars that this library was tried with: whoever serves another file under such a name is refused.
 
-The list has the form that `sha256sum --check` reads. It covers the versions in `jars.TRIED_VERSIONS`; jars of other
-versions are taken as Ivy's own check leaves them.
+The list has the form that `sha256sum --check` reads. It covers the versions in `jars.TRIED_VERSIONS` and the
+connector of Spark 4.0.0; jars of other versions are taken as Ivy's own check leaves them.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ e35d1df7232568ed4b81d9a9ed94a0159b3ff6cf1915cc21eef5cb55d7b157a2  commons-io-2.1
 daddea1ea0be0f56978ab3006b8ac92834afeefbd9b7e4e6316fca57df0fa636  commons-logging-1.2.jar
 6b858424f518015f32bfcd1183a373f4a827d72d026b6031da0c91cf0e8f3489  commons-logging-1.3.2.jar
 6d7a744e4027649fbb50895df9497d109f98c766a637062fe8d2eabbb3140ba4  commons-logging-1.3.5.jar
+6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b  commons-pool2-2.12.0.jar
 ed74711a78d793ca37f6075e4a1e93d107233dfd20d0bb17e32bad88d38e56aa  commons-validator-1.10.1.jar
 4d74f4ce4fb68b2617edad086df6defdf9338467d2377d2c62e69038e1c4f02f  commons-validator-1.7.jar
 c3c14748e2d78db58df88808740711bd643b32c45ffa7b8a739f00fb467cd7d7  commons-validator-1.9.0.jar
@@ -64,7 +65,9 @@ df26cc58f235f477db07f753ba5a3ab243ebe5789d9f89ecf68dd62ea9a66c28  jopt-simple-5.
 9012aa4c20319d35159030c3bdecade66863030a98338bfdf73a5238849fb9d9  jose4j-0.9.4.jar
 7314af50cde9c99e8eaf43eee617a23edcc6bb43036221064355094999d837ef  jose4j-0.9.6.jar
 1fad6e6be7557781e4d33729d49ae1cdc8fdda6fe477bb0cc68ce351eafdfbab  jspecify-1.0.0.jar
+bec0b24dcb23f9670172724826584802b80ae6cbdaba03bdebdef9327b962f6a  jsr305-3.0.0.jar
 caac34d6f3e441621533e27ddd7e5fe9c316b048e21b7673a94235dec8a55bed  kafka-clients-3.7.2.jar
+15c1e137f2c2c94398e27abc4060a03b6bde10bf9fac15e8f70c02320b202f18  kafka-clients-3.9.0.jar
 7568b998572d256f0b7bc0afdc1b7a2588b8b08415c62ce314c864a6851ae9d9  kafka-clients-3.9.1.jar
 eb74709dc3be35e06208827860c87a94872e8a4b00f466880670785c85a20627  kafka-clients-4.1.0.jar
 00247122a572c3d3ae4eb60a50192a5811bc0181f51923d13018600f892e821d  kafka-clients-4.1.1.jar
@@ -176,6 +179,9 @@ ef779af5d29a9dde8cc70ce0341f5c6f7735e23edff9685ceaa9d35359b7bb7f  snakeyaml-2.4.
 e6682acf1ace77508ef13649cbf4f8d09d2cf5457bdb61d25ffb6ac0233d78dd  snakeyaml-2.5.jar
 0f3f1857ed33116583f480b4df5c0218836c47bfbc9c6221c0d73f356decf37b  snappy-java-1.1.10.5.jar
 4c766cb3f855415ee734b2392949a0b6f12a60879334a74518deaf6270d32e36  snappy-java-1.1.10.7.jar
+33a3b8b04df4a2e43c9d5bf8ca5972936a1ac662f2714e014d00ef6f27468bf3  spark-sql-kafka-0-10_2.13-4.0.0.jar
+dd54f5f1513b515ff79b29eb12755acd325a9ced65f506994a4b9dc513020f36  spark-tags_2.13-4.0.0.jar
+f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767  spark-token-provider-kafka-0-10_2.13-4.0.0.jar
 2d77b152039e7f85dc5438a9304febff86a2f3e55c88976a8be309af39028e97  zookeeper-3.8.4.jar
 93e854b55d731e745bafec187e2e7bf3389fd2a88e2fc8d1a3c1b9110284b284  zookeeper-jute-3.8.4.jar
 b6c3237e24b8252a5a9c3a0e1ae30ef8f323412e74bd358548b7a9e527d676df  zstd-jni-1.5.6-10.jar

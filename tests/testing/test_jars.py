@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,12 @@ def fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(jars, "pins", dict)
     asked: list[str] = []
 
-    def resolve(version: str, module: str, scratch: Path) -> Path:
-        asked.append(version)
+    def resolve(wanted: jars._Recipe, scratch: Path) -> Path:
+        asked.append(wanted.version)
         folder = scratch / "jars"
         folder.mkdir()
-        (folder / f"kafka_2.13-{version}.jar").write_bytes(b"broker")
-        (folder / f"kafka-clients-{version}.jar").write_bytes(b"clients")
+        (folder / wanted.proof).write_bytes(b"broker")
+        (folder / f"kafka-clients-{wanted.version}.jar").write_bytes(b"clients")
         return folder
 
     monkeypatch.setattr(jars, "_resolve", resolve)
@@ -82,10 +83,18 @@ def test_pins_name_every_jar_of_the_default_version() -> None:
     assert {name: pins().get(name) for name in here} == here
 
 
-def test_version_cannot_leave_the_cache(fetches: list[str]) -> None:
+@pytest.mark.parametrize("fetch", [jars.classpath, jars.spark_connector])
+def test_version_cannot_leave_the_cache(fetches: list[str], fetch: Callable[[str], list[Path]]) -> None:
     with pytest.raises(JarsUnavailable, match="no version"):
-        jars.classpath("../../4.3.1")
+        fetch("../../4.3.1")
     assert fetches == []
+
+
+def test_a_brokers_jars_and_a_connectors_are_two_sets_though_their_versions_be_alike(fetches: list[str]) -> None:
+    broker, connector = jars.classpath("4.3.1"), jars.spark_connector("4.3.1")
+    assert [jar.name for jar in connector] == ["kafka-clients-4.3.1.jar", "spark-sql-kafka-0-10_2.13-4.3.1.jar"]
+    assert set(broker).isdisjoint(connector)
+    assert fetches == ["4.3.1", "4.3.1"]
 
 
 def test_failed_resolution_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
