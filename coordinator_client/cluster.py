@@ -1,15 +1,21 @@
 """Whom to talk to: metadata, addresses, and the coordinator where there is no membership that looks for it."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
+from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.coordinator_client.endpoints import Endpoints
 from kohort.coordinator_client.errors import AuthenticationFailed, TlsError
+from kohort.coordinator_client.events import TopicsChanged
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.outgoing import Line
 from kohort.coordinator_client.ready import Coordinator
+from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.refusals import UNKNOWN_TOPIC, group_error, topic_error
 from kohort.coordinator_client.retry import FRESH
 from kohort.coordinator_client.states import MemberState
+from kohort.fastpath import KohortError
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.protocol.apis.metadata import MetadataResponse
 
@@ -21,28 +27,49 @@ RETRIED_COORDINATOR = frozenset({14, 15, 16})
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
 
 
-class Cluster:
-    """Belongs to one Core, and is used under the same lock."""
+class Caller(Protocol):
+    """What a client is to its contacts: a Core, or a producer's."""
 
-    def __init__(self, core: "Core") -> None:
+    config: Config
+    keeper: MetadataKeeper
+    endpoints: Endpoints
+    started: float
+    news: bool
+    chance: Callable[[], float]
+
+    @property
+    def fatal(self) -> KohortError | None: ...
+    @property
+    def request_s(self) -> float: ...
+    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None: ...
+    def fail(self, error: KohortError) -> None: ...
+    def put_error(self, error: KohortError) -> None: ...
+
+
+class Contacts:
+    """Metadata and addresses: what consumers and producers need alike. Used under the same lock as its caller.
+
+    `named`: the topics that the user has named, and hears of if they are not there. `heard` is told of each answer.
+    """
+
+    def __init__(
+        self, core: Caller, named: Callable[[], frozenset[str]], heard: Callable[[TopicsChanged], None] | None = None
+    ) -> None:
         self._core = core
+        self._named = named
+        self._heard = heard
         self._told_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
-        self._coordinator: Coordinator | None = None
-        self._looking = False
-        self._look_attempts = FRESH
 
     def turn(self, now: float) -> None:
         """Ask what is owed."""
         self._owe_metadata(now)
-        self._owe_coordinator(now)
 
     def wakes(self, now: float) -> list[float | None]:
         """When to take a turn again if nothing happens."""
         return [
             self._core.keeper.wakes(),
             self._core.endpoints.next_try() if self.starving(now) else None,
-            self._look_attempts.not_before if self._look_attempts.failures else None,
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
         ]
@@ -51,12 +78,6 @@ class Cluster:
         """The user named topics anew: tell again of those that are not there."""
         self._told_missing.clear()
         self._missing_since.clear()
-
-    def connection_lost(self, endpoint: Endpoint) -> None:
-        """A coordinator's connection ended."""
-        known = self._coordinator
-        if known is not None and Endpoint(known.host, known.port) == endpoint:
-            self._coordinator = None
 
     def starving(self, now: float) -> bool:
         return self._core.endpoints.pick(self._known(), now) is None
@@ -99,13 +120,13 @@ class Cluster:
 
     def _metadata_answered(self, answer: MetadataResponse, now: float) -> None:
         changed = self._core.keeper.answered(answer, now, self._core.chance())
-        if self._core.member is not None:
-            self._core.tell_member(changed)
+        if self._heard is not None:
+            self._heard(changed)
         self._tell_missing(now)
 
     def _tell_missing(self, now: float) -> None:
         """A topic that the user named and that is not there: said once, after it had time to appear."""
-        named = self._named_topics()
+        named = self._named()
         refused = self._core.keeper.view.refused
         missing = {name for name in named if name in refused}
         for name in set(self._missing_since) - missing:
@@ -120,11 +141,6 @@ class Cluster:
             self._core.put_error(topic_error(name, code))
             self._core.news = True
 
-    def _named_topics(self) -> frozenset[str]:
-        if self._core.subscription is not None:
-            return self._core.subscription.topics
-        return frozenset(partition.topic for partition in self._core.manual)
-
     def _bootstrap_failed(self, now: float) -> bool:
         if self._core.fatal is not None:
             return True
@@ -137,7 +153,36 @@ class Cluster:
             return True
         return False
 
-    # --- the coordinator, where there is no membership that looks for it
+
+class Cluster(Contacts):
+    """A Core's contacts: also the coordinator, where there is no membership that looks for it."""
+
+    _core: "Core"
+
+    def __init__(self, core: "Core") -> None:
+        super().__init__(core, core.named_topics, core.tell_member)
+        self._core = core
+        self._coordinator: Coordinator | None = None
+        self._looking = False
+        self._look_attempts = FRESH
+
+    def turn(self, now: float) -> None:
+        """Ask what is owed."""
+        super().turn(now)
+        self._owe_coordinator(now)
+
+    def wakes(self, now: float) -> list[float | None]:
+        """When to take a turn again if nothing happens."""
+        return [
+            *super().wakes(now),
+            self._look_attempts.not_before if self._look_attempts.failures else None,
+        ]
+
+    def connection_lost(self, endpoint: Endpoint) -> None:
+        """A coordinator's connection ended."""
+        known = self._coordinator
+        if known is not None and Endpoint(known.host, known.port) == endpoint:
+            self._coordinator = None
 
     def coordinator(self) -> Coordinator | None:
         if self._core.view is not None and self._core.view.coordinator is not None:

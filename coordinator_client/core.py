@@ -264,6 +264,12 @@ class Core:
                 self.positions.fail(partition, recreated(partition, before, now_id, state.offset))
                 self.news = True
 
+    def named_topics(self) -> frozenset[str]:
+        """The topics that the user has named."""
+        if self.subscription is not None:
+            return self.subscription.topics
+        return frozenset(partition.topic for partition in self.manual)
+
     def tell_member(self, event: Event) -> None:
         """Something that came from a broker, for the group's machine."""
         if self.member is not None:
