@@ -1,4 +1,4 @@
-# ruff: noqa: E501, RUF009 -- one setting a line reads as the table it is, and `_setting` is a dataclass field
+# ruff: noqa: E501, RUF009 -- one setting a line reads as the table it is, and `row` is a dataclass field
 """Every setting, once: our name (units last), Kafka's name, type, default, bounds and a sentence.
 
 `SETTINGS` is the table; `Config` is one checked set of values. Docs, `Consumer(**settings)` and
@@ -30,7 +30,7 @@ class Setting:
     optional: bool = False
 
 
-def _setting(
+def row(
     kafka: str,
     kind: str,
     default: Any,
@@ -73,62 +73,62 @@ class Config:
 
     # fmt: off
     # --- who and where
-    bootstrap: tuple[str, ...] = _setting("bootstrap.servers", "list", (), "Brokers to ask first, as host:port; one that answers is enough.")
-    group: str | None = _setting("group.id", "str", None, "The group to be a member of; without one a consumer only assigns.", optional=True)
-    group_instance_id: str | None = _setting("group.instance.id", "str", None, "Makes the member static: it comes back to its partitions within the session timeout (KIP-345).", optional=True)
-    client_id: str = _setting("client.id", "str", "kohort", "Shown in the broker's logs, quotas and metrics.")
-    rack: str | None = _setting("client.rack", "str", None, "Where this client is: read from a replica there if the broker offers one (KIP-392).", optional=True)
+    bootstrap: tuple[str, ...] = row("bootstrap.servers", "list", (), "Brokers to ask first, as host:port; one that answers is enough.")
+    group: str | None = row("group.id", "str", None, "The group to be a member of; without one a consumer only assigns.", optional=True)
+    group_instance_id: str | None = row("group.instance.id", "str", None, "Makes the member static: it comes back to its partitions within the session timeout (KIP-345).", optional=True)
+    client_id: str = row("client.id", "str", "kohort", "Shown in the broker's logs, quotas and metrics.")
+    rack: str | None = row("client.rack", "str", None, "Where this client is: read from a replica there if the broker offers one (KIP-392).", optional=True)
 
     # --- membership
-    assignors: tuple[Any, ...] = _setting("partition.assignment.strategy", "assignors", ("range",), "Assignors in order of preference, by name or as instances; the group uses one that all members list.")
-    session_timeout_ms: int = _setting("session.timeout.ms", "int", 45_000, "A member silent for longer is dead to the group.", low=1, high=INT32_MAX)
-    heartbeat_interval_ms: int = _setting("heartbeat.interval.ms", "int", 3_000, "Between heartbeats; at most a third of the session timeout is wise.", low=1, high=INT32_MAX)
-    max_poll_interval_ms: int = _setting("max.poll.interval.ms", "int", 300_000, "A member that does not poll for longer leaves the group; also how long a rebalance waits for it.", low=1, high=INT32_MAX)
-    exclude_internal_topics: bool = _setting("exclude.internal.topics", "bool", True, "Whether a pattern leaves out Kafka's own topics.")
-    allow_auto_create_topics: bool = _setting("allow.auto.create.topics", "bool", False, "Whether asking for a topic may create it (if the broker agrees).")
+    assignors: tuple[Any, ...] = row("partition.assignment.strategy", "assignors", ("range",), "Assignors in order of preference, by name or as instances; the group uses one that all members list.")
+    session_timeout_ms: int = row("session.timeout.ms", "int", 45_000, "A member silent for longer is dead to the group.", low=1, high=INT32_MAX)
+    heartbeat_interval_ms: int = row("heartbeat.interval.ms", "int", 3_000, "Between heartbeats; at most a third of the session timeout is wise.", low=1, high=INT32_MAX)
+    max_poll_interval_ms: int = row("max.poll.interval.ms", "int", 300_000, "A member that does not poll for longer leaves the group; also how long a rebalance waits for it.", low=1, high=INT32_MAX)
+    exclude_internal_topics: bool = row("exclude.internal.topics", "bool", True, "Whether a pattern leaves out Kafka's own topics.")
+    allow_auto_create_topics: bool = row("allow.auto.create.topics", "bool", False, "Whether asking for a topic may create it (if the broker agrees).")
 
     # --- offsets
-    auto_offset_reset: str = _setting("auto.offset.reset", "reset", "latest", "Where to start without a committed offset, or when it is out of range: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106).")
-    enable_auto_commit: bool = _setting("enable.auto.commit", "bool", False, "Commit what earlier polls returned: at intervals, before a rebalance and on close.")
-    auto_commit_interval_ms: int = _setting("auto.commit.interval.ms", "int", 5_000, "Between automatic commits.", low=1, high=INT32_MAX)
-    isolation_level: str = _setting("isolation.level", "str", "read_uncommitted", "read_committed hides records of open and aborted transactions.", choices=("read_uncommitted", "read_committed"))
+    auto_offset_reset: str = row("auto.offset.reset", "reset", "latest", "Where to start without a committed offset, or when it is out of range: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106).")
+    enable_auto_commit: bool = row("enable.auto.commit", "bool", False, "Commit what earlier polls returned: at intervals, before a rebalance and on close.")
+    auto_commit_interval_ms: int = row("auto.commit.interval.ms", "int", 5_000, "Between automatic commits.", low=1, high=INT32_MAX)
+    isolation_level: str = row("isolation.level", "str", "read_uncommitted", "read_committed hides records of open and aborted transactions.", choices=("read_uncommitted", "read_committed"))
 
     # --- fetching
-    fetch_min_bytes: int = _setting("fetch.min.bytes", "int", 1, "A broker waits until it has as much to answer ...", low=0, high=INT32_MAX)
-    fetch_max_wait_ms: int = _setting("fetch.max.wait.ms", "int", 500, "... or until so long has passed.", low=0, high=INT32_MAX)
-    fetch_max_bytes: int = _setting("fetch.max.bytes", "int", 8 * MIB, "Most bytes of records in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
-    max_partition_fetch_bytes: int = _setting("max.partition.fetch.bytes", "int", 8 * MIB, "Most bytes of one partition in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
-    max_buffered_bytes: int = _setting("kohort.max.buffered.bytes", "int", 64 * MIB, "Fetched and not yet polled: no Fetch is sent while there is more.", low=1)
-    max_poll_records: int = _setting("max.poll.records", "int", 0, "Most records one poll returns; 0 is as many as one fetched slice of each partition holds.", low=0)
-    max_decompressed_bytes: int = _setting("kohort.max.decompressed.bytes", "int", 64 * MIB, "A batch that would grow past it is refused.", low=1)
+    fetch_min_bytes: int = row("fetch.min.bytes", "int", 1, "A broker waits until it has as much to answer ...", low=0, high=INT32_MAX)
+    fetch_max_wait_ms: int = row("fetch.max.wait.ms", "int", 500, "... or until so long has passed.", low=0, high=INT32_MAX)
+    fetch_max_bytes: int = row("fetch.max.bytes", "int", 8 * MIB, "Most bytes of records in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
+    max_partition_fetch_bytes: int = row("max.partition.fetch.bytes", "int", 8 * MIB, "Most bytes of one partition in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
+    max_buffered_bytes: int = row("kohort.max.buffered.bytes", "int", 64 * MIB, "Fetched and not yet polled: no Fetch is sent while there is more.", low=1)
+    max_poll_records: int = row("max.poll.records", "int", 0, "Most records one poll returns; 0 is as many as one fetched slice of each partition holds.", low=0)
+    max_decompressed_bytes: int = row("kohort.max.decompressed.bytes", "int", 64 * MIB, "A batch that would grow past it is refused.", low=1)
 
     # --- connections
-    max_frame_bytes: int = _setting("kohort.max.frame.bytes", "int", 128 * MIB, "A longer answer is refused before anything is allocated.", low=1, high=INT32_MAX)
-    request_timeout_ms: int = _setting("request.timeout.ms", "int", 30_000, "A request without an answer for as long closes its connection.", low=1, high=INT32_MAX)
-    default_api_timeout_ms: int = _setting("default.api.timeout.ms", "int", 60_000, "How long a call without a timeout of its own may take.", low=1, high=INT32_MAX)
-    bootstrap_timeout_ms: int = _setting("kohort.bootstrap.timeout.ms", "int", 10_000, "If no broker has been reached for as long at the start, calls raise ConnectionFailed.", low=0, high=INT32_MAX)
-    connection_setup_timeout_ms: int = _setting("socket.connection.setup.timeout.ms", "int", 10_000, "Until a connection is open and shaken hands.", low=1, high=INT32_MAX)
-    reconnect_backoff_ms: int = _setting("reconnect.backoff.ms", "int", 50, "First wait before connecting again.", low=0, high=INT32_MAX)
-    reconnect_backoff_max_ms: int = _setting("reconnect.backoff.max.ms", "int", 1_000, "Longest wait before connecting again.", low=0, high=INT32_MAX)
-    retry_backoff_ms: int = _setting("retry.backoff.ms", "int", 100, "First wait before asking again.", low=0, high=INT32_MAX)
-    retry_backoff_max_ms: int = _setting("retry.backoff.max.ms", "int", 1_000, "Longest wait before asking again.", low=0, high=INT32_MAX)
-    metadata_max_age_ms: int = _setting("metadata.max.age.ms", "int", 300_000, "Topics, partitions and leaders are asked for again after.", low=1, high=INT32_MAX)
-    metadata_recovery_strategy: str = _setting("metadata.recovery.strategy", "str", "rebootstrap", "What to do when no known broker answers: start from `bootstrap` again, or not (KIP-899).", choices=("rebootstrap", "none"))
-    receive_buffer_bytes: int = _setting("receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
-    send_buffer_bytes: int = _setting("send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
-    tape: str | None = _setting("kohort.tape", "str", None, "File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it).", optional=True)
+    max_frame_bytes: int = row("kohort.max.frame.bytes", "int", 128 * MIB, "A longer answer is refused before anything is allocated.", low=1, high=INT32_MAX)
+    request_timeout_ms: int = row("request.timeout.ms", "int", 30_000, "A request without an answer for as long closes its connection.", low=1, high=INT32_MAX)
+    default_api_timeout_ms: int = row("default.api.timeout.ms", "int", 60_000, "How long a call without a timeout of its own may take.", low=1, high=INT32_MAX)
+    bootstrap_timeout_ms: int = row("kohort.bootstrap.timeout.ms", "int", 10_000, "If no broker has been reached for as long at the start, calls raise ConnectionFailed.", low=0, high=INT32_MAX)
+    connection_setup_timeout_ms: int = row("socket.connection.setup.timeout.ms", "int", 10_000, "Until a connection is open and shaken hands.", low=1, high=INT32_MAX)
+    reconnect_backoff_ms: int = row("reconnect.backoff.ms", "int", 50, "First wait before connecting again.", low=0, high=INT32_MAX)
+    reconnect_backoff_max_ms: int = row("reconnect.backoff.max.ms", "int", 1_000, "Longest wait before connecting again.", low=0, high=INT32_MAX)
+    retry_backoff_ms: int = row("retry.backoff.ms", "int", 100, "First wait before asking again.", low=0, high=INT32_MAX)
+    retry_backoff_max_ms: int = row("retry.backoff.max.ms", "int", 1_000, "Longest wait before asking again.", low=0, high=INT32_MAX)
+    metadata_max_age_ms: int = row("metadata.max.age.ms", "int", 300_000, "Topics, partitions and leaders are asked for again after.", low=1, high=INT32_MAX)
+    metadata_recovery_strategy: str = row("metadata.recovery.strategy", "str", "rebootstrap", "What to do when no known broker answers: start from `bootstrap` again, or not (KIP-899).", choices=("rebootstrap", "none"))
+    receive_buffer_bytes: int = row("receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
+    send_buffer_bytes: int = row("send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
+    tape: str | None = row("kohort.tape", "str", None, "File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it).", optional=True)
 
     # --- security
-    security_protocol: str = _setting("security.protocol", "str", "PLAINTEXT", "How brokers are spoken to.", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))
-    ssl_ca_path: str | None = _setting("ssl.ca.location", "str", None, "PEM file of the authorities to trust; without it the system's.", optional=True)
-    ssl_cert_path: str | None = _setting("ssl.certificate.location", "str", None, "PEM file of the client's certificate (mutual TLS).", optional=True)
-    ssl_key_path: str | None = _setting("ssl.key.location", "str", None, "PEM file of the client's key.", optional=True)
-    ssl_key_password: str | None = _setting("ssl.key.password", "str", None, "Opens the client's key.", optional=True)
-    ssl_check_hostname: bool = _setting("kohort.ssl.check.hostname", "bool", True, "Whether the broker's certificate must name the host that was called.")
-    ssl_context: Any = _setting("kohort.ssl.context", "any", None, "An ssl.SSLContext of your own; wins over the ssl_ settings.", optional=True)
-    sasl_mechanism: str | None = _setting("sasl.mechanism", "str", None, "How to prove who we are.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), optional=True)
-    sasl_username: str | None = _setting("sasl.username", "str", None, "For PLAIN and SCRAM.", optional=True)
-    sasl_password: str | None = _setting("sasl.password", "str", None, "For PLAIN and SCRAM; never logged.", optional=True)
+    security_protocol: str = row("security.protocol", "str", "PLAINTEXT", "How brokers are spoken to.", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))
+    ssl_ca_path: str | None = row("ssl.ca.location", "str", None, "PEM file of the authorities to trust; without it the system's.", optional=True)
+    ssl_cert_path: str | None = row("ssl.certificate.location", "str", None, "PEM file of the client's certificate (mutual TLS).", optional=True)
+    ssl_key_path: str | None = row("ssl.key.location", "str", None, "PEM file of the client's key.", optional=True)
+    ssl_key_password: str | None = row("ssl.key.password", "str", None, "Opens the client's key.", optional=True)
+    ssl_check_hostname: bool = row("kohort.ssl.check.hostname", "bool", True, "Whether the broker's certificate must name the host that was called.")
+    ssl_context: Any = row("kohort.ssl.context", "any", None, "An ssl.SSLContext of your own; wins over the ssl_ settings.", optional=True)
+    sasl_mechanism: str | None = row("sasl.mechanism", "str", None, "How to prove who we are.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), optional=True)
+    sasl_username: str | None = row("sasl.username", "str", None, "For PLAIN and SCRAM.", optional=True)
+    sasl_password: str | None = row("sasl.password", "str", None, "For PLAIN and SCRAM; never logged.", optional=True)
     # fmt: on
 
     @classmethod
@@ -137,13 +137,13 @@ class Config:
 
         Raises ConfigError: unknown name (with the nearest known one), wrong type, out of bounds, or two that disagree.
         """
-        checked = {}
+        values = {}
         for name, value in settings.items():
             setting = SETTINGS.get(name)
             if setting is None:
-                raise _unknown(name, SETTINGS, "setting")
-            checked[name] = _checked(setting, value)
-        config = cls(**checked)
+                raise unknown(name, SETTINGS, "setting")
+            values[name] = checked(setting, value)
+        config = cls(**values)
         _agree(config)
         return config
 
@@ -154,8 +154,8 @@ class Config:
         for name, value in properties.items():
             setting = _BY_KAFKA_NAME.get(name)
             if setting is None:
-                raise _unknown(name, _BY_KAFKA_NAME, "property")
-            ours[setting.name] = _from_text(setting, value) if isinstance(value, str) else value
+                raise unknown(name, _BY_KAFKA_NAME, "property")
+            ours[setting.name] = from_text(setting, value) if isinstance(value, str) else value
         return cls.of(**ours)
 
     def for_member(self, jitter: float) -> MemberSettings:
@@ -176,22 +176,23 @@ class Config:
 
     def __repr__(self) -> str:
         shown = {s.name: getattr(self, s.name) for s in SETTINGS.values() if getattr(self, s.name) != s.default}
-        return f"Config({', '.join(f'{n}={_hidden(n, v)!r}' for n, v in shown.items())})"
+        return f"Config({', '.join(f'{n}={hidden(n, v)!r}' for n, v in shown.items())})"
 
 
-def _hidden(name: str, value: object) -> object:
+def hidden(name: str, value: object) -> object:
     return "***" if "password" in name else value
 
 
-def _table() -> Mapping[str, Setting]:
+def table_of(settings: type[Any]) -> Mapping[str, Setting]:
+    """The rows of a dataclass whose every field is a `row`, by name."""
     table = {}
-    for one in fields(Config):
+    for one in fields(settings):
         assert one.default is not MISSING, one.name
         table[one.name] = Setting(name=one.name, default=one.default, **one.metadata)
     return MappingProxyType(table)
 
 
-SETTINGS: Mapping[str, Setting] = _table()
+SETTINGS: Mapping[str, Setting] = table_of(Config)
 _BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
     {setting.kafka: setting for setting in SETTINGS.values()}
     | {
@@ -204,14 +205,14 @@ _BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
 )
 
 
-def _unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
+def unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
     # A mistyped name is most often one of ours or one of Kafka's, whichever way the user came.
     nearest = get_close_matches(name.replace(".", "_") if noun == "setting" else name, list(known), n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else "kohort.coordinator_client.config.SETTINGS lists them"
     return ConfigError(f"unknown {noun} {name!r}", hint=hint, setting=name)
 
 
-def _checked(setting: Setting, value: Any) -> Any:
+def checked(setting: Setting, value: Any) -> Any:
     if value is None:
         if setting.optional:
             return None
@@ -314,7 +315,7 @@ def _wrong(setting: Setting, value: object) -> ConfigError:
     )
 
 
-def _from_text(setting: Setting, text: str) -> Any:
+def from_text(setting: Setting, text: str) -> Any:
     if setting.kind == "int":
         try:
             return int(text)

@@ -17,10 +17,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from kohort.assignors import Assignor
 from kohort.coordinator_client.channel import Address, Channel, Ended
+from kohort.coordinator_client.cluster import Caller, Contacts
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import (
     Answered,
@@ -32,10 +32,12 @@ from kohort.coordinator_client.connections import (
     Unanswered,
     VersionRanges,
 )
-from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge
+from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.frame_buffer import FrameReader
-from kohort.coordinator_client.outgoing import Line, Outgoing
+from kohort.coordinator_client.leading import PlanOrder
+from kohort.coordinator_client.metrics import Counters
+from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.sasl import Credentials
 from kohort.coordinator_client.security import tls_context
 from kohort.coordinator_client.tape import Tape
@@ -46,12 +48,34 @@ log = logging.getLogger("kohort.driver")
 LONGEST_SLEEP_S = 60.0
 
 
-class Driver:
+class Driven(Caller, Protocol):
+    """What a driver drives: everything a client is besides its sockets. Whatever is called here is quick."""
+
+    counters: Counters
+
+    @property
+    def cluster(self) -> Contacts: ...
+    def turn(self, now: float, wall_ms: int) -> Turn: ...
+    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None: ...
+    def tell_member(self, event: Event) -> None: ...
+
+
+C = TypeVar("C", bound=Driven)
+Made = TypeVar("Made", bound=Driven, covariant=True)
+
+
+class Maker(Protocol[Made]):
+    """Makes what is driven, out of chance (numbers in [0, 1)) and the time at which it begins."""
+
+    def __call__(self, *, chance: Callable[[], float], started: float) -> Made: ...
+
+
+class Driver(Generic[C]):
     """Owns the thread. `core` may be used by anybody who holds `lock`; `wake` makes the thread look at it again."""
 
-    def __init__(self, config: Config, assignors: tuple[Assignor, ...]) -> None:
+    def __init__(self, config: Config, core: Maker[C]) -> None:
         self.config = config
-        self.core = Core(config, assignors, chance=random.random, started=self.now())
+        self.core = core(chance=random.random, started=self.now())
         self.lock = threading.Condition(threading.Lock())
         self.on_news: Callable[[], None] | None = None
         self.crashed: BaseException | None = None
@@ -67,6 +91,8 @@ class Driver:
         self._channels: dict[tuple[Line, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
+        self._newest_plan: PlanOrder | None = None
+        self._one_plan = threading.Lock()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"kohort-{config.client_id}", daemon=True)
 
@@ -122,6 +148,8 @@ class Driver:
                 self.lock.notify_all()
         if news:
             self._tell()
+        if turn.plan is not None:
+            self._plan(turn.plan)
         outcomes: list[tuple[Ask, Outcome]] = []
         for outgoing in turn.outgoing:
             outcomes += self._submit(outgoing, now)
@@ -137,6 +165,20 @@ class Driver:
                 outcomes += self._on_event(key.data, mask)
         if outcomes:
             self._settle(outcomes)
+
+    def _plan(self, order: PlanOrder) -> None:
+        """Let the user's assignor run where it can take its time."""
+        self._newest_plan = order
+        threading.Thread(target=self._make_plan, args=(order,), name="kohort-assignor", daemon=True).start()
+
+    def _make_plan(self, order: PlanOrder) -> None:
+        with self._one_plan:  # an assignor is called by nobody else while it runs
+            if order is not self._newest_plan or self._stopping:
+                return
+            made = order.run()
+        with self.lock:
+            self.core.tell_member(made)
+        self.wake()
 
     def _tell(self) -> None:
         if self.on_news is not None:

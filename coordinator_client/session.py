@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from kohort.assignors import Assignor
@@ -65,7 +66,7 @@ class Session:
     def __init__(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
         assignors: tuple[Assignor, ...] = tuple(assignor_of(one) for one in config.assignors) if config.group else ()
         self.config = config
-        self.driver = Driver(config, assignors)
+        self.driver = Driver(config, partial(Core, config, assignors))
         self.hooks = RebalanceHooks()
         self.on_reset = on_reset
         self.closed = False
