@@ -22,6 +22,7 @@ EXTENSIONS = [
         "_columns",
         "_records",
         "_encode",
+        "_rows",
         "_balance",
     )
 ]

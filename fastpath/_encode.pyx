@@ -1,5 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Records to one batch: what Produce sends and Fetch answers."""
+"""Records to one batch: what Produce sends and Fetch answers.
+
+In two steps, because a producer knows its id, epoch and sequence only when it sends: records become a `Body`, laid out
+and compressed once; `seal` puts the header before it, as often as it is sent.
+"""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -14,31 +18,17 @@ from kohort.fastpath.compression import CODECS, codec_of
 
 
 @cython.final
-cdef class _Writer:
+cdef class Writer:
     """Bytes appended to a growing block."""
-
-    cdef Block block
-    cdef Py_ssize_t at
 
     def __cinit__(self, Py_ssize_t size):
         self.block = Block(size)
         self.at = 0
 
-    cdef inline int room(self, Py_ssize_t more) except -1:
+    cdef int room(self, Py_ssize_t more) except -1:
         if self.at + more > self.block.size:
             self.block.resize(max(self.at + more, self.block.size * 2))
         return 0
-
-    cdef inline void varint(self, int64_t value) noexcept:
-        """Zigzag; the caller made room for ten bytes."""
-        cdef uint64_t raw = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-        cdef uint8_t *p = <uint8_t *>self.block.data + self.at
-        while raw >= 0x80:
-            p[0] = <uint8_t>(raw | 0x80)
-            p += 1
-            raw >>= 7
-        p[0] = <uint8_t>raw
-        self.at = p + 1 - <uint8_t *>self.block.data
 
     cdef int nullable(self, data) except -1:
         """A varint size (-1: None) and the bytes."""
@@ -60,21 +50,146 @@ cdef class _Writer:
         return 0
 
 
-cdef inline int varint_size(int64_t value) noexcept:
-    cdef uint64_t raw = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    cdef int size = 1
-    while raw >= 0x80:
-        raw >>= 7
-        size += 1
-    return size
-
-
 cdef inline void put(char *p, int64_t value, int size) noexcept:
     """Big-endian."""
     cdef int i
     for i in range(size):
         p[size - 1 - i] = <char>(value & 0xFF)
         value >>= 8
+
+
+@cython.final
+cdef class Body:
+    """The records of a batch, laid out and compressed, without the header; see `seal`."""
+
+    def __len__(self):
+        return len(self.payload)
+
+
+cdef Body body_of(
+    Block block, codec, level, Py_ssize_t count, int64_t first_offset, int64_t last_offset,
+    int64_t first_timestamp_ms, int64_t max_timestamp_ms,
+):
+    """A body of `block`, whose size is its content's."""
+    cdef Body body = Body.__new__(Body)
+    body.codec = codec_of(codec)
+    body.payload = block if body.codec == 0 else CODECS[body.codec].compress(block, level)
+    if BATCH_OVERHEAD + len(body.payload) > 0x7FFFFFFF:
+        raise ValueError("a batch of 2 GiB and more")
+    body.count = count
+    body.first_offset = first_offset
+    body.last_offset = last_offset
+    body.first_timestamp_ms = first_timestamp_ms
+    body.max_timestamp_ms = max_timestamp_ms
+    return body
+
+
+@cython.final
+cdef class BatchBuilder:
+    """A batch that grows record by record."""
+
+    def __cinit__(self, int64_t first_offset=0):
+        self.body = Writer(4096)
+        self.fields = Writer(512)
+        self.first_offset = self.last_offset = first_offset
+
+    @property
+    def size(self):
+        """Bytes of the records so far, not compressed."""
+        return self.body.at
+
+    def append(self, key, value, int64_t timestamp_ms, headers=None):
+        """One more record, as in `encode`; the size it brings the batch to. What raises has changed nothing."""
+        self.add(self.first_offset if self.count == 0 else self.last_offset + 1, timestamp_ms, key, value, headers)
+        return self.body.at
+
+    cdef int add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
+        cdef Writer fields = self.fields
+        cdef Py_ssize_t size
+        if self.count == 0:
+            self.first_offset = offset
+            self.first_timestamp_ms = self.max_timestamp_ms = timestamp
+        elif offset <= self.last_offset:
+            raise ValueError(f"offsets must grow: {offset} comes after {self.last_offset}")
+        if offset - self.first_offset > 0x7FFFFFFF:
+            raise ValueError(f"offset {offset} is too far from the batch's first, {self.first_offset}")
+        fields.at = 0
+        fields.room(32)
+        fields.block.data[0] = 0  # attributes
+        fields.at = 1
+        fields.varint(timestamp - self.first_timestamp_ms)
+        fields.varint(offset - self.first_offset)
+        fields.nullable(key)
+        fields.nullable(value)
+        fields.room(10)
+        if headers:
+            pairs = tuple(headers.items() if hasattr(headers, "items") else headers)
+            fields.varint(len(pairs))
+            for name, content in pairs:
+                fields.nullable(name.encode() if isinstance(name, str) else name)
+                fields.nullable(content)
+        else:
+            fields.varint(0)
+        size = fields.at
+        self.body.room(10 + size)
+        self.body.varint(size)
+        memcpy(self.body.block.data + self.body.at, fields.block.data, size)
+        self.body.at += size
+        self.last_offset = offset
+        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp)
+        self.count += 1
+        return 0
+
+    def finish(self, codec="none", level=None):
+        """The body of all that was appended; the builder is of no more use."""
+        if self.count == 0:
+            raise ValueError("a batch holds at least one record")
+        self.body.block.resize(self.body.at)
+        return body_of(
+            self.body.block, codec, level, self.count, self.first_offset, self.last_offset,
+            self.first_timestamp_ms, self.max_timestamp_ms,
+        )
+
+
+def seal(
+    Body body,
+    *,
+    base_offset=None,
+    log_append_time_ms=None,
+    int64_t producer_id=-1,
+    int producer_epoch=-1,
+    int base_sequence=-1,
+    int partition_leader_epoch=-1,
+    bint transactional=False,
+    bint control=False,
+):
+    """A whole batch: header, checksum and `body`. Fields as in `encode`."""
+    cdef Source source = Source(body.payload)
+    cdef Py_ssize_t size = source.view.len
+    cdef int64_t first_offset = body.first_offset if base_offset is None else <int64_t>base_offset
+    out = PyBytes_FromStringAndSize(NULL, BATCH_OVERHEAD + size)
+    cdef char *p = PyBytes_AS_STRING(out)
+    cdef int attributes = (
+        body.codec
+        | (0 if log_append_time_ms is None else APPEND_TIME_BIT)
+        | (TRANSACTIONAL_BIT if transactional else 0)
+        | (CONTROL_BIT if control else 0)
+    )
+    put(p, first_offset, 8)
+    put(p + 8, BATCH_OVERHEAD - LOG_OVERHEAD + size, 4)
+    put(p + 12, partition_leader_epoch, 4)
+    p[16] = 2
+    put(p + 21, attributes, 2)
+    put(p + 23, body.last_offset - body.first_offset, 4)
+    put(p + 27, body.first_timestamp_ms, 8)
+    put(p + 35, body.max_timestamp_ms if log_append_time_ms is None else <int64_t>log_append_time_ms, 8)
+    put(p + 43, producer_id, 8)
+    put(p + 51, producer_epoch, 2)
+    put(p + 53, base_sequence, 4)
+    put(p + 57, body.count, 4)
+    memcpy(p + BATCH_OVERHEAD, source.view.buf, size)
+    put(p + 17, crc32c()(view_of(<uint8_t *>p + 21, BATCH_OVERHEAD - 21 + size)), 4)
+    return out
 
 
 def encode(
@@ -101,83 +216,28 @@ def encode(
 
     Raises ValueError for no records, offsets that do not grow and values out of range.
     """
-    cdef _Writer body = _Writer(4096)
-    cdef _Writer fields = _Writer(4096)
-    cdef int64_t first_offset = -1, first_timestamp = 0, most_timestamp = 0, offset, timestamp, before = -1
-    cdef Py_ssize_t count = 0
-    cdef Py_ssize_t size
+    cdef BatchBuilder builder = BatchBuilder()
+    cdef int64_t offset
     cdef bint counted = base_offset is not None
-    number = codec_of(codec)
+    codec_of(codec)  # an unknown one is told of before the records are gone through
     for item in records:
         if isinstance(item, tuple):
             key, value, stamp, headers = item + (None, None, None, None)[len(item):]
             place = None
         else:
             key, value, stamp, headers, place = item.key, item.value, item.timestamp_ms, item.headers, item.offset
-        timestamp = timestamp_ms if stamp is None else stamp
-        if count == 0:
-            first_offset = base_offset if counted else 0 if place is None else place
-            first_timestamp = most_timestamp = timestamp
-        offset = first_offset + count if counted or place is None else <int64_t>place
-        if offset - first_offset <= before - first_offset and count:
-            raise ValueError(f"offsets must grow: {offset} comes after {before}")
-        if offset - first_offset > 0x7FFFFFFF:
-            raise ValueError(f"offset {offset} is too far from the batch's first, {first_offset}")
-        before = offset
-        most_timestamp = max(most_timestamp, timestamp)
-
-        fields.at = 0
-        fields.room(32)
-        fields.block.data[0] = 0  # attributes
-        fields.at = 1
-        fields.varint(timestamp - first_timestamp)
-        fields.varint(offset - first_offset)
-        fields.nullable(key)
-        fields.nullable(value)
-        fields.room(10)
-        if headers:
-            pairs = tuple(headers.items() if hasattr(headers, "items") else headers)
-            fields.varint(len(pairs))
-            for name, content in pairs:
-                fields.nullable(name.encode() if isinstance(name, str) else name)
-                fields.nullable(content)
+        if counted or place is None:
+            offset = builder.last_offset + 1 if builder.count else base_offset if counted else 0
         else:
-            fields.varint(0)
-        size = fields.at
-        body.room(10 + size)
-        body.varint(size)
-        memcpy(body.block.data + body.at, fields.block.data, size)
-        body.at += size
-        count += 1
-    if count == 0:
-        raise ValueError("a batch holds at least one record")
-
-    body.block.resize(body.at)
-    payload = body.block if number == 0 else CODECS[number].compress(body.block, level)
-    size = len(payload)
-    if BATCH_OVERHEAD + size > 0x7FFFFFFF:
-        raise ValueError("a batch of 2 GiB and more")
-    out = PyBytes_FromStringAndSize(NULL, BATCH_OVERHEAD + size)
-    cdef char *p = PyBytes_AS_STRING(out)
-    cdef int attributes = (
-        <int>number
-        | (0 if log_append_time_ms is None else APPEND_TIME_BIT)
-        | (TRANSACTIONAL_BIT if transactional else 0)
-        | (CONTROL_BIT if control else 0)
+            offset = place
+        builder.add(offset, timestamp_ms if stamp is None else stamp, key, value, headers)
+    return seal(
+        builder.finish(codec, level),
+        log_append_time_ms=log_append_time_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        partition_leader_epoch=partition_leader_epoch,
+        transactional=transactional,
+        control=control,
     )
-    put(p, first_offset, 8)
-    put(p + 8, BATCH_OVERHEAD - LOG_OVERHEAD + size, 4)
-    put(p + 12, partition_leader_epoch, 4)
-    p[16] = 2
-    put(p + 21, attributes, 2)
-    put(p + 23, before - first_offset, 4)
-    put(p + 27, first_timestamp, 8)
-    put(p + 35, most_timestamp if log_append_time_ms is None else <int64_t>log_append_time_ms, 8)
-    put(p + 43, producer_id, 8)
-    put(p + 51, producer_epoch, 2)
-    put(p + 53, base_sequence, 4)
-    put(p + 57, count, 4)
-    cdef Source source = Source(payload)
-    memcpy(p + BATCH_OVERHEAD, source.view.buf, size)
-    put(p + 17, crc32c()(view_of(<uint8_t *>p + 21, BATCH_OVERHEAD - 21 + size)), 4)
-    return out

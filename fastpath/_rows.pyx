@@ -1,0 +1,302 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Columns of rows to record batches, without a Python object for any row: which partition each goes to, and its bytes.
+
+What comes out is byte for byte what `_encode` makes of the same rows one by one.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+cimport cython
+
+from kohort.fastpath._encode cimport body_of, put_varint, varint_size
+from kohort.fastpath._memory cimport Block, Source
+
+cdef enum:
+    RECORD_BYTES_MOST = 0x7FFFFFFF - 64
+    MURMUR_SEED = 0x9747B28C
+    MURMUR_M = 0x5BD1E995
+    CRC32_POLYNOMIAL = 0xEDB88320
+
+cdef uint32_t[256] _crc32_table
+
+
+cdef void _make_table() noexcept:
+    cdef uint32_t i, entry
+    cdef int _bit
+    for i in range(256):
+        entry = i
+        for _bit in range(8):
+            entry = (entry >> 1) ^ (CRC32_POLYNOMIAL if entry & 1 else 0)
+        _crc32_table[i] = entry
+
+
+_make_table()
+
+
+cdef uint32_t _crc32(const uint8_t *p, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t crc = ~<uint32_t>0
+    cdef Py_ssize_t i
+    for i in range(size):
+        crc = (crc >> 8) ^ _crc32_table[(crc ^ p[i]) & 0xFF]
+    return ~crc
+
+
+cdef uint32_t _murmur2(const uint8_t *p, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t h = <uint32_t>MURMUR_SEED ^ <uint32_t>size, k
+    cdef Py_ssize_t left = size
+    while left >= 4:
+        memcpy(&k, p, 4)
+        k *= <uint32_t>MURMUR_M
+        k ^= k >> 24
+        k *= <uint32_t>MURMUR_M
+        h *= <uint32_t>MURMUR_M
+        h ^= k
+        p += 4
+        left -= 4
+    if left == 3:
+        h ^= <uint32_t>p[2] << 16
+    if left >= 2:
+        h ^= <uint32_t>p[1] << 8
+    if left >= 1:
+        h ^= p[0]
+        h *= <uint32_t>MURMUR_M
+    h ^= h >> 13
+    h *= <uint32_t>MURMUR_M
+    h ^= h >> 15
+    return h
+
+
+def murmur2(const uint8_t[::1] key not None):
+    """MurmurHash2 as Kafka's Java clients spread keys by it, with the sign bit taken off."""
+    return _murmur2(&key[0] if key.shape[0] else NULL, key.shape[0]) & 0x7FFFFFFF
+
+
+@cython.final
+cdef class BytesRows:
+    """Binary values in Arrow's layout: `offsets` (int32, or int64 where `wide`) into `data`, and a bitmap of what is not
+    null. Rows are counted from `first`.
+
+    Raises ValueError where offsets or bitmap are shorter than that, or offsets shrink or leave `data`.
+    """
+
+    cdef Source offsets_source, data_source, validity_source
+    cdef const int32_t *narrow
+    cdef const int64_t *broad
+    cdef const uint8_t *data
+    cdef const uint8_t *valid
+    cdef Py_ssize_t first
+    cdef readonly Py_ssize_t count
+
+    def __init__(self, offsets, data, validity=None, *, bint wide=False, Py_ssize_t first=0, Py_ssize_t count=0):
+        cdef Py_ssize_t i, limit
+        cdef int64_t at, before
+        if first < 0 or count < 0:
+            raise ValueError("rows are counted from 0")
+        self.offsets_source = Source(offsets)
+        if self.offsets_source.view.len < (first + count + 1) * (8 if wide else 4):
+            raise ValueError("fewer offsets than rows")
+        if wide:
+            self.broad = <const int64_t *>self.offsets_source.view.buf
+        else:
+            self.narrow = <const int32_t *>self.offsets_source.view.buf
+        limit = 0
+        if data is not None:
+            self.data_source = Source(data)
+            self.data = <const uint8_t *>self.data_source.view.buf
+            limit = self.data_source.view.len
+        if validity is not None:
+            self.validity_source = Source(validity)
+            if self.validity_source.view.len < (first + count + 7) // 8:
+                raise ValueError("a bitmap shorter than its rows")
+            self.valid = <const uint8_t *>self.validity_source.view.buf
+        self.first = first
+        self.count = count
+        before = 0
+        for i in range(first, first + count + 1):
+            at = self.broad[i] if wide else self.narrow[i]
+            if at < before or at > limit:
+                raise ValueError("offsets that shrink or leave the data")
+            before = at
+
+    def __len__(self):
+        return self.count
+
+    cdef inline Py_ssize_t row(self, Py_ssize_t index, const uint8_t **p) noexcept nogil:
+        """The size of a row, -1 for null, and where it begins."""
+        cdef int64_t start
+        index += self.first
+        if self.valid != NULL and not self.valid[index >> 3] >> (index & 7) & 1:
+            return -1
+        if self.broad != NULL:
+            start = self.broad[index]
+            p[0] = self.data + start
+            return self.broad[index + 1] - start
+        start = self.narrow[index]
+        p[0] = self.data + start
+        return self.narrow[index + 1] - start
+
+
+def spread(BytesRows keys not None, int partitions, str hashing, int otherwise):
+    """int32 for each key: its partition by "murmur2" (Java's clients) or "crc32" (librdkafka's).
+
+    `otherwise`: where null keys go, and with crc32 also empty ones.
+    """
+    if partitions < 1 or hashing not in ("murmur2", "crc32"):
+        raise ValueError("spread over at least one partition, by murmur2 or crc32")
+    cdef Block out = Block(max(keys.count, 1) * 4)
+    cdef int32_t *target = <int32_t *>out.data
+    cdef bint java = hashing == "murmur2"
+    cdef const uint8_t *p = NULL
+    cdef Py_ssize_t i, size
+    with nogil:
+        for i in range(keys.count):
+            size = keys.row(i, &p)
+            if size < 0 or (size == 0 and not java):
+                target[i] = otherwise
+            elif java:
+                target[i] = (_murmur2(p, size) & 0x7FFFFFFF) % <uint32_t>partitions
+            else:
+                target[i] = _crc32(p, size) % <uint32_t>partitions
+    return memoryview(out).cast("i")[: keys.count]
+
+
+def grouped(const int32_t[::1] partition_of not None, int partitions):
+    """(rows as int64, those of a partition together and in their order; where each partition begins and ends).
+
+    Raises ValueError for a partition that there is none of.
+    """
+    cdef Py_ssize_t count = partition_of.shape[0], i
+    cdef Block out = Block(max(count, 1) * 8), tally = Block((partitions + 1) * 8)
+    cdef int64_t *rows = <int64_t *>out.data
+    cdef int64_t *starts = <int64_t *>tally.data
+    cdef int32_t one
+    for i in range(partitions + 1):
+        starts[i] = 0
+    for i in range(count):
+        one = partition_of[i]
+        if not 0 <= one < partitions:
+            raise ValueError(f"row {i} is for partition {one}, of {partitions}")
+        starts[one + 1] += 1
+    for i in range(partitions):
+        starts[i + 1] += starts[i]
+    bounds = tuple(starts[i] for i in range(partitions + 1))
+    for i in range(count):
+        one = partition_of[i]
+        rows[starts[one]] = i
+        starts[one] += 1
+    return memoryview(out).cast("q")[:count], bounds
+
+
+def lay_out(
+    BytesRows keys,
+    BytesRows values,
+    timestamps_ms,
+    int64_t timestamp_ms,
+    rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    Py_ssize_t max_bytes,
+    codec="none",
+    level=None,
+):
+    """(Body, next): as many of the rows from `start` to `stop` as fit `max_bytes` before compression, one at least.
+
+    `keys`, `values`: None for nulls only. `timestamps_ms`: a buffer of int64 by row, or None: `timestamp_ms` for all.
+    `rows`: a buffer of int64, the row's number by place, or None: places are numbers. Raises ValueError for places that
+    are no rows.
+    """
+    cdef Source times = None, order = None
+    cdef const int64_t *stamps = NULL
+    cdef const int64_t *places = NULL
+    cdef Py_ssize_t count = values.count if values is not None else keys.count if keys is not None else 0
+    cdef Py_ssize_t least = count, i, row, size, total, at
+    if keys is not None:
+        least = min(least, keys.count)
+    if timestamps_ms is not None:
+        times = Source(timestamps_ms)
+        stamps = <const int64_t *>times.view.buf
+        least = min(least, times.view.len // 8)
+    if rows is not None:
+        order = Source(rows)
+        places = <const int64_t *>order.view.buf
+        if order.view.len // 8 < stop:
+            raise ValueError("fewer places than asked for")
+    elif stop > least:
+        raise ValueError("fewer rows than asked for")
+    if not 0 <= start < stop:
+        raise ValueError("a batch holds at least one record")
+
+    cdef const uint8_t *key = NULL
+    cdef const uint8_t *value = NULL
+    cdef Py_ssize_t key_size = -1, value_size = -1
+    cdef int64_t first_stamp = 0, most_stamp = 0, stamp
+    cdef int problem = 0
+    cdef Block block
+    cdef uint8_t *p
+    total = 0
+    i = start
+    with nogil:
+        while i < stop:
+            row = places[i] if places != NULL else i
+            if not 0 <= row < least:
+                problem = 1
+                break
+            stamp = stamps[row] if stamps != NULL else timestamp_ms
+            if i == start:
+                first_stamp = most_stamp = stamp
+            if keys is not None:
+                key_size = keys.row(row, &key)
+            if values is not None:
+                value_size = values.row(row, &value)
+            size = _record_size(stamp - first_stamp, i - start, key_size, value_size)
+            if size > RECORD_BYTES_MOST:
+                problem = 2
+                break
+            size += varint_size(size)
+            if i > start and total + size > max_bytes:
+                break
+            total += size
+            if stamp > most_stamp:
+                most_stamp = stamp
+            i += 1
+    if problem == 1:
+        raise ValueError(f"place {i} is row {row}, of {least}")
+    if problem == 2:
+        raise ValueError("a record of 2 GiB and more")
+    block = Block(total)
+    stop = i
+    with nogil:
+        p = <uint8_t *>block.data
+        for i in range(start, stop):
+            row = places[i] if places != NULL else i
+            stamp = stamps[row] if stamps != NULL else timestamp_ms
+            if keys is not None:
+                key_size = keys.row(row, &key)
+            if values is not None:
+                value_size = values.row(row, &value)
+            p = put_varint(p, _record_size(stamp - first_stamp, i - start, key_size, value_size))
+            p[0] = 0  # attributes
+            p = put_varint(p + 1, stamp - first_stamp)
+            p = put_varint(p, i - start)
+            p = put_bytes(p, key, key_size)
+            p = put_bytes(p, value, value_size)
+            p[0] = 0  # no headers
+            p += 1
+    at = stop - start
+    return body_of(block, codec, level, at, 0, at - 1, first_stamp, most_stamp), stop
+
+
+cdef inline Py_ssize_t _record_size(int64_t stamp, int64_t place, Py_ssize_t key, Py_ssize_t value) noexcept nogil:
+    return (
+        2 + varint_size(stamp) + varint_size(place)
+        + varint_size(key) + max(key, 0)
+        + varint_size(value) + max(value, 0)
+    )
+
+
+cdef inline uint8_t *put_bytes(uint8_t *p, const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    p = put_varint(p, size)
+    if size > 0:
+        memcpy(p, data, size)
+        p += size
+    return p
