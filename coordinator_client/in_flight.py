@@ -14,6 +14,9 @@ ANSWER_GRACE_MS: Final = 2_000
 """Whoever sends our requests owes each of them an outcome within its timeout. After this much more we stop waiting, so
 that not even a defect there makes a member wait for ever."""
 
+FAREWELLS: Final = ("LeaveGroup", "ConsumerGroupHeartbeat")
+"""The APIs by which a member leaves."""
+
 
 class Asked(NamedTuple):
     """A request that is waited for. Times are monotonic seconds."""

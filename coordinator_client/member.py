@@ -15,8 +15,10 @@ Its parts, each of which knows only those above it:
   deadlines), `topics.py`, `leadership.py`, `holding.py` (partitions and the hook that is due);
 * `membership.py`: who we are in the group; letting go, taking, losing, leaving;
 * `coordinator_link.py`: the coordinator comes and goes;
-* `gathering.py` (join, plan, sync) and `standing.py` (heartbeats, refused commits);
-* this file: the user's verbs, and when what is due.
+* `planning.py` (what a plan depends on, and the plan), `gathering.py` (join, sync), `standing.py` (heartbeats, refused
+  commits);
+* `machine.py`: the two verbs, the user's part, and when what is due, as any group protocol has it;
+* this file: when the classic protocol joins, plans and rejoins.
 
 What keeps it from the classic troubles of group clients:
 
@@ -30,9 +32,7 @@ What keeps it from the classic troubles of group clients:
   come in the order in which things happened, each before its consequences.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from math import inf
-from typing import Any, Final
+from collections.abc import Sequence
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client import events as ev
@@ -43,30 +43,30 @@ from kohort.coordinator_client.holding import Holding
 from kohort.coordinator_client.hooks import Cause, Why
 from kohort.coordinator_client.in_flight import InFlight
 from kohort.coordinator_client.leadership import Leadership
+from kohort.coordinator_client.leading import PlanOrder
+from kohort.coordinator_client.machine import COMMON_HANDLERS, COMMON_TURNS, Machine
 from kohort.coordinator_client.membership import Membership, Then
+from kohort.coordinator_client.planning import Planning
 from kohort.coordinator_client.pulse import Pulse
-from kohort.coordinator_client.ready import MemberView, Ready
+from kohort.coordinator_client.ready import BacklogOrder, WantedTopics
 from kohort.coordinator_client.search import CoordinatorSearch
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.standing import Standing
-from kohort.coordinator_client.states import COMMITS_HELD, IN_GROUP, CoordinatorState, MemberState, Trigger
+from kohort.coordinator_client.states import MemberState, Trigger
 from kohort.coordinator_client.topics import Topics
 from kohort.coordinator_client.walk import Walk
 from kohort.fastpath.errors import KohortError
 
 
-class GroupMember:
-    """The machine. `assignors`: at least one, in order of preference; all that this member offers in the vote.
-
-    Raises `IllegalTransition` (a defect of ours) but no other error: what goes wrong is in `Ready.view.fatal`.
-    """
+class GroupMember(Machine):
+    """The machine of the classic protocol. `assignors`: at least one, in order of preference; all that this member
+    offers in the vote."""
 
     def __init__(self, settings: MemberSettings, assignors: Sequence[Assignor]) -> None:
         if not assignors:
             raise KohortError(
                 "a group member needs an assignor", hint="name one, e.g. 'range'", group=settings.group_id
             )
-        self.settings = settings
         self.mode = reconcile.mode_of(assignors)
         by_name = {assignor.name: assignor for assignor in assignors}
 
@@ -76,102 +76,38 @@ class GroupMember:
         leadership = Leadership(topics, racks_matter=settings.rack_id is not None)
         membership = Membership(settings, walk, in_flight, search, leadership, holding)
         link = CoordinatorLink(settings, walk, in_flight, search, pulse, membership)
+        planning = Planning(settings, by_name, walk, in_flight, leadership)
+        super().__init__(settings, walk, in_flight, holding, search, pulse, topics, membership, link)
 
-        self.timeline = walk.timeline
-        self._walk = walk
-        self._in_flight = in_flight
-        self._holding = holding
-        self._search = search
-        self._pulse = pulse
-        self._topics = topics
         self._leadership = leadership
-        self._membership = membership
-        self._link = link
+        self._planning = planning
         self._gathering = Gathering(
-            settings, by_name, walk, in_flight, search, pulse, topics, leadership, holding, membership, link
+            settings, by_name, walk, in_flight, search, pulse, topics, leadership, planning, holding, membership, link
         )
         self._standing = Standing(settings, walk, in_flight, search, pulse, membership, link)
 
-    # ------------------------------------------------------------------------------------------------- the two verbs
-
-    def step(self, event: ev.Event, now: float) -> None:
-        """Take in what happened at `now` (monotonic seconds)."""
-        self._walk.at(now)
-        self._in_flight.off_the_wire(getattr(event, "serial", None))
-        if self._walk.state is not MemberState.CLOSED:
-            _HANDLERS[type(event)](self, event)
-
-    def ready(self, now: float) -> Ready:
-        """What is to be done at `now`. Drains: sends, notices and commit orders are given once."""
-        self._walk.at(now)
-        self._advance()
-        return Ready(
-            view=self.view(),
-            hook=self._holding.hook,
-            commit=self._membership.drain_order(),
-            sends=self._in_flight.drain_sends(),
-            wanted=self._topics.wanted(self._leadership.group_topics),
-            notices=self._walk.drain_notices(),
-            wake_at=self._wake_at(),
-        )
-
-    def view(self) -> MemberView:
-        """The member as it stands, without advancing it."""
-        membership = self._membership
-        return MemberView(
-            state=self._walk.state,
-            since=self._walk.since,
-            coordinator_state=self._search.state,
-            coordinator=self._search.coordinator,
-            identity=membership.identity,
-            leader=self._leadership.leads,
-            protocol=membership.protocol,
-            assignment=self._holding.assignment,
-            fetchable=self._holding.fetchable(alive=membership.alive),
-            lease_until=self._pulse.lease_until if membership.alive else inf,
-            commits_open=self._walk.state not in COMMITS_HELD,
-            rejoin_wanted=membership.rejoin is not None,
-            last_beat_at=self._pulse.last_beat_at,
-            cause=self._walk.cause,
-            fatal=membership.fatal,
-        )
-
     # ---------------------------------------------------------------------------------------------- what is due, when
 
-    def _advance(self) -> None:
-        if self._walk.state is MemberState.CLOSED:
-            return
-        closing = self._membership.closing
-        if closing is not None and self._walk.now >= closing:
-            self._membership.shut("no time left to close in order")
-            return
-        self._watch_poll()
+    def _leads(self) -> bool:
+        return self._leadership.leads
+
+    def _wanted(self) -> WantedTopics:
+        return self._topics.wanted(self._leadership.group_topics)
+
+    def _drain_backlog(self) -> BacklogOrder | None:
+        return self._planning.drain_backlog()
+
+    def _drain_plan(self) -> PlanOrder | None:
+        return self._planning.drain_plan()
+
+    def _watch(self) -> None:
         self._standing.watch_silence()
-        self._link.watch_answers()
-        while (turn := _TURNS.get(self._walk.state)) is not None and turn(self):
-            pass
-        self._link.find()
+
+    def _beat(self) -> None:
         self._standing.beat()
 
-    @property
-    def _poll_matters(self) -> bool:
-        return self._walk.state in IN_GROUP and self._membership.closing is None
-
-    def _watch_poll(self) -> None:
-        """KIP-62: a handler that does not come back to poll in time makes its member leave: others take over."""
-        if not self._poll_matters:
-            return
-        now, pulse = self._walk.now, self._pulse
-        if now >= pulse.stall_at:
-            self._membership.stall()
-        elif now >= pulse.warn_at:
-            pulse.warned = True
-            left_s = pulse.stall_at - now
-            self._walk.notice(
-                "poll_stalling",
-                f"no poll for {now - (pulse.busy_since or 0.0):.1f} s: in {left_s:.1f} s this member "
-                f"leaves the group (max_poll_interval_ms={self.settings.max_poll_interval_ms})",
-            )
+    def _start_afresh(self) -> None:
+        self._gathering.start_afresh()
 
     def _turn__stable(self) -> bool:
         cause = self._wants_rebalance()
@@ -216,92 +152,23 @@ class GroupMember:
         return False
 
     def _turn__planning(self) -> bool:
-        if self._leadership.missing and self._walk.now < self._leadership.plan_deadline:
-            return False
-        self._gathering.plan(Trigger.PLANNED)
-        return True
+        error = self._planning.advance(self._membership.protocol or "")
+        if error is not None:
+            self._membership.fail(error)
+        return error is not None
 
-    def _turn__committing(self) -> bool:
-        order = self._membership.order
-        if order is not None and self._walk.now < order.deadline:
-            return False
-        self._membership.commit_late()
-        return True
-
-    def _turn__leaving(self) -> bool:
-        if self._walk.now < self._membership.leave_deadline:
-            return False
-        self._membership.left()
-        return True
-
-    def _wake_at(self) -> float | None:
-        membership, now = self._membership, self._walk.now
-        if self._walk.state is MemberState.CLOSED:
-            return None
-        times = [inf if membership.closing is None else membership.closing, *self._in_flight.overdue_times()]
-        if self._poll_matters:
-            times += [self._pulse.stall_at, self._pulse.warn_at]
-        times += self._standing.times()
-        if self._link.needed and self._search.state is CoordinatorState.UNKNOWN:
-            times.append(self._search.retry_at)
+    def _times(self) -> list[float]:
+        times = self._standing.times()
         match self._walk.state:
             case MemberState.JOINING if self._in_flight.waits_for("JoinGroup"):
-                times.append(now + self._pulse.interval_s)  # the lease moves while we look
+                times.append(self._walk.now + self._pulse.interval_s)  # the lease moves while we look
             case MemberState.JOINING if self._search.coordinator is not None and self._topics.meant is not None:
                 times.append(self._gathering.join_not_before)
             case MemberState.PLANNING:
-                times.append(self._leadership.plan_deadline)
-            case MemberState.COMMITTING if membership.order is not None:
-                times.append(membership.order.deadline)
-            case MemberState.LEAVING:
-                times.append(membership.leave_deadline)
-        earliest = min(times)
-        return None if earliest == inf else earliest
+                times.append(self._planning.wake_at())
+        return times
 
-    # ------------------------------------------------------------------------------------------------------ the user
-
-    def _on_subscribed(self, event: ev.Subscribed) -> None:
-        membership = self._membership
-        if membership.closing is not None:
-            return
-        self._topics.subscribe(event.subscription)
-        match self._walk.state:
-            case MemberState.OUT | MemberState.LEAVING | MemberState.FAILED:
-                self._in_flight.forget("LeaveGroup")
-                membership.then = Then.JOIN
-                membership.fatal = None
-                self._gathering.start_afresh()
-                self._pulse.busy(self._walk.now)
-                self._walk.begin(Cause(Why.FIRST_JOIN))
-                self._walk.go(Trigger.SUBSCRIBED)
-            case _ if membership.then is Then.LEAVE:
-                membership.then = Then.JOIN
-
-    def _on_unsubscribed(self, event: ev.Unsubscribed) -> None:
-        self._topics.subscribe(None)
-        self._membership.part(Cause(Why.UNSUBSCRIBED), "the consumer unsubscribed")
-
-    def _on_close_requested(self, event: ev.CloseRequested) -> None:
-        self._membership.closing = event.deadline
-        self._topics.subscribe(None)
-        self._membership.part(Cause(Why.CLOSED), event.reason)
-
-    def _on_polled(self, event: ev.Polled) -> None:
-        self._pulse.polling()
-        if self._walk.state is MemberState.STALLED and not self._holding.hook_runs:
-            self._membership.back_from_stall()
-
-    def _on_poll_ended(self, event: ev.PollEnded) -> None:
-        self._pulse.busy(event.at)
-
-    def _on_hook_started(self, event: ev.HookStarted) -> None:
-        if self._holding.started(event.serial):
-            self._pulse.busy(event.at)
-
-    def _on_hook_done(self, event: ev.HookDone) -> None:
-        if (hook := self._holding.ended(event.serial)) is not None:
-            self._pulse.polling()
-            self._membership.hook_done(hook, event)
+    # ------------------------------------------------------------------------------------------ what is told to us
 
     def _on_rebalance_enforced(self, event: ev.RebalanceEnforced) -> None:
         """KIP-568: "if a rebalance is already in progress, this is a no-op"."""
@@ -310,47 +177,26 @@ class GroupMember:
         else:
             self._walk.notice("rebalance_not_enforced", f"not now: {self._walk.state.value}")
 
-    # ------------------------------------------------------------------------------------------- the rest of the client
-
-    def _on_coordinator_wanted(self, event: ev.CoordinatorWanted) -> None:
-        self._link.wanted = event.wanted
-
     def _on_topics_changed(self, event: ev.TopicsChanged) -> None:
         self._topics.learn(event)
         self._leadership.look_again()
 
-    def _on_commit_settled(self, event: ev.CommitSettled) -> None:
-        order = self._membership.order
-        if order is not None and event.serial == order.serial:
-            self._membership.commit_settled(event.refused)
+    HANDLERS = {
+        **COMMON_HANDLERS,
+        ev.Joined: lambda member, event: member._gathering.on_joined(event),
+        ev.Synced: lambda member, event: member._gathering.on_synced(event),
+        ev.Beat: lambda member, event: member._standing.on_beat(event),
+        ev.Left: lambda member, event: member._membership.on_left(event),
+        ev.CommitRefused: lambda member, event: member._standing.on_commit_refused(event),
+        ev.RebalanceEnforced: _on_rebalance_enforced,
+        ev.TopicsChanged: _on_topics_changed,
+        ev.BacklogKnown: lambda member, event: member._planning.on_backlog(event),
+        ev.PlanMade: lambda member, event: member._gathering.on_planned(event),
+    }
 
-
-_HANDLERS: Final[Mapping[type, Callable[[GroupMember, Any], None]]] = {
-    ev.CoordinatorFound: lambda member, event: member._link.on_found(event),
-    ev.Joined: lambda member, event: member._gathering.on_joined(event),
-    ev.Synced: lambda member, event: member._gathering.on_synced(event),
-    ev.Beat: lambda member, event: member._standing.on_beat(event),
-    ev.Left: lambda member, event: member._membership.on_left(event),
-    ev.Refused: lambda member, event: member._link.on_refused(event),
-    ev.Disconnected: lambda member, event: member._link.on_disconnected(event),
-    ev.CommitRefused: lambda member, event: member._standing.on_commit_refused(event),
-    ev.Subscribed: GroupMember._on_subscribed,
-    ev.Unsubscribed: GroupMember._on_unsubscribed,
-    ev.Polled: GroupMember._on_polled,
-    ev.PollEnded: GroupMember._on_poll_ended,
-    ev.HookStarted: GroupMember._on_hook_started,
-    ev.HookDone: GroupMember._on_hook_done,
-    ev.RebalanceEnforced: GroupMember._on_rebalance_enforced,
-    ev.CoordinatorWanted: GroupMember._on_coordinator_wanted,
-    ev.CloseRequested: GroupMember._on_close_requested,
-    ev.TopicsChanged: GroupMember._on_topics_changed,
-    ev.CommitSettled: GroupMember._on_commit_settled,
-}
-
-_TURNS: Final[Mapping[MemberState, Callable[[GroupMember], bool]]] = {
-    MemberState.JOINING: GroupMember._turn__joining,
-    MemberState.PLANNING: GroupMember._turn__planning,
-    MemberState.COMMITTING: GroupMember._turn__committing,
-    MemberState.LEAVING: GroupMember._turn__leaving,
-    MemberState.STABLE: GroupMember._turn__stable,
-}
+    TURNS = {
+        **COMMON_TURNS,
+        MemberState.JOINING: _turn__joining,
+        MemberState.PLANNING: _turn__planning,
+        MemberState.STABLE: _turn__stable,
+    }
