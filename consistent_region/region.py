@@ -111,7 +111,6 @@ class ConsistentRegion:
             open_store(coordinator) if isinstance(coordinator, str) else coordinator,
             region_id,
             group,
-            time.monotonic,
             barrier_timeout_s=self.settings.barrier_timeout_s,
             max_consecutive_resets=max_consecutive_resets,
             kept_checkpoints=kept_checkpoints,

@@ -7,6 +7,7 @@ it ends, and leaves no trace if it does not.
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -39,6 +40,12 @@ class Store(Protocol):
     def transaction(self) -> AbstractContextManager[Books]: ...
     def read(self) -> AbstractContextManager[Books]: ...
     def close(self) -> None: ...
+
+    def clock(self) -> float:
+        """Seconds that all who share the store count alike; they never go back while somebody counts."""
+
+    def changed(self, group: str) -> bool:
+        """Whether the region's record may be another one than was read last. False only where that is known."""
 
 
 class MemoryStore:
@@ -77,6 +84,12 @@ class MemoryStore:
 
     def groups(self) -> list[str]:
         return sorted(key.group for key in self._values if key.kind == "region")
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def changed(self, group: str) -> bool:
+        return True  # to look is as cheap as to know
 
     def close(self) -> None:
         """Nothing to do."""
@@ -139,6 +152,12 @@ class SqliteStore:
         rows = self._open().execute("SELECT \"group\" FROM kohort_region WHERE kind = 'region' ORDER BY 1")
         return [row[0] for row in rows]
 
+    def clock(self) -> float:
+        return time.monotonic()  # one for all processes of a host
+
+    def changed(self, group: str) -> bool:
+        return True  # to look is as cheap as to know
+
     def close(self) -> None:
         with self._lock:
             if self._connection is not None and self._pid == os.getpid():
@@ -178,15 +197,24 @@ class SqliteStore:
 
 
 def open_store(url: str) -> Store:
-    """`sqlite:///PATH` (three slashes and a relative path, four and an absolute one) or `memory:`.
+    """`sqlite:///PATH` (three slashes and a relative path, four and an absolute one), `postgresql://...`, or `memory:`.
 
-    Raises ConfigurationError for anything else.
+    Raises ConfigurationError for anything else, and where psycopg is missing.
     """
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         return SqliteStore(rest[3:])
+    if scheme == "postgresql":
+        try:
+            from kohort.consistent_region.postgres_store import PostgresStore
+        except ModuleNotFoundError as missing:
+            raise ConfigurationError(
+                f"a PostgreSQL coordinator needs {missing.name}", hint='pip install "kohort[postgres]"'
+            ) from missing
+        return PostgresStore(url)
     if url == "memory:":
         return MemoryStore()
     raise ConfigurationError(
-        f"unknown coordinator {url!r}", hint='"sqlite:///PATH", or "memory:" for threads of one process'
+        f"unknown coordinator {url!r}",
+        hint='"sqlite:///PATH", "postgresql://USER@HOST/DATABASE", or "memory:" for threads of one process',
     )

@@ -11,22 +11,26 @@ if TYPE_CHECKING:
     from kohort.testing.errors import BrokerStateError as BrokerStateError
     from kohort.testing.errors import JarsUnavailable as JarsUnavailable
     from kohort.testing.errors import JdkMissing as JdkMissing
+    from kohort.testing.errors import PostgresStartError as PostgresStartError
     from kohort.testing.fake_broker import FakeBroker as FakeBroker
     from kohort.testing.fault_proxy import FaultProxy as FaultProxy
     from kohort.testing.fault_proxy import ProxiedCluster as ProxiedCluster
     from kohort.testing.real_broker import RealBroker as RealBroker
     from kohort.testing.real_broker import RealCluster as RealCluster
+    from kohort.testing.real_postgres import RealPostgres as RealPostgres
 
 _HOME = {
     "BrokerStartError": "errors",
     "BrokerStateError": "errors",
     "JarsUnavailable": "errors",
     "JdkMissing": "errors",
+    "PostgresStartError": "errors",
     "FakeBroker": "fake_broker",
     "FaultProxy": "fault_proxy",
     "ProxiedCluster": "fault_proxy",
     "RealBroker": "real_broker",
     "RealCluster": "real_broker",
+    "RealPostgres": "real_postgres",
 }
 
 __all__ = sorted(_HOME)

@@ -15,5 +15,9 @@ class BrokerStartError(KohortError):
     """A broker did not come up: `log` is the file with its own words, whose last lines are in the message."""
 
 
+class PostgresStartError(KohortError):
+    """A PostgreSQL server did not come up, or there is none to start: `log` is the file with its own words."""
+
+
 class BrokerStateError(KohortError):
     """A broker was asked for something that its state forbids, such as starting one that runs."""

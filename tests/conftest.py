@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.testing import RealCluster
+from kohort.testing import RealCluster, RealPostgres
 from kohort.testing.selection import Broker, any_broker, wanted_version
 from kohort.testing.topics import create_topic
 
@@ -27,6 +27,13 @@ def cluster3() -> Iterator[RealCluster]:
     """Three brokers for the whole run. A test that stops one of them starts it again."""
     with RealCluster(3, version=wanted_version()) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[RealPostgres]:
+    """One PostgreSQL server for the whole run; `postgres.fresh()` is a database of one's own."""
+    with RealPostgres() as server:
+        yield server
 
 
 @pytest.fixture

@@ -44,17 +44,19 @@ class World:
         return Coordinator(store or self.store, region, group, lambda: self.now)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    path = tmp_path / "region.db"
     opened: list[Store] = []
+    memory = MemoryStore()
+    url = f"sqlite:///{tmp_path}/region.db"
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").fresh()
 
     def another() -> Store:
-        opened.append(SqliteStore(path))
+        opened.append(memory if request.param == "memory" else open_store(url))
         return opened[-1]
 
-    memory = MemoryStore()
-    yield World(memory, lambda: memory) if request.param == "memory" else World(another(), another)
+    yield World(another(), another)
     for store in opened:
         store.close()
 

