@@ -1,0 +1,198 @@
+"""What is done to whom, and when it is made good: a plan drawn from a seed, and the crew it is done to."""
+
+import heapq
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from kohort.testing import RealCluster
+from tests.soak_region.member_process import ENDED_BY_AN_ERROR
+from tests.soak_region.store_host import StoreHost
+
+ROOT = Path(__file__).parents[2]
+KINDS = {
+    "member killed": 8,
+    "member stopped": 5,
+    "member started twice": 1,
+    "broker killed": 3,
+    "broker stopped": 2,
+    "store's host killed": 2,
+    "store's host stopped": 1,
+}
+CURABLE = ("CoordinatorUnavailable", "FencedError")
+"""Errors that a member may end with under these harms. Whoever runs it starts it again; the soak does."""
+
+
+class Crew:
+    """The members' processes, started again when they end as they may. `static` members keep their partitions when
+    they come back within the session."""
+
+    def __init__(self, names: tuple[str, ...], arguments: Callable[[str], list[str]], folder: Path) -> None:
+        self.names = names
+        self.ended: Counter[str] = Counter()
+        self._arguments = arguments
+        self._folder = folder
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._zombies: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str) -> None:
+        command = [sys.executable, "-m", "tests.soak_region.member_process", *self._arguments(name)]
+        with (self._folder / f"{name}.log").open("ab") as output:
+            self._processes[name] = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+
+    def kill(self, name: str) -> None:
+        process = self._processes.pop(name, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def pause(self, name: str) -> subprocess.Popen[bytes] | None:
+        process = self._processes.get(name)
+        if process is not None:
+            process.send_signal(signal.SIGSTOP)
+        return process
+
+    def replace(self, name: str) -> subprocess.Popen[bytes] | None:
+        """Start a second process under the name of one that is stopped, which will wake up a zombie."""
+        process = self.pause(name)
+        if process is not None:
+            self._zombies.append(process)
+            self.start(name)
+        return process
+
+    def alive(self, name: str) -> bool:
+        return name in self._processes
+
+    def tend(self) -> None:
+        """Start again who ended by an error that restarting cures. Raises AssertionError for any other end."""
+        for name, process in list(self._processes.items()):
+            if process.poll() is not None:
+                self._ended(name, process)
+                self.start(name)
+        for zombie in [one for one in self._zombies if one.poll() is not None]:
+            self._zombies.remove(zombie)
+            self._ended("zombie", zombie)
+
+    def _ended(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        lines = [] if name == "zombie" else (self._folder / f"{name}.log").read_text(errors="replace").splitlines()
+        error = lines[-1].partition(":")[0] if lines else ""
+        assert process.returncode == ENDED_BY_AN_ERROR, f"{name} ended with {process.returncode}: {lines[-30:]}"
+        assert name == "zombie" or error in CURABLE, f"{name} ended by {lines[-1]}"
+        self.ended[error or name] += 1
+
+    def stop(self) -> list[int]:
+        """SIGTERM to all, and their exit codes."""
+        for process in (*self._processes.values(), *self._zombies):
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        return [process.wait(60) for process in self._processes.values()]
+
+    def close(self) -> None:
+        for process in (*self._processes.values(), *self._zombies):
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+class Harm:
+    """Does KINDS to a crew, the brokers and the store's host, one about every `every_s`; `say` hears of each."""
+
+    def __init__(
+        self,
+        seed: int,
+        crew: Crew,
+        cluster: RealCluster,
+        host: StoreHost,
+        *,
+        every_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self.done: Counter[str] = Counter()
+        self._chance = random.Random(seed)
+        self._crew, self._cluster, self._host = crew, cluster, host
+        self._every_s = every_s
+        self._say = say
+        self._repairs: list[tuple[float, int, Callable[[], None]]] = []
+        self._stopped: set[str] = set()
+        self._broker_down = self._store_down = False
+
+    def run(self, kills: int) -> None:
+        """All of them, and every repair. Raises AssertionError if a member ends as it may not."""
+        next_at = time.monotonic() + self._every_s
+        while sum(self.done.values()) < kills or self._repairs:
+            now = time.monotonic()
+            while self._repairs and self._repairs[0][0] <= now:
+                heapq.heappop(self._repairs)[2]()
+            if sum(self.done.values()) < kills and now >= next_at:
+                self._one()
+                next_at = now + self._every_s * self._chance.uniform(0.5, 1.5)
+            self._crew.tend()
+            time.sleep(0.1)
+
+    def _one(self) -> None:
+        possible = [kind for kind in KINDS if self._possible(kind)]
+        kind = self._chance.choices(possible, [KINDS[one] for one in possible])[0]
+        self.done[kind] += 1
+        after_s = self._chance.uniform(0.5, 10.0)
+        whom = self._do(kind, after_s)
+        self._say(f"{sum(self.done.values()):4} {kind}: {whom}, for {after_s:.1f} s")
+
+    def _possible(self, kind: str) -> bool:
+        if kind.startswith("broker"):
+            return not self._broker_down  # two at once of three, and nothing at all can be written
+        if kind.startswith("store"):
+            return not self._store_down
+        return bool(self._free())
+
+    def _free(self) -> list[str]:
+        return [name for name in self._crew.names if name not in self._stopped and self._crew.alive(name)]
+
+    def _do(self, kind: str, after_s: float) -> str:
+        what, _, how = kind.rpartition(" ")
+        if what == "broker":
+            return self._broker(how, after_s)
+        if what == "store's host":
+            self._store_down = True
+            self._later(after_s, self._host.stop() if how == "stopped" else self._host.kill(), self._store_is_up)
+            return type(self._host).__name__
+        name = self._chance.choice(self._free())
+        if how == "killed":
+            self._crew.kill(name)
+            self._later(after_s, lambda: self._crew.start(name))
+        else:
+            self._stopped.add(name)
+            process = self._crew.pause(name) if how == "stopped" else self._crew.replace(name)
+            assert process is not None
+            self._later(after_s, lambda: os.kill(process.pid, signal.SIGCONT), lambda: self._stopped.discard(name))
+        return name
+
+    def _broker(self, how: str, after_s: float) -> str:
+        node = self._chance.choice(self._cluster.nodes)
+        self._broker_down = True
+
+        def is_up() -> None:
+            node.wait_ready(brokers=len(self._cluster.nodes), timeout_s=60.0)
+            self._broker_down = False
+
+        if how == "killed":
+            node.kill()
+            self._later(after_s, lambda: node.launch(remove_if_orphaned=None))
+            self._later(after_s + 5.0, is_up)
+        else:
+            node.pause()
+            self._later(after_s, node.resume)
+            self._later(after_s + 1.0, is_up)
+        return str(node.node_id)
+
+    def _store_is_up(self) -> None:
+        self._store_down = False
+
+    def _later(self, after_s: float, *repairs: Callable[[], None]) -> None:
+        for repair in repairs:
+            heapq.heappush(self._repairs, (time.monotonic() + after_s, self._chance.getrandbits(32), repair))

@@ -1,0 +1,69 @@
+"""One member of the soaked region, as a process: BOOTSTRAP TOPIC MEMBER COORDINATOR STATIC.
+
+Ends with code 3 and its error's name on the last line where the region ends it.
+"""
+
+import logging
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from kohort import ConsistentRegion, KohortError
+from kohort.consistent_region import Periodic
+from tests.soak_region.seen import Seen
+
+ENDED_BY_AN_ERROR = 3
+LOOK_FOR_PARENT_S = 1.0
+
+
+def region(bootstrap: str, topic: str, member: str, coordinator: str, *, static: bool) -> ConsistentRegion:
+    settings: dict[str, Any] = {"group_instance_id": member} if static else {}
+
+    def handle(record: Any, state: Seen) -> None:
+        state.add(record)
+
+    return ConsistentRegion(
+        "soak",
+        group=f"soak-{topic}",
+        topics=[topic],
+        bootstrap=bootstrap,
+        member=member,
+        coordinator=coordinator,
+        state=Seen(),
+        handler=handle,
+        trigger=Periodic(1.0),
+        start_position="beginning",
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=500,
+        reset_timeout_s=10.0,
+        # Checkpoints are made impossible on purpose here, often for longer than a sound region would stand it.
+        max_consecutive_resets=1_000,
+        **settings,
+    )
+
+
+def end_with_parent(one: ConsistentRegion) -> None:
+    """A soak that was killed leaves no member behind."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(LOOK_FOR_PARENT_S)
+    one.stop()
+
+
+def main(bootstrap: str, topic: str, member: str, coordinator: str, static: str) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    one = region(bootstrap, topic, member, coordinator, static=static == "static")
+    threading.Thread(target=end_with_parent, args=(one,), daemon=True).start()
+    try:
+        one.run()
+    except KohortError as error:
+        logging.exception("the region ended")
+        print(f"{type(error).__name__}: {error}", flush=True)
+        return ENDED_BY_AN_ERROR
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

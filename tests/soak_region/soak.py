@@ -1,0 +1,236 @@
+"""Four processes of a region on three brokers, killed and stopped at random; then every record must count exactly once.
+
+    make soak-region SEED=1 KILLS=100 STORE=sqlite RECORDS=1000000
+
+Records are written all the while by another library's producer. Afterwards the log is read back by another library's
+consumer, and held against the newest checkpoint: per-key totals, and one bit for each offset.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.store import open_store
+from kohort.fastpath import KohortError
+from kohort.testing import RealCluster
+from kohort.testing.topics import create_topic
+from tests.soak_region.harm import Crew, Harm
+from tests.soak_region.seen import Seen, differences, whole
+from tests.soak_region.store_host import SqliteHost, StoreHost
+
+PARTITIONS, KEYS = 12, 1_000
+MEMBERS = ("ada", "ben", "cleo", "dora")
+STATIC = ("cleo", "dora")
+FIRST_S, SETTLE_S = 60.0, 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a soak came to. `differences` is empty if each record took effect exactly once."""
+
+    seed: int
+    store: str
+    records: int
+    harms: dict[str, int]
+    restarts: dict[str, int]
+    checkpoints: int
+    epochs: int
+    seconds: float
+    differences: tuple[str, ...]
+    exit_codes: tuple[int, ...]
+
+    @property
+    def good(self) -> bool:
+        return not self.differences and set(self.exit_codes) == {0}
+
+
+class Writer(threading.Thread):
+    """Writes `records` within about `seconds`, and stops early at `stop`. `failed`: why it could not."""
+
+    def __init__(self, bootstrap: str, topic: str, records: int, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self.failed: object = None
+        self.written = 0
+        self._topic, self._records, self._seconds = topic, records, seconds
+        self._producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "compression.type": "lz4",
+             "message.timeout.ms": 120_000}
+        )  # fmt: skip
+
+    def run(self) -> None:
+        started = time.monotonic()
+        for number in range(self._records):
+            if number % 500 == 0:
+                due_s = self._seconds * number / self._records - (time.monotonic() - started)
+                self._producer.poll(max(due_s, 0.0))
+            while True:
+                try:
+                    self._producer.produce(
+                        self._topic, key=f"k{number * 7919 % KEYS}", value=str(number), partition=number % PARTITIONS,
+                        on_delivery=self._delivered,
+                    )  # fmt: skip
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        if left := self._producer.flush(120):
+            self.failed = f"{left} records were not acknowledged"
+
+    def _delivered(self, error: object, _message: object) -> None:
+        self.failed = self.failed or error
+        self.written += error is None
+
+
+def read_log(bootstrap: str, topic: str) -> tuple[Seen, dict[int, int]]:
+    """The log as another library reads it, and where each partition ends."""
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "checker", "enable.auto.commit": False,
+         "isolation.level": "read_committed"}
+    )  # fmt: skip
+    seen, ends = Seen(), {}
+    try:
+        places = [confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
+        ends = {one.partition: reader.get_watermark_offsets(one, timeout=30)[1] for one in places}
+        reader.assign(places)
+        deadline = time.monotonic() + 180
+        while {one.partition: max(one.offset, 0) for one in reader.position(places)} != ends:
+            assert time.monotonic() < deadline, "the log could not be read back"
+            for message in reader.consume(10_000, 1.0):
+                assert message.error() is None, message.error()
+                seen.add(_Read(message))
+    finally:
+        reader.close()
+    return seen, ends
+
+
+class _Read:
+    __slots__ = ("key", "offset", "partition")
+
+    def __init__(self, message: Any) -> None:
+        self.partition, self.offset, self.key = message.partition(), message.offset(), message.key()
+
+
+class Region:
+    """The region as its coordinator has it, while that may be out of reach."""
+
+    def __init__(self, url: str, topic: str) -> None:
+        self._coordinator = Coordinator(open_store(url), "soak", f"soak-{topic}")
+
+    def newest(self) -> int:
+        try:
+            return self._coordinator.look().newest or 0
+        except KohortError:
+            return 0
+
+    def epoch(self) -> int:
+        return self._coordinator.look().epoch
+
+    def checkpoint(self) -> tuple[dict[int, int], Seen]:
+        """The newest: where each partition is, and all states as one."""
+        manifest = self._coordinator.manifest(self.newest())
+        states = []
+        for part in manifest.contributions:
+            states.append(Seen())
+            states[-1].restore(self._coordinator.state(part.state), part.offsets)
+        return {place.partition: at.offset for place, at in manifest.offsets.items()}, whole(states)
+
+    def offsets(self) -> dict[int, int]:
+        try:
+            manifest = self._coordinator.manifest(self.newest())
+        except KohortError:
+            return {}
+        return {place.partition: at.offset for place, at in manifest.offsets.items()}
+
+    def close(self) -> None:
+        self._coordinator.store.close()
+
+
+def soak(
+    cluster: RealCluster, host: StoreHost, folder: Path, *, seed: int, kills: int, records: int, every_s: float,
+    say: Any = print,
+) -> Outcome:  # fmt: skip
+    """One soak on brokers and a store that are there. Raises AssertionError where it cannot come to an outcome."""
+    started = time.monotonic()
+    topic = f"soak-{seed}-{int(time.time())}"
+    bootstrap = cluster.bootstrap
+    create_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3, config={"min.insync.replicas": "2"})
+    crew = Crew(
+        MEMBERS,
+        lambda name: [bootstrap, topic, name, host.url, "static" if name in STATIC else "dynamic"],
+        folder,
+    )
+    with ExitStack() as stack:
+        stack.callback(crew.close)
+        for name in MEMBERS:
+            crew.start(name)
+        writer = Writer(bootstrap, topic, records, kills * every_s)
+        writer.start()
+        region = Region(host.url, topic)
+        stack.callback(region.close)
+        _until(lambda: region.newest() > 0, crew, "no first checkpoint", FIRST_S)
+        harm = Harm(seed, crew, cluster, host, every_s=every_s, say=say)
+        harm.run(kills)
+        say("no more harm: what is written must soon be in a checkpoint")
+        while writer.is_alive():
+            crew.tend()
+            writer.join(0.2)
+        assert writer.failed is None, writer.failed
+        log, ends = read_log(bootstrap, topic)
+        _until(lambda: region.offsets() == ends, crew, "not all of it came into a checkpoint", SETTLE_S)
+        _, found = region.checkpoint()
+        epochs, newest = region.epoch(), region.newest()
+        codes = crew.stop()
+    return Outcome(
+        seed, type(host).__name__, sum(log.keys.values()), dict(harm.done), dict(crew.ended), newest, epochs,
+        time.monotonic() - started, tuple(differences(found, log)), tuple(codes),
+    )  # fmt: skip
+
+
+def _until(reached: Any, crew: Crew, problem: str, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        crew.tend()
+        assert time.monotonic() < deadline, problem
+        time.sleep(0.2)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--kills", type=int, default=100)
+    arguments.add_argument("--records", type=int, default=1_000_000)
+    arguments.add_argument("--every-s", type=float, default=4.0)
+    arguments.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    task = arguments.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="kohort-soak-region-"))
+    print(f"soak of a region: seed {task.seed}, {task.kills} harms, store {task.store}, logs in {folder}", flush=True)
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:7.1f} s {text}", flush=True)
+
+    with RealCluster(3) as cluster, ExitStack() as stack:
+        host: StoreHost = SqliteHost(folder)
+        stack.callback(host.close)
+        outcome = soak(
+            cluster, host, folder, seed=task.seed, kills=task.kills, records=task.records, every_s=task.every_s, say=say
+        )
+    for name in (field.name for field in fields(outcome)):
+        print(f"{name:12} {getattr(outcome, name)}")
+    if outcome.good:
+        shutil.rmtree(folder)
+    print("every record took effect exactly once" if outcome.good else "NOT exactly once, or not ended in order")
+    return 0 if outcome.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
