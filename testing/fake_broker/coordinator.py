@@ -4,8 +4,8 @@ Every call brings `now` (seconds, any origin) and a `reply` that takes the answe
 until the generation begins, SyncGroup until the leader's assignment is there. `expire(now)` does what time alone does;
 `next_deadline()` says when that is due.
 
-Not done: the KIP-848 protocol, authorization, group deletion, loading states, and the five minutes after which a real
-broker gives up a newly joining member whose answer is still owed.
+Not done: the KIP-848 protocol, authorization, loading states, and the five minutes after which a real broker gives up a
+newly joining member whose answer is still owed.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ class GroupCoordinator:
         elif not group.supports(protocols_of(request), request.protocol_type) and not _alone(group, request):
             reply(_refused(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id and instance_id is not None and instance_id in group.static:
-            self._replace_static(group, request, now, reply)
+            self._replace_static(group, request, version, now, reply)
         elif not member_id:
             given = f"{instance_id or client_id or 'member'}-{next(self._numbers):08d}"
             if instance_id is None and version >= 4:
                 group.pending[given] = now + request.session_timeout_ms / 1000
                 reply(_refused(codes.MEMBER_ID_REQUIRED, given))
             else:
-                self._add(group, given, request, now, reply)
+                self._add(group, given, client_id, request, now, reply)
         elif member_id in group.pending and instance_id is None:
             del group.pending[member_id]
-            self._add(group, member_id, request, now, reply)
+            self._add(group, member_id, client_id, request, now, reply)
         elif error := _identity_error(group, member_id, instance_id):
             reply(_refused(error, member_id))
         else:
@@ -84,6 +84,9 @@ class GroupCoordinator:
 
     def sync(self, request: SyncGroupRequest, *, now: float, reply: SyncReply) -> None:
         """SyncGroup: parked until the leader's comes; the leader's answers everyone's."""
+        if not request.group_id:
+            reply(SyncGroupResponse(error_code=codes.INVALID_GROUP_ID))
+            return
         group = self.groups.get(request.group_id)
         error = self._member_error(group, request.member_id, request.group_instance_id, request.generation_id)
         if error or group is None:
@@ -98,15 +101,19 @@ class GroupCoordinator:
             reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
         elif group.state is GroupState.STABLE:
             _touch(member, now)
+            self._has_synced(group, member)
             reply(_synced(group, member))
         else:
             member.syncing = reply
+            group.unsynced.discard(member.member_id)
             if member.member_id == group.leader:
                 given = {each.member_id: bytes(each.assignment) for each in request.assignments}
                 self._stabilize(group, given, now)
 
     def heartbeat(self, request: HeartbeatRequest, *, now: float) -> int:
         """Heartbeat; returns its error code."""
+        if not request.group_id:
+            return codes.INVALID_GROUP_ID
         group = self.groups.get(request.group_id)
         error = self._member_error(group, request.member_id, request.group_instance_id, request.generation_id)
         if error or group is None:
@@ -162,6 +169,18 @@ class GroupCoordinator:
         self.groups[group_id].offsets[partition] = committed
         return codes.NONE
 
+    def delete(self, group_id: str) -> int:
+        """DeleteGroups for one group, with its offsets; returns its error code (KIP-229)."""
+        if not group_id:
+            return codes.INVALID_GROUP_ID
+        group = self.groups.get(group_id)
+        if group is None:
+            return codes.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY:
+            return codes.NON_EMPTY_GROUP
+        del self.groups[group_id]
+        return codes.NONE
+
     def expire(self, now: float) -> None:
         """Do what is due by `now`: forget silent members and unused ids, end rebalances whose time is up."""
         for group in list(self.groups.values()):
@@ -199,7 +218,15 @@ class GroupCoordinator:
             return error
         return codes.NONE if generation == group.generation else codes.ILLEGAL_GENERATION
 
-    def _add(self, group: Group, member_id: str, request: JoinGroupRequest, now: float, reply: JoinReply) -> None:
+    def _add(
+        self,
+        group: Group,
+        member_id: str,
+        client_id: str | None,
+        request: JoinGroupRequest,
+        now: float,
+        reply: JoinReply,
+    ) -> None:
         session_s = request.session_timeout_ms / 1000
         member = Member(
             member_id,
@@ -208,6 +235,7 @@ class GroupCoordinator:
             rebalance_timeout_s(request),
             protocols_of(request),
             now + session_s,
+            client_id or "",
         )
         if not group.members:
             group.protocol_type = request.protocol_type
@@ -233,10 +261,13 @@ class GroupCoordinator:
         member.joining = reply
         self._rebalance(group, now)
 
-    def _replace_static(self, group: Group, request: JoinGroupRequest, now: float, reply: JoinReply) -> None:
+    def _replace_static(
+        self, group: Group, request: JoinGroupRequest, version: int, now: float, reply: JoinReply
+    ) -> None:
         """A static member is back under its name without an id: it gets a new one, the old is fenced (KIP-345)."""
         assert request.group_instance_id is not None
         old = group.members[group.static[request.group_instance_id]]
+        before = old.member_id
         fresh = f"{request.group_instance_id}-{next(self._numbers):08d}"
         if old.joining is not None:
             old.joining(_refused(codes.FENCED_INSTANCE_ID, old.member_id))
@@ -254,8 +285,13 @@ class GroupCoordinator:
         _touch(old, now)
         if led:
             group.leader = fresh
+        group.unsynced = {fresh if member_id == before else member_id for member_id in group.unsynced}
         if group.state is GroupState.STABLE and unchanged:
-            reply(_joined(group, old, skip_assignment=led))
+            if led and version < 9:
+                # Before it could be told to leave the assignment alone, it was told that another led (KIP-814).
+                reply(_joined(group, old)._replace(leader=before, members=()))
+            else:
+                reply(_joined(group, old, skip_assignment=led))
         else:
             old.joining = reply
             self._rebalance(group, now)
@@ -289,9 +325,12 @@ class GroupCoordinator:
             for member in [each for each in group.members.values() if each.joining is None]:
                 if member.instance_id is None:  # a static member has its session timeout to come back
                     self._forget(group, member)
+            if group.members and all(member.joining is None for member in group.members.values()):
+                group.deadline = now + _rebalance_timeout_s(group)  # no generation without anybody in it
+                return
             self._begin(group, now)
-        elif group.state is GroupState.COMPLETING:
-            for member in [each for each in group.members.values() if each.syncing is None]:
+        elif group.state in (GroupState.COMPLETING, GroupState.STABLE):
+            for member in [group.members[member_id] for member_id in group.unsynced if member_id in group.members]:
                 self._forget(group, member)
             group.deadline = None
             self._rebalance(group, now)
@@ -308,6 +347,7 @@ class GroupCoordinator:
         group.state = GroupState.COMPLETING
         group.protocol = group.vote()
         group.deadline = now + _rebalance_timeout_s(group)
+        group.unsynced = set(group.members)
         for member in list(group.members.values()):
             if member.joining is not None:
                 reply, member.joining = member.joining, None
@@ -316,7 +356,7 @@ class GroupCoordinator:
 
     def _stabilize(self, group: Group, given: dict[str, bytes], now: float) -> None:
         group.state = GroupState.STABLE
-        group.deadline = None
+        group.deadline = group.deadline if group.unsynced else None
         for member in group.members.values():
             member.assignment = given.get(member.member_id, b"")
         for member in list(group.members.values()):
@@ -324,6 +364,11 @@ class GroupCoordinator:
                 reply, member.syncing = member.syncing, None
                 _touch(member, now)
                 reply(_synced(group, member))
+
+    def _has_synced(self, group: Group, member: Member) -> None:
+        group.unsynced.discard(member.member_id)
+        if not group.unsynced:
+            group.deadline = None
 
     def _remove(self, group: Group, member: Member, now: float) -> None:
         self._forget(group, member)
@@ -334,6 +379,7 @@ class GroupCoordinator:
 
     def _forget(self, group: Group, member: Member) -> None:
         del group.members[member.member_id]
+        group.unsynced.discard(member.member_id)
         if member.instance_id is not None:
             group.static.pop(member.instance_id, None)
         if member.joining is not None:

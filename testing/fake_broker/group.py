@@ -50,6 +50,7 @@ class Member:
     rebalance_timeout_s: float
     protocols: dict[str, bytes]
     deadline: float
+    client_id: str = ""
     assignment: bytes = b""
     joining: JoinReply | None = None
     syncing: SyncReply | None = None
@@ -71,6 +72,8 @@ class Group:
     """One group; `pending` maps member ids given out but not yet used (KIP-394) to when they are forgotten.
 
     `gathering`: a group that was empty waits for more members until its deadline, however many have joined.
+    `unsynced`: members of this generation whose SyncGroup has not come; they are given up at the deadline, also after
+    the leader's has come (KAFKA-10134).
     """
 
     group_id: str
@@ -85,6 +88,7 @@ class Group:
     offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
     deadline: float | None = None
     gathering: bool = False
+    unsynced: set[str] = field(default_factory=set)
 
     def supports(self, protocols: dict[str, bytes], protocol_type: str) -> bool:
         """Whether a member with these assignors fits: the same kind of group, and one that all others have too."""

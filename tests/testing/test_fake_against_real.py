@@ -15,7 +15,7 @@ from tests.testing.group_client import Connection, MemberClient, Stage, told
 Cast = Callable[..., MemberClient]
 
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
-NO_GROUP = 69
+NON_EMPTY_GROUP, NO_GROUP = 68, 69
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
 
@@ -448,3 +448,36 @@ def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[
         assert create("no/name") == 17
         assert create(unique("none"), 0) == 37
         assert create(unique("many"), 1, 9) == 38
+        deleted = [connection.ask("DeleteTopics", {"topic_names": [name], "timeout_ms": 5000}, at_most=5)]
+        deleted.append(connection.ask("DeleteTopics", {"topic_names": [unique("none")], "timeout_ms": 5000}, at_most=5))
+        assert [answer.responses[0].error_code for answer in deleted] == [0, 3]
+
+
+def test_group_is_described_listed_and_deleted(stage: Stage, member: Cast) -> None:
+    def described() -> Any:
+        asked = {"groups": [stage.group], "include_authorized_operations": False}
+        return ada.ask("DescribeGroups", asked).groups[0]
+
+    def listed(state: str) -> list[Any]:
+        answer = ada.ask("ListGroups", {"states_filter": [state]}, at_most=4)
+        return [entry.group_state for entry in answer.groups if entry.group_id == stage.group]
+
+    def deleted() -> int:
+        return int(ada.ask("DeleteGroups", {"groups_names": [stage.group]}).results[0].error_code)
+
+    ada = member()
+    assert (described().group_state, deleted()) == ("Dead", NO_GROUP)
+    settled(ada)
+    (one,) = described().members
+    assert (one.member_id, one.client_id, bytes(one.member_metadata)) == (ada.member_id, "scenario", told())
+    assert bytes(one.member_assignment) == f"for {ada.member_id}".encode()
+    assert (listed("Stable"), listed("Empty")) == (["Stable"], [])
+    assert deleted() == NON_EMPTY_GROUP
+    assert ada.commit({0: 5, 1: 6}) == [0, 0]
+    assert ada.leave() == [0]
+    assert (described().group_state, listed("Empty")) == ("Empty", ["Empty"])
+    topics = [{"name": stage.topic, "partitions": [{"partition_index": 0}]}]
+    forgotten = ada.ask("OffsetDelete", {"group_id": stage.group, "topics": topics})
+    assert (forgotten.error_code, forgotten.topics[0].partitions[0].error_code) == (0, 0)
+    assert ada.committed() == {TopicPartition(stage.topic, 1): 6}
+    assert (deleted(), described().group_state, ada.committed()) == (0, "Dead", {})

@@ -8,14 +8,19 @@ from kohort.protocol.message import Response
 from kohort.testing.fake_broker.handlers import (
     api_versions,
     create_topics,
+    delete_groups,
+    delete_topics,
+    describe_groups,
     fetch,
     find_coordinator,
     heartbeat,
     join_group,
     leave_group,
+    list_groups,
     list_offsets,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     produce,
     sync_group,
@@ -35,7 +40,8 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         module.KEY: Handler(module.VERSIONS, module.handle)
         for module in (
             produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator, join_group,
-            heartbeat, leave_group, sync_group, api_versions, create_topics,
+            heartbeat, leave_group, sync_group, api_versions, create_topics, delete_topics, describe_groups,
+            list_groups, delete_groups, offset_delete,
         )
     }
 )  # fmt: skip

@@ -1,9 +1,11 @@
 """ApiVersions (18), versions 0-4: what the fake offers, as narrowed by its `versions`.
 
 A newer version is answered in version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 asks.
+A client that names itself in letters nobody may use is told INVALID_REQUEST, with the list all the same.
 Not done: features.
 """
 
+import re
 from collections.abc import Mapping
 
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -12,10 +14,15 @@ from kohort.testing.fake_broker.work import Work
 
 KEY = 18
 VERSIONS = (0, 4)
+_NAMED = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def handle(work: Work, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    return ApiVersionsResponse(api_keys=_listed(work.versions))
+    named = (request.client_software_name, request.client_software_version)
+    is_odd = work.call.version >= 3 and not all(map(_NAMED.fullmatch, named))
+    return ApiVersionsResponse(
+        error_code=codes.INVALID_REQUEST if is_odd else codes.NONE, api_keys=_listed(work.versions)
+    )
 
 
 def refusal(versions: Mapping[int, tuple[int, int]]) -> ApiVersionsResponse:

@@ -9,7 +9,7 @@ from kohort.testing.fake_broker.work import Work
 
 KEY = 10
 VERSIONS = (0, 6)
-_GROUP = 0
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 
 
 async def handle(work: Work, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -27,6 +27,8 @@ async def handle(work: Work, request: FindCoordinatorRequest) -> FindCoordinator
 
 
 def _coordinator(work: Work, key: str, key_type: int) -> Coordinator:
+    if key_type not in (_GROUP, _TRANSACTION, _SHARE) or (key_type == _SHARE and work.call.version < 6):
+        return _none(key, codes.INVALID_REQUEST)
     if key_type != _GROUP:
         return _none(key, codes.COORDINATOR_NOT_AVAILABLE)
     if not key:

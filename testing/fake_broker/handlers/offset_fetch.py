@@ -29,9 +29,10 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
     if work.call.version >= 8:
         return OffsetFetchResponse(groups=tuple(_group(work, group) for group in request.groups))
     error = work.group_error(request.group_id)
-    if error:
+    if error and work.call.version >= 2:
         return OffsetFetchResponse(error_code=error)
-    offsets = _offsets(work, request.group_id)
+    # Version 1 has no place for the group's error but its partitions.
+    offsets = {} if error else _offsets(work, request.group_id)
     if request.topics is None:
         asked = [(name, numbers) for name, numbers in _by_topic(offsets).items()]
     else:
@@ -46,6 +47,7 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
                         committed_offset=found.offset,
                         committed_leader_epoch=found.leader_epoch,
                         metadata=found.metadata,
+                        error_code=error,
                     )
                     for number in numbers
                     for found in [offsets.get(TopicPartition(name, number), _NOTHING)]

@@ -1,0 +1,21 @@
+"""DeleteGroups (42), versions 0-2: groups without members, with their offsets.
+
+Not done: authorization.
+"""
+
+from kohort.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.testing.fake_broker.work import Work
+
+KEY = 42
+VERSIONS = (0, 2)
+
+
+async def handle(work: Work, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=tuple(
+            DeletableGroupResult(
+                group_id=group_id, error_code=work.group_error(group_id) or work.coordinator.delete(group_id)
+            )
+            for group_id in request.groups_names
+        )
+    )

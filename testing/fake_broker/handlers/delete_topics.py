@@ -1,0 +1,39 @@
+"""DeleteTopics (20), versions 1-6: by name, from version 6 on by name or id; logs and ids are gone at once.
+
+Not done: authorization; committed offsets of the topic stay, as they do for a while on a real broker.
+"""
+
+from uuid import UUID
+
+from kohort.protocol.apis.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.work import Work
+
+KEY = 20
+VERSIONS = (1, 6)
+_NO_ID = UUID(int=0)
+
+
+async def handle(work: Work, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    asked = request.topics or tuple(DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
+    return DeleteTopicsResponse(responses=tuple(_delete(work, topic) for topic in asked))
+
+
+def _delete(work: Work, asked: DeleteTopicState) -> DeletableTopicResult:
+    if (asked.name is None) == (asked.topic_id == _NO_ID):
+        return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=codes.INVALID_REQUEST)
+    if asked.name is not None:
+        found = work.cluster.topics.get(asked.name)
+        missing = codes.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        found = work.cluster.topic_by_id(asked.topic_id)
+        missing = codes.UNKNOWN_TOPIC_ID
+    if found is None:
+        return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=missing)
+    del work.cluster.topics[found.name]
+    return DeletableTopicResult(name=found.name, topic_id=found.topic_id)

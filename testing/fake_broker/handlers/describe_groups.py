@@ -1,0 +1,64 @@
+"""DescribeGroups (15), versions 0-6: classic groups as their coordinator sees them.
+
+The assignor and the members' metadata are told of a Stable group only; one that is joining still shows the assignments
+of the generation before, as brokers of 4.x do.
+Not done: authorization; whoever asks may do everything.
+"""
+
+from kohort.protocol.apis.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.group import Group, GroupState
+from kohort.testing.fake_broker.work import Work
+
+KEY = 15
+VERSIONS = (0, 6)
+# AclOperation READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what there is to do to a group.
+_EVERYTHING = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+_HOST = "/127.0.0.1"
+
+
+async def handle(work: Work, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    operations = {"authorized_operations": _EVERYTHING} if request.include_authorized_operations else {}
+    return DescribeGroupsResponse(
+        groups=tuple(_described(work, group_id)._replace(**operations) for group_id in request.groups)
+    )
+
+
+def _described(work: Work, group_id: str) -> DescribedGroup:
+    if error := work.group_error(group_id):
+        return DescribedGroup(group_id=group_id, error_code=error)
+    group = work.coordinator.groups.get(group_id)
+    if group is None:
+        if work.call.version < 6:
+            return DescribedGroup(group_id=group_id, group_state="Dead")
+        message = f"Group {group_id} not found."
+        return DescribedGroup(
+            group_id=group_id, group_state="Dead", error_code=codes.GROUP_ID_NOT_FOUND, error_message=message
+        )
+    protocol = group.protocol if group.state is GroupState.STABLE else None
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=_members(group, protocol),
+    )
+
+
+def _members(group: Group, protocol: str | None) -> tuple[DescribedGroupMember, ...]:
+    return tuple(
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=_HOST,
+            member_metadata=member.protocols[protocol] if protocol is not None else b"",
+            member_assignment=member.assignment,
+        )
+        for member in group.members.values()
+    )

@@ -1,0 +1,31 @@
+"""ListGroups (16), versions 0-5: the groups whose coordinator this node is, by state and type where asked.
+
+Not done: authorization.
+"""
+
+from kohort.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.work import Work
+
+KEY = 16
+VERSIONS = (0, 5)
+_TYPE = "classic"
+
+
+async def handle(work: Work, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    is_type_wanted = not request.types_filter or _TYPE in {kind.lower() for kind in request.types_filter}
+    return ListGroupsResponse(
+        groups=tuple(
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=_TYPE,
+            )
+            for group in work.coordinator.groups.values()
+            if is_type_wanted
+            and (not states or group.state.value.lower() in states)
+            and work.group_error(group.group_id) == codes.NONE
+        )
+    )

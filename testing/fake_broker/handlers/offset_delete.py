@@ -1,0 +1,72 @@
+"""OffsetDelete (47), version 0: forget committed offsets, except those of topics that a member reads (KIP-496).
+
+What members read is told by their metadata; where one's cannot be read, its group counts as reading everything.
+Not done: authorization.
+"""
+
+from kohort.fastpath.errors import WireError
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kohort.protocol.membership import parse_subscription
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.group import Group
+from kohort.testing.fake_broker.work import Work
+
+KEY = 47
+VERSIONS = (0, 0)
+_CONSUMERS = "consumer"
+
+
+async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    group = work.coordinator.groups.get(request.group_id)
+    error = work.group_error(request.group_id)
+    if not request.group_id:
+        error = codes.INVALID_GROUP_ID
+    elif group is None:
+        error = error or codes.GROUP_ID_NOT_FOUND
+    elif group.members and group.protocol_type != _CONSUMERS:
+        error = error or codes.NON_EMPTY_GROUP
+    if error or group is None:
+        return OffsetDeleteResponse(error_code=error, topics=())
+    read = _topics_read(group)
+    return OffsetDeleteResponse(
+        topics=tuple(
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetDeleteResponsePartition(
+                        partition_index=entry.partition_index,
+                        error_code=_delete(work, group, read, TopicPartition(topic.name, entry.partition_index)),
+                    )
+                    for entry in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _delete(work: Work, group: Group, read: set[str] | None, partition: TopicPartition) -> int:
+    if work.cluster.partition(work.cluster.topics.get(partition.topic), partition.partition) is None:
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
+    if read is None or partition.topic in read:
+        return codes.GROUP_SUBSCRIBED_TO_TOPIC
+    group.offsets.pop(partition, None)
+    return codes.NONE
+
+
+def _topics_read(group: Group) -> set[str] | None:
+    """None stands for all."""
+    topics: set[str] = set()
+    for member in group.members.values():
+        for metadata in member.protocols.values():
+            try:
+                topics.update(parse_subscription(metadata).topics)
+            except WireError:
+                return None
+    return topics
