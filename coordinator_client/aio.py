@@ -206,10 +206,17 @@ class AsyncConsumer(Face):
             found = await self._future(self._ask_offsets(wanted, timeout_s))
         return {one: listed.offset for one, listed in found.items()}
 
-    async def partitions_for(self, topic: str, timeout_s: float | None = None) -> tuple[TopicPartition, ...]:
+    async def partitions_for(
+        self, topic: str, timeout_s: float | None = None, *, fresh: bool = False
+    ) -> tuple[TopicPartition, ...]:
         """See `Consumer.partitions_for`."""
         with self._session.use():
-            return await self._future(self._ask_topic(topic, timeout_s))
+            return await self._future(self._ask_topic(topic, timeout_s, fresh))
+
+    async def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
+        """See `Consumer.topics`."""
+        with self._session.use():
+            return await self._future(self._ask_topics(timeout_s))
 
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """See `Consumer.lag`."""

@@ -242,9 +242,13 @@ class Face:
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up(wanted, deadline))
 
-    def _ask_topic(self, topic: str, timeout_s: float | None) -> "Future[tuple[TopicPartition, ...]]":
+    def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Future[tuple[TopicPartition, ...]]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.look_up_topic(topic, deadline))
+        return self._session.call(lambda core: core.questions.look_up_topic(topic, deadline, fresh=fresh))
+
+    def _ask_topics(self, timeout_s: float | None) -> "Future[dict[str, tuple[TopicPartition, ...]]]":
+        deadline = self._deadline(timeout_s)
+        return self._session.call(lambda core: core.questions.look_up_topics(deadline))
 
     def _run_callbacks(self) -> None:
         """Callbacks of earlier commits come before a later commit returns (S-08)."""
@@ -416,10 +420,23 @@ class Consumer(Face):
         with self._session.use():
             return self._result(self._ask_offsets(wanted, timeout_s), timeout_s)
 
-    def partitions_for(self, topic: str, timeout_s: float | None = None) -> tuple[TopicPartition, ...]:
-        """The partitions of a topic, asked from a broker. Raises UnknownTopic."""
+    def partitions_for(
+        self, topic: str, timeout_s: float | None = None, *, fresh: bool = False
+    ) -> tuple[TopicPartition, ...]:
+        """The partitions of a topic. Raises UnknownTopic.
+
+        What was heard within `metadata_max_age_ms` will do, unless `fresh`: then a broker is asked now.
+        """
         with self._session.use():
-            return self._result(self._ask_topic(topic, timeout_s), timeout_s)
+            return self._result(self._ask_topic(topic, timeout_s, fresh), timeout_s)
+
+    def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
+        """All topics that this client may see and their partitions, asked from a broker now.
+
+        Kafka's own are left out, unless `exclude_internal_topics` is False.
+        """
+        with self._session.use():
+            return self._result(self._ask_topics(timeout_s), timeout_s)
 
     def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""

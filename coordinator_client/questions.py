@@ -43,8 +43,22 @@ class _CommittedLookup:
     partitions: frozenset[TopicPartition]
     deadline: float
     future: "Future[dict[TopicPartition, OffsetToCommit | None]]"
+    stable: bool = True
     asking: bool = False
     attempts: Attempts = FRESH
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicLookup:
+    """A caller's question for one topic's partitions, or (`topic` None) for those of all topics.
+
+    `after`: how many answers there had been when it was asked; only a later one will do. -1: any will.
+    """
+
+    topic: str | None
+    deadline: float
+    after: int
+    future: "Future[Any]"
 
 
 class Questions:
@@ -54,7 +68,7 @@ class Questions:
         self._core = core
         self._lookups: list[Lookup] = []
         self._committed_lookups: list[_CommittedLookup] = []
-        self._topic_lookups: list[tuple[str, float, Future[tuple[TopicPartition, ...]]]] = []
+        self._topic_lookups: list[_TopicLookup] = []
 
     def turn(self, now: float) -> None:
         """Ask what is owed, end what is over."""
@@ -71,7 +85,7 @@ class Questions:
             *(one.attempts.not_before for one in self._lookups if one.attempts.failures),
             *(one.deadline for one in self._committed_lookups),
             *(one.attempts.not_before for one in self._committed_lookups if one.attempts.failures),
-            *(deadline for _topic, deadline, _future in self._topic_lookups),
+            *(one.deadline for one in self._topic_lookups),
         ]
 
     @property
@@ -84,8 +98,8 @@ class Questions:
             lookup.finished(error)
         for asked in self._committed_lookups:
             asked.future.set_exception(error)
-        for _topic, _deadline, future in self._topic_lookups:
-            future.set_exception(error)
+        for one in self._topic_lookups:
+            one.future.set_exception(error)
         self._lookups, self._committed_lookups, self._topic_lookups = [], [], []
 
     # --- committed offsets
@@ -148,7 +162,9 @@ class Questions:
                     self._core.book.known(partition, found.offset)
                 self._core.positions.committed(partition, found, self._core.wall_ms)
 
-        request = offset_fetch_request(self._core.config.group or "", sorted(partitions))
+        request = offset_fetch_request(
+            self._core.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
+        )
         ask = Ask("OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS)
         self._core.send(self._core.commits.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
 
@@ -290,7 +306,13 @@ class Questions:
 
     def _owe_topics(self, now: float) -> None:
         for lookup in list(self._topic_lookups):
-            topic, deadline, future = lookup
+            topic, deadline, future = lookup.topic, lookup.deadline, lookup.future
+            fresh = self._core.keeper.answers > lookup.after
+            if topic is None:
+                self._owe_all_topics(lookup, now, fresh=fresh)
+                continue
+            if not fresh and now < deadline:
+                continue
             partitions = self._core.keeper.view.partitions_of(topic)
             code = self._core.keeper.view.refused.get(topic)
             if not partitions and now < deadline and code in (None, UNKNOWN_TOPIC):
@@ -303,6 +325,23 @@ class Questions:
                 future.set_exception(topic_error(topic, code))
             else:
                 future.set_exception(OperationTimeout("no answer about the topic in time", topic=topic))
+
+    def _owe_all_topics(self, lookup: _TopicLookup, now: float, *, fresh: bool) -> None:
+        keeper = self._core.keeper
+        known = fresh and keeper.answered_everything
+        if not known and now < lookup.deadline:
+            return
+        self._topic_lookups.remove(lookup)
+        keeper.unneed_everything()
+        if not known:
+            lookup.future.set_exception(OperationTimeout("no answer about the topics in time"))
+            return
+        hidden = self._core.config.exclude_internal_topics
+        lookup.future.set_result({
+            name: keeper.view.partitions_of(name)
+            for name, topic in sorted(keeper.view.topics.items())
+            if not (topic.internal and hidden)
+        })  # fmt: skip
 
     def _end_lookup(self, lookup: Lookup, error: KohortError | None) -> None:
         if lookup in self._lookups:
@@ -329,26 +368,46 @@ class Questions:
             else:
                 future.set_result(result)
 
-        lookup = Lookup(dict(wanted), deadline, finished)
-        self._lookups.append(lookup)
-        self._core.keeper.need(lookup.topics)
+        self.put(Lookup(dict(wanted), deadline, finished))
         return future
 
-    def look_up_topic(self, topic: str, deadline: float) -> "Future[tuple[TopicPartition, ...]]":
-        """Ask for a topic's partitions."""
+    def put(self, lookup: Lookup) -> None:
+        """Ask ListOffsets; `lookup.finished` hears the end of it."""
+        if self._core.fatal is not None:
+            lookup.finished(self._core.fatal)
+            return
+        self._lookups.append(lookup)
+        self._core.keeper.need(lookup.topics)
+
+    def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Future[tuple[TopicPartition, ...]]":
+        """Ask for a topic's partitions; `fresh`: as they are from now on, and not as they were known to be."""
         future: Future[tuple[TopicPartition, ...]] = Future()
         future.set_running_or_notify_cancel()
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
             return future
-        self._topic_lookups.append((topic, deadline, future))
-        self._core.keeper.need((topic,))
+        keeper = self._core.keeper
+        self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.answers if fresh else -1, future))
+        keeper.need((topic,))
+        if fresh:
+            keeper.stale()
+        return future
+
+    def look_up_topics(self, deadline: float) -> "Future[dict[str, tuple[TopicPartition, ...]]]":
+        """Ask for the partitions of all topics, as they are from now on."""
+        future: Future[dict[str, tuple[TopicPartition, ...]]] = Future()
+        future.set_running_or_notify_cancel()
+        if self._core.fatal is not None:
+            future.set_exception(self._core.fatal)
+            return future
+        self._topic_lookups.append(_TopicLookup(None, deadline, self._core.keeper.answers, future))
+        self._core.keeper.need_everything()
         return future
 
     def look_up_committed(
-        self, partitions: frozenset[TopicPartition], deadline: float
+        self, partitions: frozenset[TopicPartition], deadline: float, *, stable: bool = True
     ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
-        """Ask the coordinator what is committed."""
+        """Ask the coordinator what is committed; `stable`: and wait for transactions that may change it (KIP-447)."""
         future: Future[dict[TopicPartition, OffsetToCommit | None]] = Future()
         future.set_running_or_notify_cancel()
         if self._core.config.group is None:
@@ -358,5 +417,5 @@ class Questions:
         elif not partitions:
             future.set_result({})
         else:
-            self._committed_lookups.append(_CommittedLookup(partitions, deadline, future))
+            self._committed_lookups.append(_CommittedLookup(partitions, deadline, future, stable))
         return future

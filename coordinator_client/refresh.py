@@ -23,6 +23,8 @@ class MetadataKeeper:
     view: ClusterView = NOTHING_KNOWN
     _wanted: WantedTopics = field(default_factory=WantedTopics)
     _needed: dict[str, int] = field(default_factory=dict)
+    _everything_needed: int = 0
+    answers: int = 0
     _answered_for: frozenset[str] | None = frozenset()
     _stale: bool = True
     _asked: frozenset[str] | None = None
@@ -44,6 +46,23 @@ class MetadataKeeper:
             if not self._needed[topic]:
                 del self._needed[topic]
 
+    def need_everything(self) -> None:
+        """All topics, as they are now: an older answer will not do."""
+        self._everything_needed += 1
+        self._stale = True
+
+    def unneed_everything(self) -> None:
+        self._everything_needed -= 1
+
+    @property
+    def answered_everything(self) -> bool:
+        """Whether the last answer was to a question for all topics."""
+        return self._answered_for is None
+
+    @property
+    def _everything(self) -> bool:
+        return self._wanted.everything or self._everything_needed > 0
+
     def stale(self) -> None:
         """Something did not fit the view: ask again soon."""
         self._stale = True
@@ -56,7 +75,7 @@ class MetadataKeeper:
         """The request to send to any broker now, or None. Call `answered` or `failed` before the next."""
         if self._in_flight or now < self._due():
             return None
-        self._asked = None if self._wanted.everything else self.names
+        self._asked = None if self._everything else self.names
         self._stale = False
         self._in_flight = True
         topics = None if self._asked is None else tuple(_by_name(name) for name in sorted(self._asked))
@@ -79,11 +98,12 @@ class MetadataKeeper:
     def _covers(self) -> bool:
         if self._answered_for is None:
             return True
-        return not self._wanted.everything and self.names <= self._answered_for
+        return not self._everything and self.names <= self._answered_for
 
     def answered(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
         """The view after an answer, told the way the group's machine wants to hear it."""
         asked, self._in_flight = self._asked, False
+        self.answers += 1
         self.view = self.view.updated(answer, asked=asked)
         if asked is not None:
             self.view = self.view.forgetting(self.names)
