@@ -15,6 +15,7 @@ from kohort.consistent_region import events as ev
 from kohort.consistent_region import ready as rd
 from kohort.consistent_region.barrier import RegionView, Ticket
 from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.diary import Diary
 from kohort.consistent_region.errors import (
     BarrierOver,
     CoordinatorUnavailable,
@@ -70,6 +71,7 @@ class Conductor(RebalanceHooks):
         start: StartPosition | None = None,
         on_data_loss: str = "raise",
         records_a_turn: int = RECORDS_A_TURN,
+        diary: Diary | None = None,
     ) -> None:
         self.member = member
         self.coordinator = coordinator
@@ -82,6 +84,7 @@ class Conductor(RebalanceHooks):
         self.ticket: Ticket | None = None
         self.records_a_turn = records_a_turn
         self.gaps: dict[TopicPartition, int] = {}
+        self.diary = diary or Diary()
         self._paused = False
 
     # --- turns
@@ -162,6 +165,7 @@ class Conductor(RebalanceHooks):
     def _ready(self) -> rd.Ready:
         """What is due, and done of it at once what is given only once."""
         ready = self.member.ready(self.clock())
+        self.diary.saw(self.member, self.clock())
         for notice in ready.notices:
             log.warning("%s: %s", notice.kind, notice.text)
         if ready.fatal is not None:
@@ -178,6 +182,7 @@ class Conductor(RebalanceHooks):
 
     def _step(self, event: ev.Event) -> None:
         self.member.step(event, self.clock())
+        self.diary.saw(self.member, self.clock(), event)
 
     def _report_none(self) -> None:
         """So that no checkpoint begins that would wait for us in vain. If it does not arrive, one will time out."""

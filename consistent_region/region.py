@@ -5,12 +5,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, Literal
 
 from kohort.consistent_region.conductor import Conductor, Handler
 from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, MAX_CONSECUTIVE_RESETS, Coordinator
+from kohort.consistent_region.diary import Diary, Moment
 from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings
@@ -22,6 +23,7 @@ from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.config import SETTINGS
 from kohort.coordinator_client.resets import Gap
+from kohort.coordinator_client.timeline import Rebalance
 
 log = logging.getLogger("kohort.region")
 
@@ -45,7 +47,8 @@ class ConsistentRegion:
     `region_id`, `group`: a group is in one region. `topics` or `pattern`: what is read. `member`: this process's name,
     the same after a restart; by default the host's. `coordinator`: a URL (see `open_store`) or a `Store`; all members
     name the same. `state`: a `StateHandle`; `handler(record, state)` is called once a record and changes nothing else:
-    what is not in `state` is done again after a reset. `settings`: of the `Consumer`.
+    what is not in `state` is done again after a reset. `on_moment`: hears, on the thread of `run`, of each moment that
+    goes into the `timeline`. `settings`: of the `Consumer`.
 
     A member that was killed takes up its state and positions when it is started again under its name; until then its
     partitions are read by others, but no checkpoint is complete. `state` is exact at checkpoints: what
@@ -75,6 +78,7 @@ class ConsistentRegion:
         reset_timeout_s: float = 180.0,
         max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS,
         kept_checkpoints: int = KEPT_CHECKPOINTS,
+        on_moment: Callable[[Moment], object] | None = None,
         **settings: Any,
     ) -> None:
         if not region_id:
@@ -115,6 +119,8 @@ class ConsistentRegion:
             max_consecutive_resets=max_consecutive_resets,
             kept_checkpoints=kept_checkpoints,
         )
+        self._diary = Diary(on_moment)
+        self._consumer: Consumer | None = None
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._ran = False
@@ -150,7 +156,9 @@ class ConsistentRegion:
                 time.monotonic,
                 start=self._start,
                 on_data_loss=self._on_data_loss,
+                diary=self._diary,
             )
+            self._consumer = consumer
             conductors.append(conductor)
             try:
                 conductor.register()
@@ -183,6 +191,14 @@ class ConsistentRegion:
     def metrics(self) -> Mapping[str, int]:
         """Counters (`..._total`) and gauges of this member."""
         return dict(self._member.metrics)
+
+    def timeline(self) -> tuple[Moment, ...]:
+        """What happened to this member, newest last: states, partitions, resets, checkpoints. From any thread."""
+        return self._diary.timeline
+
+    def rebalances(self) -> tuple[Rebalance, ...]:
+        """The group's part of it: see `Consumer.timeline`."""
+        return () if self._consumer is None else self._consumer.timeline()
 
     # --- what a region does not allow (CR-04)
 
