@@ -45,7 +45,12 @@ class Assignor(Protocol):
     """Who reads what. Passed to a consumer as an instance, or registered under entry point group "kohort.assignors".
 
     `assign` must be pure and deterministic: the same group gives the same plan in every process, whichever member
-    leads. It may return a `Plan` or any mapping of member id to `TopicPartition`s; members left out get nothing.
+    leads. It may return a `Plan` or any mapping of member id to `TopicPartition`s; members left out get nothing. It
+    runs on a thread that has nothing else to do, one call at a time, so it may take its time, though no longer than a
+    rebalance.
+
+    An assignor with an attribute `needs_lag` that is true finds in `GroupView.lag` how many records wait: the leader's
+    client asks before it plans. What could not be found out in a few seconds counts 0.
     """
 
     @property

@@ -68,7 +68,7 @@ class GroupView:
         partitions: Mapping[str, int],
         members: Mapping[str, Mapping[str, Any]],
         racks: Mapping[str, Sequence[Collection[str]]] | None = None,
-        lag: Mapping[tuple[str, int], int] | None = None,
+        lag: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int] | None = None,
     ) -> GroupView:
         """A view from names.
 
@@ -258,7 +258,9 @@ def _rack_row(
     return row
 
 
-def _lag_row(lag: Mapping[tuple[str, int], int], number: Mapping[str, int], starts: Sequence[int]) -> array[int]:
+def _lag_row(
+    lag: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int], number: Mapping[str, int], starts: Sequence[int]
+) -> array[int]:
     row = array("q", bytes(8 * starts[-1]))
     for (topic, partition), waiting in lag.items():
         if waiting < 0:

@@ -7,7 +7,7 @@ partition; where all subscribe alike the longest queue is at most 4/3 - 1/(3 * m
 partitions move more than under `sticky`; an owner is kept only where that costs nothing.
 
 The leader's client fills `GroupView.lag`, which is what `needs_lag` asks of it; or pass `lag_of`, which is called with
-all partitions of the group.
+all partitions of the group. Where nothing waits anywhere, or nothing could be found out, plans are those of `sticky`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kohort.assignors.balance import claims_of
+from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
@@ -30,10 +30,14 @@ class LagAssignor:
 
     name = "lag"
     rebalance = Rebalance.COOPERATIVE
-    needs_lag = True
 
     def __init__(self, lag_of: LagOf | None = None) -> None:
         self.lag_of = lag_of
+
+    @property
+    def needs_lag(self) -> bool:
+        """Whether the leader's client is to find out how many records wait."""
+        return self.lag_of is None
 
     def subscription(
         self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
@@ -43,6 +47,8 @@ class LagAssignor:
     def target(self, group: GroupView) -> Plan:
         """Where the group is heading: the plan once everything on the move has been let go."""
         lag, previous = self._lag(group), claims_of(group).settle(group)
+        if not any(lag):
+            return Plan(group, balanced(group, previous))
         waiting, count = [0] * len(group.members), [0] * len(group.members)
         owners = array("i", [NOBODY]) * group.size
         topic_of = [topic for topic, _ in enumerate(group.topics) for _ in range(*group.starts[topic : topic + 2])]

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from kohort.assignors import Assignor
+from kohort.coordinator_client.backlog import Backlogs
 from kohort.coordinator_client.cluster import Cluster
-from kohort.coordinator_client.commits import Committer, plain
+from kohort.coordinator_client.commits import Committer
 from kohort.coordinator_client.committing import Committing
 from kohort.coordinator_client.config import Config, split_address
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
@@ -42,7 +43,9 @@ from kohort.coordinator_client.events import (
 )
 from kohort.coordinator_client.fetching import Fetcher, FetchOrder, recreated
 from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.hook_answers import answered
 from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
+from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.member import GroupMember
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.metrics import Counters
@@ -102,9 +105,11 @@ class Core:
         self._socket_events: list[Event] = []
         self.cluster = Cluster(self)
         self.questions = Questions(self)
+        self.backlogs = Backlogs(self)
         self.commits = Committing(self)
         self.counters = Counters()
         self._outgoing: list[Outgoing] = []
+        self._plan: PlanOrder | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
         self._topic_ids: dict[str, object] = {}
@@ -135,11 +140,12 @@ class Core:
             self.book.wakes() if self.assignment else None,
         ]
         outgoing, self._outgoing = tuple(self._outgoing), []
+        plan, self._plan = self._plan, None
         # A time that has passed without work being owed is waited for no longer: else the driver would spin.
         later = [wake for wake in wakes if wake is not None and wake > now]
         if self._socket_events:
-            return Turn(outgoing, now)
-        return Turn(outgoing, min(later, default=None))
+            return Turn(outgoing, now, plan)
+        return Turn(outgoing, min(later, default=None), plan)
 
     # --- the group's machine
 
@@ -175,6 +181,9 @@ class Core:
             self.commits.order(ready.commit)
         for send in ready.sends:
             self._send(send)
+        if ready.backlog is not None:
+            self.backlogs.measure(ready.backlog)
+        self._plan = ready.plan or self._plan
         if self.subscription is not None:
             self.keeper.want(ready.wanted)
         for notice in ready.notices:
@@ -271,7 +280,7 @@ class Core:
         return frozenset(partition.topic for partition in self.manual)
 
     def tell_member(self, event: Event) -> None:
-        """Something that came from a broker, for the group's machine."""
+        """Something that came from a broker, or from the assignor, for the group's machine."""
         if self.member is not None:
             self._socket_events.append(event)
 
@@ -428,7 +437,7 @@ class Core:
             commit = {one: to for one, to in self.book.unsaved().items() if one in call.event.partitions}
         if error is None and answer is not None:
             try:
-                given = _answered(call, answer)
+                given = answered(call, answer)
             except (TypeError, ValueError, KohortError) as problem:
                 wrong = problem
             else:
@@ -583,18 +592,3 @@ def _endpoint(coordinator: Coordinator) -> Endpoint:
 def _moved(partition: TopicPartition, before: Assignment, after: Assignment) -> bool:
     was, now = before.get(partition), after.get(partition)
     return now is None or was is None or was.epoch != now.epoch
-
-
-def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetToCommit]:
-    if not isinstance(answer, Mapping):
-        raise TypeError(f"a hook answers None or offsets by partition, not {answer!r}")
-    given = plain(answer.items())
-    allowed = call.before if isinstance(call.event, Revoked) else call.after
-    for partition in given:
-        if partition not in allowed:
-            raise IllegalState(
-                "the hook answered for a partition that is not owned",
-                topic=partition.topic,
-                partition=partition.partition,
-            )
-    return given

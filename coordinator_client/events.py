@@ -16,11 +16,12 @@ from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
     from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
     from kohort.protocol.apis.heartbeat import HeartbeatResponse
     from kohort.protocol.apis.join_group import JoinGroupResponse
     from kohort.protocol.apis.leave_group import LeaveGroupResponse
-    from kohort.protocol.apis.sync_group import SyncGroupResponse
+    from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
 
 
 class OffsetToCommit(NamedTuple):
@@ -96,6 +97,14 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupBeat:
+    """ConsumerGroupHeartbeat was answered (KIP-848): a join, a report, a leave, whichever it was."""
+
+    serial: int
+    response: "ConsumerGroupHeartbeatResponse"
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A request was not and will not be sent, for a reason that trying again does not cure: no common version,
     authentication failed, values that the version cannot carry. The error is raised in poll."""
@@ -123,6 +132,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "SyncGroup": Synced,
     "Heartbeat": Beat,
     "LeaveGroup": Left,
+    "ConsumerGroupHeartbeat": GroupBeat,
 }
 """`Send.api` -> the event its answer becomes: `ANSWERS[send.api](send.serial, response)`."""
 
@@ -245,12 +255,33 @@ class CommitSettled:
     refused: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class BacklogKnown:
+    """The `BacklogOrder` with this serial has its answer: records waiting by partition. `unknown` partitions of those
+    asked for are not in it, and `why` tells what kept them from being found out."""
+
+    serial: int
+    lag: Mapping[TopicPartition, int]
+    unknown: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade:
+    """The `PlanOrder` with this serial has run: what SyncGroup is to carry, or the error that came of it."""
+
+    serial: int
+    assignments: "tuple[SyncGroupRequestAssignment, ...]" = ()
+    error: KohortError | None = None
+
+
 Event = (
     CoordinatorFound
     | Joined
     | Synced
     | Beat
     | Left
+    | GroupBeat
     | Refused
     | Disconnected
     | Subscribed
@@ -265,4 +296,6 @@ Event = (
     | TopicsChanged
     | CommitRefused
     | CommitSettled
+    | BacklogKnown
+    | PlanMade
 )

@@ -13,6 +13,7 @@ from kohort.coordinator_client.hooks import Cause, Why
 from kohort.coordinator_client.in_flight import InFlight
 from kohort.coordinator_client.leadership import Leadership
 from kohort.coordinator_client.membership import Membership
+from kohort.coordinator_client.planning import Planning
 from kohort.coordinator_client.pulse import Pulse
 from kohort.coordinator_client.reactions import REACTIONS, Reaction, fatal_error
 from kohort.coordinator_client.search import CoordinatorSearch
@@ -45,6 +46,7 @@ class Gathering:
         pulse: Pulse,
         topics: Topics,
         leadership: Leadership,
+        planning: Planning,
         holding: Holding,
         membership: Membership,
         link: CoordinatorLink,
@@ -57,6 +59,7 @@ class Gathering:
         self._pulse = pulse
         self._topics = topics
         self._leadership = leadership
+        self._planning = planning
         self._holding = holding
         self._membership = membership
         self._link = link
@@ -138,12 +141,9 @@ class Gathering:
             self._leadership.take_snapshot(known_only=True)
             self._walk.go(Trigger.JOINED)
             self._sync(())
-        elif self._leadership.missing:
-            patience_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms / 2)
-            self._leadership.plan_deadline = self._walk.now + patience_ms / 1000
-            self._walk.go(Trigger.LEADS_BLIND)
         else:
-            self.plan(Trigger.JOINED)
+            self._planning.begin()
+            self._walk.go(Trigger.LEADS)
 
     def _join_refused(self, code: int, member_id: str) -> None:
         match REACTIONS["JoinGroup"].get(code, Reaction.FATAL):
@@ -167,15 +167,15 @@ class Gathering:
 
     # ------------------------------------------------------------------------------------------------------- syncing
 
-    def plan(self, trigger: Trigger) -> None:
-        """Assign the group, and sync; `trigger` is what this ends."""
-        try:
-            plan = self._leadership.plan(self._assignors[self._membership.protocol or ""])
-        except leading.AssignorFailed as error:
-            self._membership.fail(error)
+    def on_planned(self, event: ev.PlanMade) -> None:
+        """The assignor is done: sync."""
+        if not self._planning.is_due(event):
             return
-        self._walk.go(trigger)
-        self._sync(leading.write_plan(plan))
+        if event.error is not None:
+            self._membership.fail(event.error)
+            return
+        self._walk.go(Trigger.PLANNED)
+        self._sync(event.assignments)
 
     def _sync(self, assignments: "tuple[SyncGroupRequestAssignment, ...]") -> None:
         membership = self._membership

@@ -1,11 +1,17 @@
 """What only the leader of a generation knows: who said what, who came and went, and what its plan depended on."""
 
+from collections.abc import Mapping
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kohort.assignors import Assignor, Plan
+from kohort.assignors import Assignor
 from kohort.coordinator_client import leading
 from kohort.coordinator_client.topics import NO_TOPICS, Topics
+from kohort.fastpath.topic_partition import TopicPartition
+
+BACKLOG_KEEPS_S: Final = 30.0
+"""How long a measured backlog is planned by. A cooperative plan takes two rounds, and the second must not be made from
+other numbers than the first: it would move something else again, and ask for a third."""
 
 
 class Turnover(NamedTuple):
@@ -17,12 +23,15 @@ class Turnover(NamedTuple):
 
 class Leadership:
     """`leads`: whether we do. `group_topics`: all that anybody in the group subscribes to. `moved`: topics that are not
-    as they were when we assigned them. `plan_deadline`: how long missing topics are waited for, monotonic seconds.
+    as they were when we assigned them.
 
     Empty in a follower. `racks_matter`: whether a change of replicas' racks alone asks for another plan.
     """
 
     __slots__ = (
+        "_lag",
+        "_measured_at",
+        "_measured_topics",
         "_members_before",
         "_racks_matter",
         "_said",
@@ -31,7 +40,6 @@ class Leadership:
         "group_topics",
         "leads",
         "moved",
-        "plan_deadline",
     )
 
     def __init__(self, topics: Topics, *, racks_matter: bool) -> None:
@@ -43,7 +51,9 @@ class Leadership:
         self._snapshot: dict[str, leading.Shape] = {}
         self._members_before: frozenset[str] | None = None
         self.moved: tuple[str, ...] = ()
-        self.plan_deadline = inf
+        self._lag: Mapping[TopicPartition, int] | None = None
+        self._measured_at = -inf
+        self._measured_topics: Mapping[str, int] = {}
 
     def begin(self, *, leads: bool) -> None:
         """A generation begins; what was heard in the last one holds no more."""
@@ -54,6 +64,7 @@ class Leadership:
         """Membership is gone."""
         self.begin(leads=False)
         self._members_before = None
+        self._lag, self._measured_at = None, -inf
 
     def hear(self, said: dict[str, leading.Said]) -> None:
         """What the members of the generation said, which only its leader is told."""
@@ -72,10 +83,25 @@ class Leadership:
         """Topics that are to be assigned and were never looked up."""
         return self._topics.never_looked_up(self.group_topics)
 
-    def plan(self, assignor: Assignor) -> Plan:
-        """The checked plan for what is known now. Raises `AssignorFailed`."""
+    @property
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions each topic has that is to be assigned and exists."""
+        known = self._topics.known
+        return {topic: known[topic].partitions for topic in sorted(self.group_topics) if topic in known}
+
+    def measured(self, topics: Mapping[str, int], lag: Mapping[TopicPartition, int], now: float) -> None:
+        """So many records wait in the partitions of these topics, as far as that could be found out."""
+        self._lag, self._measured_at, self._measured_topics = lag, now, topics
+
+    def backlog_is_fresh(self, now: float) -> bool:
+        """Whether what was measured last can be planned by: it is of these topics, and not old."""
+        return now - self._measured_at < BACKLOG_KEEPS_S and self._measured_topics == self.partition_counts
+
+    def plan_order(self, serial: int, assignor: Assignor) -> leading.PlanOrder:
+        """The order to plan what is known now."""
         self.take_snapshot()
-        return leading.make_plan(assignor, self._said, self._topics.known)
+        lag = self._lag if leading.wants_backlog(assignor) else None
+        return leading.PlanOrder(serial, assignor, dict(self._said), dict(self._topics.known), lag)
 
     def take_snapshot(self, *, known_only: bool = False) -> None:
         """Remember the group's topics as they are now: what differs from that later has moved."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kohort.assignors import Assignor, GroupView, Plan, planning
-from kohort.coordinator_client.events import TopicInfo
+from kohort.coordinator_client.events import PlanMade, TopicInfo
 from kohort.fastpath.errors import KohortError, WireError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.join_group import JoinGroupResponseMember
@@ -85,7 +85,39 @@ def shape_of(info: TopicInfo | None, racks_matter: bool) -> Shape:
     return info.partitions, dict(info.racks) if racks_matter else {}
 
 
-def make_plan(assignor: Assignor, said: Mapping[str, Said], topics: Mapping[str, TopicInfo]) -> Plan:
+class PlanOrder(NamedTuple):
+    """Let `assignor` plan this group, and check and write down what it says. Everything in here is frozen, so `run` may
+    be called on any thread. `lag`: records waiting by partition, None where the assignor did not ask for it."""
+
+    serial: int
+    assignor: Assignor
+    said: Mapping[str, Said]
+    topics: Mapping[str, TopicInfo]
+    lag: Mapping[TopicPartition, int] | None = None
+
+    def run(self) -> PlanMade:
+        """The plan, or why there is none; raises nothing, whatever the assignor did."""
+        try:
+            plan = make_plan(self.assignor, self.said, self.topics, self.lag)
+            return PlanMade(self.serial, write_plan(plan))
+        except AssignorFailed as error:
+            return PlanMade(self.serial, error=error)
+        except BaseException as error:  # an assignor that exits must not take the thread with it and leave us waiting
+            told = f"the group cannot be assigned: {type(error).__name__}: {error}"
+            return PlanMade(self.serial, error=AssignorFailed(told, assignor=self.assignor.name))
+
+
+def wants_backlog(assignor: Assignor) -> bool:
+    """Whether the assignor is to be told how many records wait (`needs_lag`)."""
+    return bool(getattr(assignor, "needs_lag", False))
+
+
+def make_plan(
+    assignor: Assignor,
+    said: Mapping[str, Said],
+    topics: Mapping[str, TopicInfo],
+    lag: Mapping[TopicPartition, int] | None = None,
+) -> Plan:
     """The assignor's plan for this group, checked. Raises `AssignorFailed`, whatever the assignor did."""
     wanted = topics_of(said)
     try:
@@ -93,6 +125,7 @@ def make_plan(assignor: Assignor, said: Mapping[str, Said], topics: Mapping[str,
             partitions={topic: topics[topic].partitions for topic in wanted if topic in topics},
             members={member_id: _described(each) for member_id, each in said.items()},
             racks=_racks(wanted, topics),
+            lag=lag,
         )
         return planning.make_plan(assignor, group)
     except KohortError as error:

@@ -65,28 +65,30 @@ def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, Listed
     }
 
 
-def offset_fetch_request(group_id: str, partitions: Iterable[TopicPartition]) -> Callable[[int], OffsetFetchRequest]:
+def offset_fetch_request(
+    group_id: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+) -> Callable[[int], OffsetFetchRequest]:
     """A request for committed offsets, by version: KIP-709 moved everything into a list of groups.
 
-    Offsets that an open transaction may still change are asked to be refused, never shown (KIP-447).
+    `stable`: offsets that an open transaction may still change are to be refused, never shown (KIP-447).
     """
     topics: dict[str, list[int]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition.partition)
 
     def build(version: int) -> OffsetFetchRequest:
-        stable = version >= 7
+        only_stable = stable and version >= 7
         if version < FIRST_VERSION_OF_MANY_GROUPS:
             single = tuple(
                 OffsetFetchRequestTopic(name=name, partition_indexes=tuple(ps)) for name, ps in topics.items()
             )
-            return OffsetFetchRequest(group_id=group_id, topics=single, groups=(), require_stable=stable)
+            return OffsetFetchRequest(group_id=group_id, topics=single, groups=(), require_stable=only_stable)
         many = tuple(
             OffsetFetchRequestTopics(name=name, topic_id=NO_TOPIC_ID, partition_indexes=tuple(ps))
             for name, ps in topics.items()
         )
         group = OffsetFetchRequestGroup(group_id=group_id, topics=many)
-        return OffsetFetchRequest(group_id="", topics=(), groups=(group,), require_stable=stable)
+        return OffsetFetchRequest(group_id="", topics=(), groups=(group,), require_stable=only_stable)
 
     return build
 

@@ -4,6 +4,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from kohort.coordinator_client.connections import Ask, Endpoint
+from kohort.coordinator_client.leading import PlanOrder
 
 
 class Line(Enum):
@@ -24,7 +25,9 @@ class Outgoing(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What the driver has to do: send these in order, and come back at `wake_at` (s, monotonic) if nothing happens."""
+    """What the driver has to do: send these in order, have `plan` run where it holds nothing up, and come back at
+    `wake_at` (s, monotonic) if nothing happens."""
 
     outgoing: tuple[Outgoing, ...]
     wake_at: float | None
+    plan: PlanOrder | None = None

@@ -44,6 +44,7 @@ from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from kohort.coordinator_client.leading import PlanOrder
     from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
     from kohort.protocol.apis.heartbeat import HeartbeatRequest
     from kohort.protocol.apis.join_group import JoinGroupRequest
@@ -87,6 +88,16 @@ class CommitOrder:
     serial: int
     offsets: Mapping[TopicPartition, OffsetToCommit]
     identity: Identity
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogOrder:
+    """Find out how many records wait in these partitions of these topics, from where the group has committed to the
+    log's end, and say `BacklogKnown(serial, ...)` with what is known at `deadline` (monotonic seconds)."""
+
+    serial: int
+    topics: Mapping[str, int]
     deadline: float
 
 
@@ -162,6 +173,14 @@ class Ready:
 
     wanted: WantedTopics
     """Level. Refresh at once whatever of it has never been asked for, and keep it fresh; tell by `TopicsChanged`."""
+
+    backlog: BacklogOrder | None
+    """Edge. A question for the group's coordinator and the partitions' leaders. The plan waits for its answer, but not
+    long."""
+
+    plan: "PlanOrder | None"
+    """Edge. Have `plan.run()` called on a thread that has nothing else to do, for it runs the user's assignor, and step
+    what it returns."""
 
     notices: tuple[Notice, ...]
     """Edge. Last, since they only tell."""

@@ -73,7 +73,9 @@ class _Play:
             ready = self.member.ready(now)
             self.state = ready.view.state
             self.asked.extend(ready.sends)
-            if ready.commit is not None:
+            if ready.plan is not None:
+                self.member.step(ready.plan.run(), now)
+            elif ready.commit is not None:
                 self.member.step(CommitSettled(ready.commit.serial), now)
             elif ready.hook is not None:
                 self.member.step(HookStarted(ready.hook.serial, now), now)

@@ -50,9 +50,11 @@ class MemberState(Enum):
     members, which can take the whole rebalance timeout. No heartbeats and no failure detection, since the coordinator
     counts a joining member as alive. Under COOPERATIVE, kept partitions are still fetched. Ends with an answer."""
 
-    PLANNING = "leading: gathering topics to assign"
-    """We lead, but metadata of some topic that other members subscribe to is not here yet. Heartbeats run. Ends when
-    the metadata is there or its deadline has passed (a topic that stays unknown counts as having no partitions)."""
+    PLANNING = "leading: planning who reads what"
+    """We lead. First comes what a plan depends on: metadata of topics that other members subscribe to and, where the
+    assignor asks for it, how many records wait; what is not here by its deadline is planned without (a topic that stays
+    unknown counts as having no partitions). Then the assignor runs, on a thread of its own, since it may take its time:
+    heartbeats run all along. Ends when the plan is made."""
 
     SYNCING = "waiting for the assignment"
     """SyncGroup is in flight; heartbeats run, and their REBALANCE_IN_PROGRESS is ignored, for the answer to the sync
@@ -109,8 +111,8 @@ class Trigger(Enum):
     FREE_TO_LEAVE = "all is let go, leave"
     FREE_TO_STOP = "all is let go, and a fatal error waits"
     MUST_LEAVE = "nothing to let go, leave"
-    JOINED = "the join made us a follower, or a leader with all topics known"
-    LEADS_BLIND = "the join made us a leader, and topics are missing"
+    JOINED = "the join made us a follower, or a leader that need not assign"
+    LEADS = "the join made us the leader"
     PLANNED = "the plan is made"
     ASSIGNED = "the sync brought an assignment, and nothing moves away"
     TAKEN = "on_assigned is done"
@@ -168,7 +170,7 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
     },
     _M.JOINING: {
         _T.JOINED: _M.SYNCING,
-        _T.LEADS_BLIND: _M.PLANNING,
+        _T.LEADS: _M.PLANNING,
         _T.AGAIN: _M.JOINING,
         _T.MUST_REVOKE: _M.REVOKING,
         _T.MUST_LEAVE: _M.LEAVING,
@@ -237,6 +239,31 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
 
 `CLOSED` is missing where nothing waits for anybody: close leaves those states at once, by letting go or by leaving."""
 
+CONSUMER_GROUP_TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
+    **{state: TRANSITIONS[state] for state in (_M.OUT, _M.LOSING, _M.STALLED, _M.LEAVING, _M.FAILED, _M.CLOSED)},
+    _M.REVOKING: TRANSITIONS[_M.REVOKING],
+    _M.COMMITTING: TRANSITIONS[_M.COMMITTING],
+    _M.JOINING: {
+        _T.ASSIGNED: _M.ASSIGNING,
+        _T.MUST_LEAVE: _M.LEAVING,
+        _T.LOST_NOTHING: _M.JOINING,
+        _T.STALLED: _M.STALLED,
+        _T.GAVE_UP: _M.FAILED,
+    },
+    _M.ASSIGNING: TRANSITIONS[_M.ASSIGNING],
+    _M.STABLE: {
+        _T.ASSIGNED: _M.ASSIGNING,
+        _T.MUST_REVOKE: _M.REVOKING,
+        _T.MUST_LEAVE: _M.LEAVING,
+        _T.LOST: _M.LOSING,
+        _T.LOST_NOTHING: _M.JOINING,
+        _T.STALLED: _M.STALLED,
+        _T.GAVE_UP: _M.FAILED,
+    },
+}
+"""The same for the consumer group protocol (KIP-848), where the coordinator assigns: nobody gathers, plans or syncs, and
+whoever is in the group is told what to let go and what to take, without joining again."""
+
 _C, _U = CoordinatorState, CoordinatorTrigger
 
 COORDINATOR_TRANSITIONS: Final[Mapping[CoordinatorState, Mapping[CoordinatorTrigger, CoordinatorState]]] = {
@@ -263,10 +290,14 @@ class IllegalTransition(KohortError):
     """The machine asked for a transition that the table does not have: a defect of this library, never of the user."""
 
 
-def after(state: MemberState, trigger: Trigger) -> MemberState:
+def after(
+    state: MemberState,
+    trigger: Trigger,
+    table: Mapping[MemberState, Mapping[Trigger, MemberState]] = TRANSITIONS,
+) -> MemberState:
     """The state that `trigger` leads to; `IllegalTransition` where the table has none."""
     try:
-        return TRANSITIONS[state][trigger]
+        return table[state][trigger]
     except KeyError:
         raise IllegalTransition(
             "no such transition",

@@ -8,7 +8,7 @@ happens one delivery at a time, so a schedule, drawn or written down, can be pla
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
 from kohort.coordinator_client.leading import read_assignment
 from kohort.coordinator_client.member import GroupMember
-from kohort.coordinator_client.ready import CommitOrder, Ready, Send
+from kohort.coordinator_client.ready import BacklogOrder, CommitOrder, Ready, Send
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Subscription
@@ -89,18 +89,34 @@ class Actor:
 
     def turn(self) -> None:
         self.ready = ready = self.member.ready(self.world.now)
+        for notice in ready.notices:
+            self.world.tell(f"{self.name}: {notice.kind}: {notice.text}")
         if ready.commit is not None:
             self.requests.put(ready.commit)
         for send in ready.sends:
             self.waiting[send.serial] = send
             self.requests.put(send)
-        for notice in ready.notices:
-            self.world.tell(f"{self.name}: {notice.kind}: {notice.text}")
+        if ready.backlog is not None:
+            self.measure(ready.backlog)
+        if ready.plan is not None:
+            self.step(ready.plan.run())
+            return
         counts = {topic: self.world.topics.get(topic, 0) for topic in ready.wanted.names}
         if ready.wanted.names and counts != self.known:
             self.known = counts
             infos = {topic: ev.TopicInfo(count) for topic, count in counts.items() if count}
             self.step(ev.TopicsChanged(infos, asked=ready.wanted.names))
+
+    def measure(self, order: BacklogOrder) -> None:
+        """How many records wait, as the world has it; a broker that is away says nothing."""
+        total = sum(order.topics.values())
+        if self.world.backlog is None:
+            self.world.tell(f"{self.name} asks how many records wait in {total} partitions, and nobody answers")
+            return
+        told = {tp: lag for tp, lag in self.world.backlog.items() if tp.partition < order.topics.get(tp.topic, 0)}
+        self.world.tell(f"{self.name} asks how many records wait: {shown_lag(told)}")
+        unknown = total - len(told)
+        self.step(ev.BacklogKnown(order.serial, told, unknown, "no leader" if unknown else ""))
 
     def due(self) -> bool:
         return self.ready.wake_at is not None and self.ready.wake_at <= self.world.now
@@ -201,6 +217,8 @@ class World:
     coordinator: GroupCoordinator = field(default_factory=GroupCoordinator)
     actors: dict[str, Actor] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    backlog: dict[TopicPartition, int] | None = None
+    """Records waiting, for members whose assignor asks; None: those who are asked do not answer."""
 
     def tell(self, line: str) -> None:
         self.log.append(line)
@@ -306,6 +324,11 @@ def shown(partitions: Iterable[TopicPartition]) -> str:
     for topic, number in sorted(partitions):
         by_topic.setdefault(topic, []).append(str(number))
     return " ".join(f"{topic}-{','.join(numbers)}" for topic, numbers in by_topic.items()) or "nothing"
+
+
+def shown_lag(lag: Mapping[TopicPartition, int]) -> str:
+    """`t-0 5, t-1 0`."""
+    return ", ".join(f"{topic}-{number} {waiting}" for (topic, number), waiting in sorted(lag.items())) or "nothing"
 
 
 def described(what: object) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from kohort.assignors import Assignor, get_all
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.hooks import HookCall
-from kohort.coordinator_client.leading import read_members
+from kohort.coordinator_client.leading import PlanOrder, read_members
 from kohort.coordinator_client.member import GroupMember
-from kohort.coordinator_client.ready import CommitOrder, Notice, Ready, Send
+from kohort.coordinator_client.ready import BacklogOrder, CommitOrder, Notice, Ready, Send
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.subscription import Subscription
 from kohort.fastpath.errors import KohortError
@@ -81,6 +81,9 @@ class Rig:
         self.sends: list[Send] = []
         self.notices: list[Notice] = []
         self.order: CommitOrder | None = None
+        self.plans_by_itself = True
+        self.measure: BacklogOrder | None = None
+        self.plan_order: PlanOrder | None = None
         self.ready: Ready = self._take()
 
     # -- the two verbs
@@ -99,6 +102,11 @@ class Rig:
         self.sends += self.ready.sends
         self.notices += self.ready.notices
         self.order = self.ready.commit or self.order
+        self.measure = self.ready.backlog or self.measure
+        if self.ready.plan is not None:
+            self.plan_order = self.ready.plan
+            if self.plans_by_itself:
+                return self.planned()
         return self.ready
 
     # -- looking
@@ -217,6 +225,17 @@ class Rig:
     def cut(self, api: str, reason: str = "connection closed") -> Ready:
         """The connection breaks while a request of this API waits."""
         return self.tell(ev.Disconnected(self.waiting(api).serial, 1, reason))
+
+    def planned(self) -> Ready:
+        """The assignor has run."""
+        assert self.plan_order is not None
+        return self.tell(self.plan_order.run())
+
+    def measured(self, *, unknown: int = 0, why: str = "", **lag: int) -> Ready:
+        """How many records wait, `t_0=5` for t-0."""
+        assert self.measure is not None
+        found = {tp: waiting for name, waiting in lag.items() for tp in tps(name.replace("_", "-"))}
+        return self.tell(ev.BacklogKnown(self.measure.serial, found, unknown, why))
 
     # -- playing user and metadata
 

@@ -148,7 +148,7 @@ WALKS: dict[str, Callable[[], object]] = {
     "COMMITTING STALLED": lambda: stall(cooperative("COMMITTING")),
     "COMMITTING CLOSED": lambda: (rig := eager("COMMITTING"), close(rig), rig.after(6)),
     "JOINING JOINED": lambda: eager("JOINING").joined(),
-    "JOINING LEADS_BLIND": lambda: eager("PLANNING"),
+    "JOINING LEADS": lambda: eager("PLANNING"),
     "JOINING AGAIN": lambda: eager("JOINING").joined(79, me="given"),
     "JOINING MUST_REVOKE": lambda: close(cooperative("JOINING")),
     "JOINING MUST_LEAVE": lambda: close(eager("JOINING")),
