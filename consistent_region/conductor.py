@@ -9,6 +9,7 @@ members with this very code.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
+from math import inf
 from typing import Any, Protocol
 
 from kohort.consistent_region import events as ev
@@ -21,6 +22,7 @@ from kohort.consistent_region.errors import (
     CoordinatorUnavailable,
     DataLossError,
     InconsistentCheckpointError,
+    NotRegisteredError,
     RegionError,
 )
 from kohort.consistent_region.offsets import Position, Positions
@@ -28,6 +30,7 @@ from kohort.consistent_region.region_member import NO_GENERATION, RegionMember
 from kohort.consistent_region.start import Lookups, StartPosition, beginnings, check_log
 from kohort.consistent_region.state_handles import StateHandle
 from kohort.consistent_region.states import CLEAN, ENDED, READING
+from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.resets import Gap
 from kohort.fastpath.errors import KohortError
@@ -36,6 +39,7 @@ from kohort.fastpath.topic_partition import TopicPartition
 log = logging.getLogger("kohort.region")
 
 THROTTLE_S = 0.1
+MEMORY_LOOK_S = 1.0
 RECORDS_A_TURN = 1_000
 Handler = Callable[[Any, Any], object]
 
@@ -72,6 +76,7 @@ class Conductor(RebalanceHooks):
         on_data_loss: str = "raise",
         records_a_turn: int = RECORDS_A_TURN,
         diary: Diary | None = None,
+        memory_low: Callable[[], bool] | None = None,
     ) -> None:
         self.member = member
         self.coordinator = coordinator
@@ -86,6 +91,9 @@ class Conductor(RebalanceHooks):
         self.gaps: dict[TopicPartition, int] = {}
         self.diary = diary or Diary()
         self._paused = False
+        self._memory_low = memory_low
+        self._memory_was_low = False
+        self._memory_look_at = -inf
 
     # --- turns
 
@@ -104,6 +112,7 @@ class Conductor(RebalanceHooks):
 
         Raises what ends the member.
         """
+        self._look_at_memory()
         ready = self._ready()
         if ready.ask is not None:
             self._perform(ready.ask)
@@ -143,7 +152,7 @@ class Conductor(RebalanceHooks):
                 starts = self.coordinator.seeks().starts(event.assignment)
                 if self.member.state in CLEAN:
                     starts = self._on_the_log(starts)
-            except CoordinatorUnavailable as error:
+            except (CoordinatorUnavailable, NotRegisteredError) as error:
                 log.warning("assigned without a coordinator: %s", error)  # no starts: the member will go back
                 view, starts = None, {}
             except KohortError as error:
@@ -190,7 +199,7 @@ class Conductor(RebalanceHooks):
             return
         try:
             self.coordinator.report(self.ticket, NO_GENERATION, 0)
-        except CoordinatorUnavailable as error:
+        except (CoordinatorUnavailable, NotRegisteredError) as error:
             log.warning("report: %s", error)
         except RegionError as error:
             self._step(ev.Broke(error))
@@ -198,6 +207,8 @@ class Conductor(RebalanceHooks):
     def _perform(self, ask: rd.Ask) -> None:
         try:
             event = self._answer(ask)
+        except NotRegisteredError:
+            event = self._register_again()
         except CoordinatorUnavailable as error:
             log.warning("%s: %s", type(ask).__name__, error)
             event = ev.CoordinatorFailed(error)
@@ -208,7 +219,7 @@ class Conductor(RebalanceHooks):
     def _answer(self, ask: rd.Ask) -> ev.Event:
         match ask:
             case rd.Look():
-                return ev.Looked(self.coordinator.look())
+                return ev.Looked(self._look())
             case rd.BeginCheckpoint(epoch):
                 return ev.Looked(self.coordinator.begin_checkpoint(self._ticket, epoch))
             case rd.RequestReset(epoch, reason, forced, generation):
@@ -221,6 +232,21 @@ class Conductor(RebalanceHooks):
             case rd.Contribute():
                 return self._contribute(ask)
 
+    def _look(self) -> RegionView:
+        return self.coordinator.look(self._ticket)
+
+    def _register_again(self) -> ev.Event:
+        """The coordinator's store was lost: it must know us before we write anything into what it has now (CR-03)."""
+        log.warning("the coordinator does not know %s any more: registering again", self.member.name)
+        try:
+            admission = self.coordinator.register(self.member.name)
+        except CoordinatorUnavailable as error:
+            return ev.CoordinatorFailed(error)
+        except KohortError as error:
+            return ev.Broke(error)
+        self.ticket = admission.ticket
+        return ev.Reregistered(admission.view)
+
     def _go_back(self) -> ev.Event:
         assigned = self.consumer.assignment
         self._begin(assigned)
@@ -232,7 +258,11 @@ class Conductor(RebalanceHooks):
             self.state.restore(back.state, own.offsets if own else {})
         starts = self._on_the_log(back.seeks.starts(assigned))
         for partition, position in starts.items():
-            self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
+            try:
+                self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
+            except IllegalState:
+                # It was lost meanwhile, which the next poll tells; whoever gets it next is told where to read.
+                log.info("%s-%d went while going back", *partition)
         return ev.WentBack(back.view, starts)
 
     def _contribute(self, ask: rd.Contribute) -> ev.Event:
@@ -240,10 +270,10 @@ class Conductor(RebalanceHooks):
         try:
             return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, ask.offsets, snapshot))
         except BarrierOver:
-            return ev.Looked(self.coordinator.look())
+            return ev.Looked(self._look())
         except InconsistentCheckpointError as error:
             log.warning("checkpoint %d: %s", ask.barrier.sequence, error)
-            return ev.Looked(self.coordinator.look())
+            return ev.Looked(self._look())
 
     def _begin(self, partitions: Iterable[TopicPartition]) -> None:
         """See to it that every partition has a beginning."""
@@ -272,6 +302,15 @@ class Conductor(RebalanceHooks):
 
         # A region may have gone back behind what it committed when it was told to commit while draining.
         self.consumer.commit_async(offsets, settled, allow_rewind=True)
+
+    def _look_at_memory(self) -> None:
+        if self._memory_low is None or self.clock() < self._memory_look_at:
+            return
+        self._memory_look_at = self.clock() + MEMORY_LOOK_S
+        low = self._memory_low()
+        if low != self._memory_was_low:
+            self._memory_was_low = low
+            self._step(ev.MemoryLow(low))
 
     def _pause(self, wanted: bool) -> None:
         if wanted != self._paused:

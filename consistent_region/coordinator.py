@@ -23,6 +23,7 @@ from kohort.consistent_region.store import Books, Key, Store
 
 MAX_CONSECUTIVE_RESETS: Final = 5
 KEPT_CHECKPOINTS: Final = 3
+LEASE_S: Final = 30.0
 
 
 class Admission(NamedTuple):
@@ -47,7 +48,8 @@ class Coordinator:
     """One region's coordinator. `clock` gives seconds that all members of the region share: by default the store's.
 
     Every method may raise CoordinatorUnavailable; nothing was written then. `max_consecutive_resets`: as many resets
-    that were not forced, without a complete checkpoint between them, stop the region.
+    that were not forced, without a complete checkpoint between them, stop the region. `lease_s`: checkpoints go on
+    without a member that was not heard of for so long, once others have its partitions.
     """
 
     store: Store
@@ -57,6 +59,7 @@ class Coordinator:
     barrier_timeout_s: float = 15.0
     max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS
     kept_checkpoints: int = KEPT_CHECKPOINTS
+    lease_s: float = LEASE_S
     _read: tuple[bytes, RegionRecord | None] = field(default=(b"", None), init=False, repr=False)
 
     # --- membership
@@ -69,7 +72,7 @@ class Coordinator:
         with self.store.transaction() as books:
             record = self._record(books) or rules.created(self.region, self.group, self._now())
             record, ticket, past = rules.register(record, self.region, member)
-            self._keep(books, record)
+            record = self._keep(books, record, ticket)
             return Admission(ticket, self._view(record), past)
 
     def deregister(self, ticket: Ticket) -> None:
@@ -87,20 +90,30 @@ class Coordinator:
         """The member has so many partitions of this group generation now (-1: none). Raises FencedError."""
         with self.store.transaction() as books:
             record = rules.report(self._known(books), ticket, generation, owned)
-            self._keep(books, record)
+            record = self._keep(books, record, ticket)
             return self._view(record)
 
-    def look(self) -> RegionView:
-        """The region as it is. Ends a checkpoint that is past its deadline."""
+    def look(self, ticket: Ticket | None = None) -> RegionView:
+        """The region as it is. Ends a checkpoint that is past its deadline, and renews the lease of `ticket`.
+
+        Raises NotRegisteredError, FencedError for a ticket that counts no more.
+        """
         record = None if self.store.changed(self.group) else self._read[1]
         if record is None:
             with self.store.read() as books:
                 record = self._stored(books)
-        if record.barrier is not None and self._now() >= record.deadline:
+        now = self._now()
+        late = record.barrier is not None and now >= record.deadline
+        if late or (ticket is not None and rules.lease_left_s(record, ticket, now) < self.lease_s * 2 / 3):
             with self.store.transaction() as books:
-                record = self._known(books)
-                self._keep(books, record)
+                record = self._keep(books, self._known(books), ticket)
         return self._view(record)
+
+    def stop(self, ticket: Ticket, reason: str) -> RegionView:
+        """End the region for good; every member raises RegionStopped with this reason."""
+        with self.store.transaction() as books:
+            record = self._keep(books, rules.stopped(self._known(books), ticket, reason))
+            return self._view(record)
 
     # --- where partitions begin
 
@@ -132,7 +145,7 @@ class Coordinator:
                 generation=generation,
                 max_resets=self.max_consecutive_resets,
             )
-            self._keep(books, record)
+            record = self._keep(books, record, ticket)
             return self._view(record)
 
     def go_back(self, ticket: Ticket, generation: int, owned: int) -> Return:
@@ -143,7 +156,7 @@ class Coordinator:
         with self.store.transaction() as books:
             record = rules.go_back(self._known(books), ticket, generation, owned)
             manifest, state = self._newest(books, record, ticket)
-            self._keep(books, record)
+            record = self._keep(books, record, ticket)
             seeks = SeekMap(manifest.offsets if manifest else None, record.initial)
             return Return(self._view(record), manifest, state, seeks)
 
@@ -160,8 +173,9 @@ class Coordinator:
         """A barrier for all, if everybody is here and nothing moves; the view says whether there is one."""
         with self.store.transaction() as books:
             now = self._now()
-            record = rules.begin_checkpoint(self._known(books), ticket, epoch, now, self.barrier_timeout_s)
-            self._keep(books, record)
+            record = self._known(books)
+            record = rules.begin_checkpoint(record, ticket, epoch, now, self.barrier_timeout_s, self.lease_s)
+            record = self._keep(books, record, ticket)
             return self._view(record)
 
     def contribute(self, ticket: Ticket, barrier: Barrier, offsets: Positions, state: bytes) -> RegionView:
@@ -173,7 +187,10 @@ class Coordinator:
         with self.store.transaction() as books:
             record = self._known(books)
             try:
-                record, manifest = rules.contribute(record, ticket, barrier, part)
+                before = None
+                if record.newest is not None and rules.absent(record, barrier):
+                    before = self._manifest(books, record.newest)
+                record, manifest = rules.contribute(record, ticket, barrier, part, before)
             except InconsistentCheckpointError as error:
                 self._keep(books, rules.failed(record, str(error), self.max_consecutive_resets))
                 problem = error
@@ -182,7 +199,7 @@ class Coordinator:
                 if manifest is not None:
                     books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
                     record = self._retire(books, record, self._retirable(record))
-                self._keep(books, record)
+                record = self._keep(books, record, ticket)
                 return self._view(record)
         raise problem
 
@@ -242,8 +259,12 @@ class Coordinator:
     def _known(self, books: Books) -> RegionRecord:
         return rules.expired(self._stored(books), self._now(), self.max_consecutive_resets)
 
-    def _keep(self, books: Books, record: RegionRecord) -> None:
+    def _keep(self, books: Books, record: RegionRecord, ticket: Ticket | None = None) -> RegionRecord:
+        """Write the record; whoever wrote is here."""
+        if ticket is not None:
+            record = rules.renewed(record, ticket, self._now(), self.lease_s)
         books.put(Key("region", self.group), encode_record(record))
+        return record
 
     def _view(self, record: RegionRecord) -> RegionView:
         return rules.view(record, self._now())

@@ -123,6 +123,13 @@ class CoordinatorFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Reregistered:
+    """The coordinator had forgotten us (its store was lost), and knows us again. `view`: all that it knows now."""
+
+    view: RegionView
+
+
+@dataclass(frozen=True, slots=True)
 class CommitSettled:
     """The group's commit is settled; `error` is None if it was stored."""
 
@@ -161,6 +168,7 @@ Event = (
     | WentBack
     | Contributed
     | CoordinatorFailed
+    | Reregistered
     | CommitSettled
     | MemoryLow
     | Broke

@@ -15,17 +15,25 @@ from kohort.consistent_region.errors import CorruptManifest
 from kohort.consistent_region.manifest import Contribution, StateReference, canonical, plain_positions, read_positions
 from kohort.consistent_region.offsets import Positions
 
+_CLOCKS_APART_S = 5.0
+
 
 class MemberRecord(NamedTuple):
     """One member. `incarnation`: how often it was launched. `epoch`: the region's epoch it has joined, -1 for none.
     `generation`: of the group, as it last said, -1 for none. `owned`: how many partitions it has of it. `since`: the
-    first checkpoint that it must be part of."""
+    first checkpoint that it must be part of. `lease_until`: when it counts as gone unless it is heard of again, by the
+    clock of the store; 0 once it has stopped in good order."""
 
     incarnation: int
     epoch: int
     generation: int
     owned: int
     since: int
+    lease_until: float = 0.0
+
+    def here(self, now: float, lease_s: float) -> bool:
+        """Whether a checkpoint waits for it. A lease that ends later than any can is of a clock that began anew."""
+        return now < self.lease_until <= now + lease_s + _CLOCKS_APART_S
 
 
 @dataclass(frozen=True, slots=True)

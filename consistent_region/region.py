@@ -10,9 +10,10 @@ from types import FrameType
 from typing import Any, Literal
 
 from kohort.consistent_region.conductor import Conductor, Handler
-from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, MAX_CONSECUTIVE_RESETS, Coordinator
+from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, Coordinator
 from kohort.consistent_region.diary import Diary, Moment
 from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
+from kohort.consistent_region.memory import memory_low
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings
 from kohort.consistent_region.start import StartPosition
@@ -50,8 +51,9 @@ class ConsistentRegion:
     what is not in `state` is done again after a reset. `on_moment`: hears, on the thread of `run`, of each moment that
     goes into the `timeline`. `settings`: of the `Consumer`.
 
-    A member that was killed takes up its state and positions when it is started again under its name; until then its
-    partitions are read by others, but no checkpoint is complete. `state` is exact at checkpoints: what
+    A member that was killed takes up its state and positions when it is started again under its name. Until then others
+    read its partitions, and its state stays part of every checkpoint; for `lease_s` after it was last heard of, none is
+    complete, since it may be back. `state` is exact at checkpoints: what
     `coordinator.manifest` names is final, what is in memory may still be undone.
 
     Raises ConfigurationError at once for settings that cannot work.
@@ -78,6 +80,7 @@ class ConsistentRegion:
         reset_timeout_s: float = 180.0,
         max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS,
         kept_checkpoints: int = KEPT_CHECKPOINTS,
+        lease_s: float = LEASE_S,
         on_moment: Callable[[Moment], object] | None = None,
         **settings: Any,
     ) -> None:
@@ -118,6 +121,7 @@ class ConsistentRegion:
             barrier_timeout_s=self.settings.barrier_timeout_s,
             max_consecutive_resets=max_consecutive_resets,
             kept_checkpoints=kept_checkpoints,
+            lease_s=lease_s,
         )
         self._diary = Diary(on_moment)
         self._consumer: Consumer | None = None
@@ -156,6 +160,7 @@ class ConsistentRegion:
                 time.monotonic,
                 start=self._start,
                 on_data_loss=self._on_data_loss,
+                memory_low=memory_low,
                 diary=self._diary,
             )
             self._consumer = consumer

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.barrier import Barrier, RegionView
-from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped
+from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped, ResetFailedError
 from kohort.consistent_region.offsets import OffsetManager, Positions
 from kohort.consistent_region.ready import (
     Ask,
@@ -399,6 +399,23 @@ class RegionMember:
             )
         self._ask_not_before = self._now + min(BACKOFF_S * 2**self._ask_failures, BACKOFF_S_MAX)
 
+    def _on_reregistered(self, event: ev.Reregistered) -> None:
+        if self._base is not None and event.view.newest != self._base:
+            self._give_up(
+                ResetFailedError(
+                    "the coordinator has lost the checkpoint that this member's state grew from",
+                    hint="restore its store; to begin anew, start the members again",
+                    member=self.name,
+                    sequence=self._base,
+                )
+            )
+            return
+        self._answered()
+        # Its epochs are counted from the beginning again.
+        self._epoch = self._region_epoch = event.view.epoch
+        self._void("the coordinator had forgotten this member", forced=True)
+        self._saw(event.view)
+
     def _on_commit_settled(self, event: ev.CommitSettled) -> None:
         if event.error is None:
             return
@@ -581,6 +598,7 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.WentBack: RegionMember._on_went_back,
     ev.Contributed: RegionMember._on_contributed,
     ev.CoordinatorFailed: RegionMember._on_coordinator_failed,
+    ev.Reregistered: RegionMember._on_reregistered,
     ev.CommitSettled: RegionMember._on_commit_settled,
     ev.MemoryLow: RegionMember._on_memory_low,
     ev.Broke: RegionMember._on_broke,

@@ -3,11 +3,15 @@
 Every coordinator runs these, one transaction a call, whatever it stores the record in. The rules:
 
 * Every write carries the writer's incarnation, and most its epoch; a zombie's is refused (`FencedError`).
-* A checkpoint begins only when every registered member is in the region's epoch, all say the same group generation,
+* A checkpoint begins only when every member that is here is in the region's epoch, all say the same group generation,
   and together they have every partition. Its barrier names them, and ends without a manifest as soon as one of them
   says another generation, starts again, or a reset begins; so all contributions are cuts of one assignment, in which
   every partition has one owner.
 * It is complete when each of them has contributed, and not one partition that the region ever owned is missing.
+* A member is here while its lease runs: from every write, and a look now and then, until it says goodbye or is not
+  heard of. Whoever is gone has no partitions, but a state: what it contributed last is part of every manifest until it
+  is back under its name, and what it did after that was undone when its partitions moved. So nobody is waited for who
+  may never come, and nothing is forgotten.
 * A reset is a new epoch. Requests that many members make for one rebalance are one reset: those that come after the
   first name an older epoch, or a generation that was answered already.
 """
@@ -70,10 +74,27 @@ def register(record: RegionRecord, region: str, member: str) -> tuple[RegionReco
 
 
 def deregister(record: RegionRecord, ticket: Ticket) -> RegionRecord:
-    """The member says that it has stopped in good order. It stays registered: its state is part of every checkpoint."""
+    """The member says that it has stopped in good order. Its state stays part of every checkpoint."""
     known = _known(record, ticket)
-    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0)
+    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_until=0.0)
     return _abandon(replace(record, members={**record.members, ticket.member: gone}))
+
+
+def renewed(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) -> RegionRecord:
+    """The member was heard of. Raises NotRegisteredError, FencedError."""
+    known = _known(record, ticket)._replace(lease_until=now + lease_s)
+    return replace(record, members={**record.members, ticket.member: known})
+
+
+def lease_left_s(record: RegionRecord, ticket: Ticket, now: float) -> float:
+    """How long the member counts as here. Raises NotRegisteredError, FencedError."""
+    return _known(record, ticket).lease_until - now
+
+
+def stopped(record: RegionRecord, ticket: Ticket, reason: str) -> RegionRecord:
+    """For good: every member hears of it, and ends."""
+    _known(record, ticket)
+    return replace(_abandon(record), stopped=record.stopped or reason)
 
 
 def view(record: RegionRecord, now: float) -> RegionView:
@@ -139,20 +160,23 @@ def check_named(record: RegionRecord, ticket: Ticket, manifest: Manifest) -> Non
         )
 
 
-def begin_checkpoint(record: RegionRecord, ticket: Ticket, epoch: int, now: float, timeout_s: float) -> RegionRecord:
-    """A barrier, if there is none, everybody is here and nothing moves; else the record as it is."""
-    _known(record, ticket)
+def begin_checkpoint(
+    record: RegionRecord, ticket: Ticket, epoch: int, now: float, timeout_s: float, lease_s: float
+) -> RegionRecord:
+    """A barrier, if there is none and nothing moves among those who are here; else the record as it is."""
+    known = _known(record, ticket)
     _check_running(record)
     if record.barrier is not None or epoch != record.epoch:
         return record
-    generations = {one.generation for one in record.members.values()}
-    if any(one.epoch != record.epoch for one in record.members.values()):
+    here = {name: one for name, one in record.members.items() if one is known or one.here(now, lease_s)}
+    generations = {one.generation for one in here.values()}
+    if any(one.epoch != record.epoch for one in here.values()):
         return record
     if len(generations) != 1 or NO_GENERATION in generations:
         return record
-    if sum(one.owned for one in record.members.values()) < len(record.initial):
-        return record  # somebody who is no member (any more) has partitions of this generation: wait for the next
-    barrier = Barrier(record.next_sequence, record.epoch, generations.pop(), tuple(sorted(record.members)))
+    if sum(one.owned for one in here.values()) < len(record.initial):
+        return record  # somebody who is not here has partitions of this generation: wait for the next
+    barrier = Barrier(record.next_sequence, record.epoch, generations.pop(), tuple(sorted(here)))
     return replace(
         record,
         barrier=barrier,
@@ -164,9 +188,11 @@ def begin_checkpoint(record: RegionRecord, ticket: Ticket, epoch: int, now: floa
 
 
 def contribute(
-    record: RegionRecord, ticket: Ticket, barrier: Barrier, contribution: Contribution
+    record: RegionRecord, ticket: Ticket, barrier: Barrier, contribution: Contribution, before: Manifest | None = None
 ) -> tuple[RegionRecord, Manifest | None]:
     """Add a contribution; the last one completes the checkpoint, and its manifest is returned.
+
+    `before`: the newest manifest; from it come the states of those whom the barrier does not name.
 
     Raises BarrierOver if it is (nothing was written), InconsistentCheckpointError if the contributions do not fit each
     other (that checkpoint can never complete: `failed`).
@@ -190,17 +216,29 @@ def contribute(
     record = replace(record, contributions=contributions)
     if len(contributions) < len(barrier.members):
         return record, None
+    carried = _carried(barrier, before)
     manifest = merged(
         region=record.region,
         group=record.group,
         sequence=barrier.sequence,
         epoch=barrier.epoch,
         generation=barrier.generation,
-        members=barrier.members,
-        contributions=contributions,
+        members=(*barrier.members, *(one.member for one in carried)),
+        contributions=(*contributions, *carried),
         ever_owned=record.initial,
     )
-    return replace(_abandon(record), complete=(*record.complete, barrier.sequence), failures=0), manifest
+    # Whoever is gone and has left no state has nothing to come back to but its beginning.
+    members = {
+        name: one if name in manifest.members else one._replace(since=barrier.sequence + 1)
+        for name, one in record.members.items()
+    }
+    record = replace(_abandon(record), complete=(*record.complete, barrier.sequence), failures=0, members=members)
+    return record, manifest
+
+
+def absent(record: RegionRecord, barrier: Barrier) -> bool:
+    """Whether there are members whom the barrier does not wait for."""
+    return not record.members.keys() <= set(barrier.members)
 
 
 def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
@@ -255,6 +293,11 @@ def _known(record: RegionRecord, ticket: Ticket) -> MemberRecord:
             newest=known.incarnation,
         )
     return known
+
+
+def _carried(barrier: Barrier, before: Manifest | None) -> tuple[Contribution, ...]:
+    parts = before.contributions if before is not None else ()
+    return tuple(replace(one, offsets={}) for one in parts if one.member not in barrier.members)
 
 
 def _check_running(record: RegionRecord) -> None:
