@@ -2,7 +2,8 @@
 
 The member's rules may have changed since the tape was made, and that is what a replay shows: each request on the tape
 beside what today's `GroupMember` asks at that place. The user's part is not on a tape, so hooks are taken to return at
-once and to answer nothing, and a leave is taken to be a close.
+once and to answer nothing, and a leave is taken to be a close. A leader that plans by backlog is told what the tape's
+answers about offsets told the one that was taped.
 """
 
 from __future__ import annotations
@@ -14,24 +15,31 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kohort.assignors import get
+from kohort.coordinator_client.backlog import waiting
 from kohort.coordinator_client.events import (
     ANSWERS,
+    BacklogKnown,
     CloseRequested,
     CommitSettled,
     HookDone,
     HookStarted,
+    OffsetToCommit,
     Polled,
     Subscribed,
 )
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.member import GroupMember
 from kohort.coordinator_client.metadata import NOTHING_KNOWN, ClusterView
-from kohort.coordinator_client.ready import Send
+from kohort.coordinator_client.offset_requests import committed_offsets, listed_offsets
+from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.ready import BacklogOrder, Send
 from kohort.coordinator_client.refresh import topics_changed
+from kohort.coordinator_client.resets import EARLIEST, LATEST
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Subscription
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol import membership, tape
 from kohort.protocol.catalogue import API
 from kohort.protocol.tape import Taped
@@ -53,6 +61,37 @@ class Replayed(NamedTuple):
     difference: str | None
 
 
+@dataclass(slots=True)
+class _Heard:
+    """What answers on the tape tell about a backlog, since it was asked for."""
+
+    order: BacklogOrder
+    committed: dict[TopicPartition, OffsetToCommit | None] = field(default_factory=dict)
+    found: dict[int, dict[TopicPartition, int]] = field(default_factory=lambda: {LATEST: {}, EARLIEST: {}})
+    asked: dict[tuple[int, int], dict[TopicPartition, int]] = field(default_factory=dict)
+
+    def sees(self, taped: Taped) -> None:
+        place, value = (taped.connection, taped.correlation_id), tape.value(taped)
+        if taped.api == "OffsetFetch" and taped.direction == "response":
+            self.committed |= committed_offsets(value).found
+        elif taped.api == "ListOffsets" and taped.direction == "request":
+            self.asked[place] = {
+                TopicPartition(topic.name, one.partition_index): one.timestamp
+                for topic in value.topics
+                for one in topic.partitions
+            }
+        elif taped.api == "ListOffsets":
+            wanted = self.asked.pop(place, {})
+            for partition, got in listed_offsets(value).items():
+                if isinstance(got, ListedOffset) and wanted.get(partition) in self.found:
+                    self.found[wanted[partition]][partition] = got.offset
+
+    def told(self) -> BacklogKnown:
+        ends, beginnings = self.found[LATEST], self.found[EARLIEST]
+        lag = waiting(self.committed, ends, beginnings, reads_old=bool(beginnings))
+        return BacklogKnown(self.order.serial, lag)
+
+
 class NoMember(KohortError):
     """A tape without a JoinGroup request: nobody on it is a member."""
 
@@ -63,6 +102,7 @@ class _Play:
     asked: deque[Send] = field(default_factory=deque)  # asked today, and not yet seen on the tape
     waiting: dict[tuple[int, int], Send] = field(default_factory=dict)  # (connection, correlation id) -> the send
     metadata_asked: dict[tuple[int, int], frozenset[str] | None] = field(default_factory=dict)
+    heard: _Heard | None = None
     cluster: ClusterView = NOTHING_KNOWN
     state: MemberState = MemberState.OUT
 
@@ -73,6 +113,8 @@ class _Play:
             ready = self.member.ready(now)
             self.state = ready.view.state
             self.asked.extend(ready.sends)
+            if ready.backlog is not None:
+                self.heard = _Heard(ready.backlog)
             if ready.plan is not None:
                 self.member.step(ready.plan.run(), now)
             elif ready.commit is not None:
@@ -86,6 +128,10 @@ class _Play:
     def asks(self, taped: Taped) -> Replayed:
         """Compare a request on the tape with what the member asks now."""
         self.turn(taped.time_s)
+        if taped.api == "SyncGroup" and self.heard is not None:
+            self.member.step(self.heard.told(), taped.time_s)
+            self.heard = None
+            self.turn(taped.time_s)
         if taped.api == "LeaveGroup" and not any(send.api == "LeaveGroup" for send in self.asked):
             self.member.step(CloseRequested(taped.time_s + CLOSE_S), taped.time_s)
             self.turn(taped.time_s)
@@ -128,6 +174,9 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
     for each in taped:
         if each.api == "Metadata":
             play.sees_metadata(each)
+        elif each.api in ("OffsetFetch", "ListOffsets"):
+            if play.heard is not None:
+                play.heard.sees(each)
         elif each.api in ANSWERS and each.direction == "request":
             yield play.asks(each)
         elif each.api in ANSWERS:

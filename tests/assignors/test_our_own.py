@@ -73,6 +73,25 @@ def test_equal_lag_keeps_the_owner() -> None:
     assert plan == {"a": [("t", 1)], "b": [("t", 0)]}
 
 
+def test_where_nothing_waits_or_nothing_is_known_it_is_sticky(core: ModuleType) -> None:
+    members = {
+        name: {"topics": ["t"], "owned": [("t", n) for n in owned], "generation": 1}
+        for name, owned in (("a", (0, 1, 2)), ("b", (3,)), ("c", ()))
+    }
+    group = GroupView.of({"t": 6}, members, lag={})
+    assert LagAssignor().target(group) == get("cooperative-sticky").target(group)  # type: ignore[attr-defined]
+
+
+def test_lag_is_measured_by_the_leader_unless_somebody_else_tells_it() -> None:
+    for assignor, measured in (
+        (LagAssignor(), True),
+        (RackAssignor(LagAssignor()), True),
+        (LagAssignor(lambda partitions: {}), False),
+        (RackAssignor(WeightedAssignor()), False),
+    ):
+        assert assignor.needs_lag is measured
+
+
 def test_lag_is_asked_for_and_its_absence_is_an_error() -> None:
     group = GroupView.of({"t": 2}, {"a": {"topics": ["t"]}, "b": {"topics": ["t"]}})
     assert LagAssignor(lambda partitions: {each: each.partition for each in partitions}).assign(group).counts == [1, 1]

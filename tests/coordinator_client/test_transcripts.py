@@ -25,6 +25,7 @@ PROVES = {
     "migration": ("G-08",),
     "failover": ("G-12", "F-05", "F-06", "F-07"),
     "lost": ("S-13", "B-26", "B-33", "B-34"),
+    "lag": ("G-04", "G-08"),
     "topics": ("F-16", "G-13", "B-41"),
 }
 
@@ -94,6 +95,14 @@ class Story:
         for actor in self.world.alive():
             actor.turn()
 
+    def backlog(self, names: list[str], given: dict[str, str]) -> None:
+        """`backlog t-0=500 t-1=0`, or `backlog unknown`: then nobody answers who is asked how much waits."""
+        known = {}
+        for name, waiting in given.items():
+            topic, _, number = name.rpartition("-")
+            known[TopicPartition(topic, int(number))] = int(waiting)
+        self.world.backlog = None if "unknown" in names else known
+
     def subscribe(self, names: list[str], given: dict[str, str]) -> None:
         self.world.actors[names[0]].step(ev.Subscribed(Subscription.of(given["topics"].split(","))))
 
@@ -139,7 +148,7 @@ VERBS: dict[str, Callable[[Story, list[str], dict[str, str]], None]] = {
     name: getattr(Story, name)
     for name in (
         *("start", "time", "close", "kill", "sleep", "wake", "coordinator", "topics", "subscribe", "unsubscribe"),
-        *("enforce", "commit", "who", "timeline"),
+        *("enforce", "commit", "who", "timeline", "backlog"),
     )
 }
 
