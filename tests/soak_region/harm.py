@@ -25,7 +25,7 @@ KINDS = {
     "store's host killed": 2,
     "store's host stopped": 1,
 }
-CURABLE = ("CoordinatorUnavailable", "FencedError")
+CURABLE = ("CoordinatorUnavailable", "FencedError", "FencedInstance")
 """Errors that a member may end with under these harms. Whoever runs it starts it again; the soak does."""
 
 
