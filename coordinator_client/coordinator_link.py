@@ -6,7 +6,7 @@ is what was under way to it.
 
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import requests
-from kohort.coordinator_client.in_flight import InFlight
+from kohort.coordinator_client.in_flight import BEATS, FAREWELLS, InFlight
 from kohort.coordinator_client.membership import Membership
 from kohort.coordinator_client.pulse import Pulse
 from kohort.coordinator_client.reactions import REACTIONS, GroupProtocolError, Reaction, fatal_error
@@ -91,7 +91,7 @@ class CoordinatorLink:
         self._search.gone(self._walk.now)
         self._pulse.heard_at = self._walk.now
         self._walk.notice("coordinator_gone", why)
-        self._in_flight.forget("Heartbeat")
+        self._in_flight.forget(*BEATS)
         if self._in_flight.waits_for("JoinGroup") or self._in_flight.waits_for("SyncGroup"):
             self._membership.again(why)
         if self._walk.state is MemberState.LEAVING:
@@ -123,7 +123,7 @@ class CoordinatorLink:
         asked = self._in_flight.answered(event.serial)
         if asked is None:
             return
-        if asked.api == "LeaveGroup":
+        if asked.api in FAREWELLS and self._walk.state is MemberState.LEAVING:
             self._walk.notice("leave_failed", str(event.error))
             self._membership.left()
             return

@@ -6,7 +6,7 @@ the present state by whoever delivers it; deliver everything, in the order in wh
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
@@ -56,56 +56,49 @@ class TopicInfo(NamedTuple):
 # ------------------------------------------------------------------------------------------------ answers to requests
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorFound:
+class CoordinatorFound(NamedTuple):
     """FindCoordinator was answered (the answer may still be a refusal)."""
 
     serial: int
     response: "FindCoordinatorResponse"
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(NamedTuple):
     """JoinGroup was answered."""
 
     serial: int
     response: "JoinGroupResponse"
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(NamedTuple):
     """SyncGroup was answered."""
 
     serial: int
     response: "SyncGroupResponse"
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(NamedTuple):
     """Heartbeat was answered."""
 
     serial: int
     response: "HeartbeatResponse"
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """LeaveGroup was answered."""
 
     serial: int
     response: "LeaveGroupResponse"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupBeat:
+class GroupBeat(NamedTuple):
     """ConsumerGroupHeartbeat was answered (KIP-848): a join, a report, a leave, whichever it was."""
 
     serial: int
     response: "ConsumerGroupHeartbeatResponse"
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """A request was not and will not be sent, for a reason that trying again does not cure: no common version,
     authentication failed, values that the version cannot carry. The error is raised in poll."""
 
@@ -113,8 +106,7 @@ class Refused:
     error: KohortError
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(NamedTuple):
     """A connection ended, or could not be made, or an answer did not come in time (then `reason` says "timeout").
 
     Once for each request that was waiting (`serial`), and once without serial when the coordinator's connection closes
@@ -140,8 +132,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
 # ------------------------------------------------------------------------------------------------------ from the user
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribed:
+class Subscribed(NamedTuple):
     """The user subscribed, or changed the subscription."""
 
     subscription: Subscription
@@ -152,15 +143,13 @@ class Unsubscribed:
     """The user gave the subscription up: let go, commit, leave."""
 
 
-@dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(NamedTuple):
     """The caller's thread entered poll (or any call that waits and runs hooks) at `at`, monotonic seconds."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class PollEnded:
+class PollEnded(NamedTuple):
     """The caller's thread left poll at `at`: user code runs from now on, and max.poll.interval with it.
 
     Of several `Polled`/`PollEnded` that happened between two turns of the driver only the last of each is needed.
@@ -169,8 +158,7 @@ class PollEnded:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class HookStarted:
+class HookStarted(NamedTuple):
     """The caller's thread took the hook call with this serial and is about to run it. Required: until it comes, a call
     may be replaced by another (`on_revoked` by `on_lost`, when membership is lost first)."""
 
@@ -178,8 +166,7 @@ class HookStarted:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class HookDone:
+class HookDone(NamedTuple):
     """The hook call is over.
 
     `commit`: what to commit before letting go: the hook's answer, over whatever auto-commit adds; only for `Revoked`.
@@ -189,28 +176,25 @@ class HookDone:
 
     serial: int
     at: float
-    commit: Mapping[TopicPartition, OffsetToCommit] = field(default_factory=dict)
-    start: Mapping[TopicPartition, int] = field(default_factory=dict)
+    commit: Mapping[TopicPartition, OffsetToCommit] = MappingProxyType({})
+    start: Mapping[TopicPartition, int] = MappingProxyType({})
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RebalanceEnforced:
+class RebalanceEnforced(NamedTuple):
     """`enforce_rebalance(reason)` was called (KIP-568)."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorWanted:
+class CoordinatorWanted(NamedTuple):
     """Somebody beside membership needs the coordinator (commits or committed offsets of a manual assignment): look for
     it also while out of the group, from now on. Without this, a member that is OUT asks no broker anything."""
 
     wanted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CloseRequested:
+class CloseRequested(NamedTuple):
     """Let go, commit, leave, and be done by `deadline` (monotonic seconds), come what may."""
 
     deadline: float
@@ -220,8 +204,7 @@ class CloseRequested:
 # ----------------------------------------------------------------------------------------- from metadata and commits
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsChanged:
+class TopicsChanged(NamedTuple):
     """A metadata answer: every topic it knew. Send it after each refresh, changed or not.
 
     `complete`: the answer was to "all topics", so a topic that is not in it does not exist. Otherwise `asked` names
@@ -233,8 +216,7 @@ class TopicsChanged:
     asked: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRefused:
+class CommitRefused(NamedTuple):
     """An OffsetCommit was answered with `code` for at least one partition. `sent` is the identity it was sent under.
 
     One event for each distinct code in an answer is enough. What to do with the commit itself: `commit_verdict` in
@@ -246,17 +228,15 @@ class CommitRefused:
     partitions: frozenset[TopicPartition] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSettled:
+class CommitSettled(NamedTuple):
     """The `CommitOrder` with this serial is settled: all committed, but for `refused` (partition -> error code; -1
     where the outcome is unknown because the deadline came first)."""
 
     serial: int
-    refused: Mapping[TopicPartition, int] = field(default_factory=dict)
+    refused: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogKnown:
+class BacklogKnown(NamedTuple):
     """The `BacklogOrder` with this serial has its answer: records waiting by partition. `unknown` partitions of those
     asked for are not in it, and `why` tells what kept them from being found out."""
 
@@ -266,8 +246,7 @@ class BacklogKnown:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanMade:
+class PlanMade(NamedTuple):
     """The `PlanOrder` with this serial has run: what SyncGroup is to carry, or the error that came of it."""
 
     serial: int

@@ -17,6 +17,9 @@ that not even a defect there makes a member wait for ever."""
 FAREWELLS: Final = ("LeaveGroup", "ConsumerGroupHeartbeat")
 """The APIs by which a member leaves."""
 
+BEATS: Final = ("Heartbeat", "ConsumerGroupHeartbeat")
+"""The APIs by which a member stays."""
+
 
 class Asked(NamedTuple):
     """A request that is waited for. Times are monotonic seconds."""

@@ -33,10 +33,11 @@ What keeps it from the classic troubles of group clients:
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client import events as ev
-from kohort.coordinator_client import reconcile
+from kohort.coordinator_client import reconcile, requests
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
 from kohort.coordinator_client.gathering import Gathering
 from kohort.coordinator_client.holding import Holding
@@ -74,7 +75,11 @@ class GroupMember(Machine):
         search, pulse = CoordinatorSearch(settings), Pulse(settings)
         topics = Topics(hide_internal=settings.exclude_internal_topics)
         leadership = Leadership(topics, racks_matter=settings.rack_id is not None)
-        membership = Membership(settings, walk, in_flight, search, leadership, holding)
+
+        def farewell(identity: ev.Identity, reason: str) -> tuple[str, Any] | None:
+            return ("LeaveGroup", requests.leave_group(identity, reason)) if settings.leaves else None
+
+        membership = Membership(settings, walk, in_flight, search, holding, farewell, leadership.end)
         link = CoordinatorLink(settings, walk, in_flight, search, pulse, membership)
         planning = Planning(settings, by_name, walk, in_flight, leadership)
         super().__init__(settings, walk, in_flight, holding, search, pulse, topics, membership, link)

@@ -5,18 +5,16 @@ out. One intention (`then`) says what follows when everything is let go: join, t
 close or a fatal error that comes in the middle changes the intention, not the walk.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum, auto
 from math import inf
 from typing import Any
 
-from kohort.coordinator_client import requests
 from kohort.coordinator_client.events import HookDone, Identity, Left, OffsetToCommit
 from kohort.coordinator_client.holding import NOTHING, Holding
 from kohort.coordinator_client.hooks import Assigned, Cause, HookCall, HookEvent, Lost, Revoked, Why
-from kohort.coordinator_client.in_flight import InFlight
-from kohort.coordinator_client.leadership import Leadership
+from kohort.coordinator_client.in_flight import BEATS, FAREWELLS, InFlight
 from kohort.coordinator_client.ready import CommitOrder
 from kohort.coordinator_client.search import CoordinatorSearch
 from kohort.coordinator_client.settings import MemberSettings
@@ -25,6 +23,9 @@ from kohort.coordinator_client.walk import Walk
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.errors import error_name
+
+Farewell = Callable[[Identity, str], tuple[str, Any] | None]
+"""(who we are, why we leave) -> the API and request by which a member leaves, or None if it leaves without a word."""
 
 
 class Then(Enum):
@@ -48,15 +49,17 @@ class Membership:
         walk: Walk,
         in_flight: InFlight,
         search: CoordinatorSearch,
-        leadership: Leadership,
         holding: Holding,
+        farewell: "Farewell",
+        forget: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._walk = walk
         self._in_flight = in_flight
         self._search = search
-        self._leadership = leadership
         self._holding = holding
+        self._farewell = farewell
+        self._forget = forget
 
         self.identity = Identity(settings.group_id, instance_id=settings.instance_id)
         self.protocol: str | None = None
@@ -101,11 +104,11 @@ class Membership:
 
     def _drop(self, member_id: str = "") -> None:
         self.identity = Identity(self._settings.group_id, -1, member_id, self._settings.instance_id)
-        self._in_flight.forget("JoinGroup", "SyncGroup", "Heartbeat")
+        self._in_flight.forget("JoinGroup", "SyncGroup", *BEATS)
         self.order = self._new_order = None
         self._holding.forget_generation()
         self.protocol = None
-        self._leadership.end()
+        self._forget()
         self.rejoin = None
         if self.then is Then.TAKE:
             self.then = Then.JOIN
@@ -117,14 +120,15 @@ class Membership:
         self.then = Then.JOIN
         self._revoke(revoked)
 
-    def move(self, revoked: frozenset[TopicPartition], added: frozenset[TopicPartition]) -> None:
-        """An assignment moves these."""
+    def move(
+        self, revoked: frozenset[TopicPartition], added: frozenset[TopicPartition], *, rejoins: bool = True
+    ) -> None:
+        """An assignment moves these. `rejoins`: whoever lets go joins again, so that others may have it (KIP-429)."""
         self._holding.arriving = added
         if revoked:
-            # KIP-429: whoever revokes rejoins, "triggering another rebalance" in which others get what it let go.
             self.then = Then.TAKE
             self._revoke(revoked)
-            self.rejoin = Cause(Why.FOLLOW_UP)
+            self.rejoin = Cause(Why.FOLLOW_UP) if rejoins else None
         else:
             self._walk.go(Trigger.ASSIGNED)
             self._offer_arrived()
@@ -311,9 +315,8 @@ class Membership:
         """KIP-62: "the consumer will proactively leave the group" when poll is not called in time."""
         reason = f"no poll for more than {self._settings.max_poll_interval_ms} ms"
         self._walk.notice("poll_stalled", reason)
-        if self._may_tell_leave():
-            request = requests.leave_group(self.identity, reason)
-            self.ask("LeaveGroup", request, self._settings.request_timeout_ms, awaited=False)
+        if (goodbye := self._goodbye(reason)) is not None:
+            self.ask(*goodbye, self._settings.request_timeout_ms, awaited=False)
         self._drop()
         self._walk.begin(Cause(Why.POLL_STALLED))
         if not self._holding.hook_runs:
@@ -370,34 +373,32 @@ class Membership:
             self._walk.go(Trigger.MUST_LEAVE)
             self._say_goodbye()
 
-    def _may_tell_leave(self) -> bool:
-        known = self._search.coordinator is not None
-        return self._settings.leaves and known and bool(self.identity.member_id)
+    def _goodbye(self, reason: str) -> tuple[str, Any] | None:
+        """What to tell the group, if it is to be told and there is somebody to tell it to: (API, request)."""
+        known = self._search.coordinator is not None and bool(self.identity.member_id)
+        return self._farewell(self.identity, reason) if known else None
 
     def _say_goodbye(self) -> None:
-        """LeaveGroup, if we are to send one and there is somebody to send it to. Leaving waits for nobody else."""
-        identity = self.identity
-        told = self._may_tell_leave()
+        """Leave, aloud if the protocol has it so. Leaving waits for nobody else."""
+        goodbye = self._goodbye(self._parting)
         self._drop()
-        if not told:
+        if goodbye is None:
             self.left()
             return
-        self.ask("LeaveGroup", requests.leave_group(identity, self._parting), self._settings.request_timeout_ms)
+        self.ask(*goodbye, self._settings.request_timeout_ms)
         deadline = self._walk.now + self._settings.request_timeout_ms / 1000
         self.leave_deadline = deadline if self.closing is None else min(deadline, self.closing)
 
     def on_left(self, event: Left) -> None:
-        """LeaveGroup was answered. An error in it is told, and changes nothing."""
-        if self._in_flight.answered(event.serial) is None:
-            return
-        codes = [event.response.error_code, *(member.error_code for member in event.response.members)]
-        if any(codes):
-            self._walk.notice("leave_failed", f"LeaveGroup: {error_name(next(code for code in codes if code))}")
-        self.left()
+        """LeaveGroup was answered."""
+        if self._in_flight.answered(event.serial) is not None:
+            self.left(event.response.error_code, *(member.error_code for member in event.response.members))
 
-    def left(self) -> None:
-        """The leave is settled, or nobody waits for it any more."""
-        self._in_flight.forget("LeaveGroup")
+    def left(self, *codes: int) -> None:
+        """The leave is settled, or nobody waits for it any more. An error in its answer is told; it changes nothing."""
+        if any(codes):
+            self._walk.notice("leave_failed", f"the leave: {error_name(next(code for code in codes if code))}")
+        self._in_flight.forget(*FAREWELLS)
         self.leave_deadline = inf
         self._walk.go(Trigger.LEFT)
         self._finish()

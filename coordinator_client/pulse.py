@@ -20,6 +20,7 @@ class Pulse:
         "confirmed_at",
         "heard_at",
         "last_beat_at",
+        "told_interval_s",
         "warned",
     )
 
@@ -34,6 +35,7 @@ class Pulse:
         self.heard_at = -inf
         self.busy_since: float | None = None
         self.warned = False
+        self.told_interval_s: float | None = None  # KIP-848: the coordinator says how often it wants to hear from us
 
     @property
     def session_s(self) -> float:
@@ -41,7 +43,7 @@ class Pulse:
 
     @property
     def interval_s(self) -> float:
-        return self._settings.heartbeat_interval_ms / 1000
+        return self._settings.heartbeat_interval_ms / 1000 if self.told_interval_s is None else self.told_interval_s
 
     # -- heartbeats
 

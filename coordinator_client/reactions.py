@@ -71,6 +71,25 @@ REACTIONS: Final[Mapping[str, Mapping[int, Reaction]]] = {
         30: _R.FATAL,
         82: _R.FATAL,
     },
+    # KIP-848. The member makes up its own id, so losing its place costs it the epoch and the partitions, never the id.
+    "ConsumerGroupHeartbeat": {
+        14: _R.RETRY,
+        15: _R.REDISCOVER,
+        16: _R.REDISCOVER,
+        25: _R.FORGET_GENERATION,
+        69: _R.FORGET_GENERATION,
+        110: _R.FORGET_GENERATION,
+        23: _R.FATAL,
+        29: _R.FATAL,
+        30: _R.FATAL,
+        35: _R.FATAL,
+        42: _R.FATAL,
+        81: _R.FATAL,
+        82: _R.FATAL,
+        111: _R.FATAL,
+        112: _R.FATAL,
+        128: _R.FATAL,
+    },
     # Only what touches membership: the rest of a commit's errors are between it and its caller.
     "OffsetCommit": {
         7: _R.REDISCOVER,

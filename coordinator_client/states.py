@@ -261,8 +261,8 @@ CONSUMER_GROUP_TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberSt
         _T.GAVE_UP: _M.FAILED,
     },
 }
-"""The same for the consumer group protocol (KIP-848), where the coordinator assigns: nobody gathers, plans or syncs, and
-whoever is in the group is told what to let go and what to take, without joining again."""
+"""The same for the consumer group protocol (KIP-848), where the coordinator assigns: nobody gathers, plans or syncs,
+and whoever is in the group is told what to let go and what to take, without joining again."""
 
 _C, _U = CoordinatorState, CoordinatorTrigger
 

@@ -1,11 +1,12 @@
 """Where a member stands, since when and why: the only writer of its state, and of what is told about it."""
 
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
 from kohort.coordinator_client.hooks import Cause
 from kohort.coordinator_client.ready import Notice
-from kohort.coordinator_client.states import MemberState, Trigger, after
+from kohort.coordinator_client.states import TRANSITIONS, MemberState, Trigger, after
 from kohort.coordinator_client.timeline import Timeline
 
 _ENDS: Final = frozenset(
@@ -14,14 +15,15 @@ _ENDS: Final = frozenset(
 
 
 class Walk:
-    """The walk through `TRANSITIONS`, with its clock (`now`, monotonic seconds) and its diary (`timeline`).
+    """The walk through a protocol's table, with its clock (`now`, monotonic seconds) and its diary (`timeline`).
 
     `cause`: of the rebalance under way, else of the last one. `go` raises `IllegalTransition`, a defect of ours.
     """
 
-    __slots__ = ("_notices", "cause", "now", "since", "state", "timeline")
+    __slots__ = ("_notices", "_table", "cause", "now", "since", "state", "timeline")
 
-    def __init__(self) -> None:
+    def __init__(self, table: Mapping[MemberState, Mapping[Trigger, MemberState]] = TRANSITIONS) -> None:
+        self._table = table
         self.now = -inf
         self.state = MemberState.OUT
         self.since = -inf
@@ -35,7 +37,7 @@ class Walk:
 
     def go(self, trigger: Trigger) -> None:
         """The only place that changes the state."""
-        came_from, self.state = self.state, after(self.state, trigger)
+        came_from, self.state = self.state, after(self.state, trigger, self._table)
         if self.state is came_from:
             return  # another attempt: it has been in this state since it came here first
         self.since = self.now
