@@ -166,6 +166,8 @@ class Committer:
             verdict = self._verdict(commit, code, view)
             if verdict is CommitVerdict.RETRY:
                 again = True
+                if commit.identity is not None and view is not None:
+                    commit.identity = view.identity  # a newer epoch of the same member (KIP-848)
             elif verdict is CommitVerdict.HOLD:
                 self._hold(commit, partition, code, view)
             else:

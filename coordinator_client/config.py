@@ -7,7 +7,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -81,6 +80,8 @@ class Config:
 
     # --- membership
     assignors: tuple[Any, ...] = row("partition.assignment.strategy", "assignors", ("range",), "Assignors in order of preference, by name or as instances; the group uses one that all members list.")
+    protocol: str = row("group.protocol", "str", "classic", "classic: a member assigns the group; consumer: the coordinator does (KIP-848).", choices=("classic", "consumer"))
+    remote_assignor: str | None = row("group.remote.assignor", "str", None, "The coordinator's assignor to ask for, under protocol consumer; without it the group's.", optional=True)
     session_timeout_ms: int = row("session.timeout.ms", "int", 45_000, "A member silent for longer is dead to the group.", low=1, high=INT32_MAX)
     heartbeat_interval_ms: int = row("heartbeat.interval.ms", "int", 3_000, "Between heartbeats; at most a third of the session timeout is wise.", low=1, high=INT32_MAX)
     max_poll_interval_ms: int = row("max.poll.interval.ms", "int", 300_000, "A member that does not poll for longer leaves the group; also how long a rebalance waits for it.", low=1, high=INT32_MAX)
@@ -158,8 +159,8 @@ class Config:
             ours[setting.name] = from_text(setting, value) if isinstance(value, str) else value
         return cls.of(**ours)
 
-    def for_member(self, jitter: float) -> MemberSettings:
-        """What the group's machine needs of it; `jitter` in [0, 1) is this member's own."""
+    def for_member(self, jitter: float, member_id: str = "") -> MemberSettings:
+        """What the group's machine needs of it; `jitter` in [0, 1) and `member_id` are this member's own."""
         return MemberSettings(
             group_id=self.group or "",
             instance_id=self.group_instance_id,
@@ -172,6 +173,8 @@ class Config:
             retry_backoff_ms_max=self.retry_backoff_max_ms,
             jitter=jitter,
             exclude_internal_topics=self.exclude_internal_topics,
+            member_id=member_id,
+            remote_assignor=self.remote_assignor,
         )
 
     def __repr__(self) -> str:
@@ -205,10 +208,16 @@ _BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
 )
 
 
+def _nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    from difflib import get_close_matches  # for mistakes only, which most consumers are made without
+
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
 def unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
     # A mistyped name is most often one of ours or one of Kafka's, whichever way the user came.
-    nearest = get_close_matches(name.replace(".", "_") if noun == "setting" else name, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else "kohort.coordinator_client.config.SETTINGS lists them"
+    nearest = _nearest(name.replace(".", "_") if noun == "setting" else name, known, cutoff=0.5)
+    hint = f"did you mean {nearest!r}?" if nearest else "kohort.coordinator_client.config.SETTINGS lists them"
     return ConfigError(f"unknown {noun} {name!r}", hint=hint, setting=name)
 
 
@@ -245,10 +254,10 @@ def _check_str(setting: Setting, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise _wrong(setting, value)
     if setting.choices and value not in setting.choices:
-        nearest = get_close_matches(value, setting.choices, n=1)
+        nearest = _nearest(value, setting.choices)
         raise ConfigError(
             f"{setting.name} must be one of {', '.join(setting.choices)}, not {value!r}",
-            hint=f"did you mean {nearest[0]!r}?" if nearest else None,
+            hint=f"did you mean {nearest!r}?" if nearest else None,
             setting=setting.name,
         )
     return value
@@ -345,6 +354,16 @@ def _agree(config: Config) -> None:
             f"fetch_max_bytes ({config.fetch_max_bytes}) must not exceed max_frame_bytes ({config.max_frame_bytes})",
             hint="an answer carries one batch more than fetch_max_bytes at most",
             setting="fetch_max_bytes",
+        )
+    if config.protocol == "consumer" and config.assignors != SETTINGS["assignors"].default:
+        raise ConfigError(
+            "assignors do nothing under protocol='consumer': the coordinator assigns",
+            hint="name one of the coordinator's with remote_assignor, or stay with protocol='classic'",
+            setting="assignors",
+        )
+    if config.remote_assignor is not None and config.protocol != "consumer":
+        raise ConfigError(
+            "remote_assignor needs protocol='consumer'", hint="name assignors instead", setting="remote_assignor"
         )
     if config.group_instance_id is not None and config.group is None:
         raise ConfigError("group_instance_id without a group", hint="name the group", setting="group_instance_id")

@@ -156,6 +156,7 @@ _COMMIT_CODES: Final[Mapping[int, CommitVerdict]] = {
     16: CommitVerdict.RETRY,
     27: CommitVerdict.HOLD,
     82: CommitVerdict.FENCED,
+    110: CommitVerdict.FAIL,
 }
 
 
@@ -167,6 +168,11 @@ def commit_verdict(code: int, sent: Identity, view: "MemberView") -> CommitVerdi
     joining the next one with partitions kept, the commit lost a race, and retained partitions may be committed again
     under the new generation. Else the group went on without us, and it must not be.
     """
+    if code == 113:
+        # KIP-848: the coordinator went on to another epoch, which the next heartbeat tells. The partitions are ours as
+        # long as we are the same member.
+        alive = view.identity.generation >= 0 and view.identity.member_id == sent.member_id
+        return CommitVerdict.RETRY if alive else CommitVerdict.FAIL
     if code not in (22, 25):
         return _COMMIT_CODES.get(code, CommitVerdict.RAISE)
     if sent.generation < 0 or view.identity.generation < 0:

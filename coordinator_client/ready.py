@@ -60,8 +60,7 @@ class Coordinator(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """A request to send. `to` is None for any broker (FindCoordinator), else the coordinator at the time of asking.
 
     `api` is Kafka's name of it ("JoinGroup"), `request` the typed value, `timeout_ms` how long its answer may take:
@@ -91,8 +90,7 @@ class CommitOrder:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogOrder:
+class BacklogOrder(NamedTuple):
     """Find out how many records wait in these partitions of these topics, from where the group has committed to the
     log's end, and say `BacklogKnown(serial, ...)` with what is known at `deadline` (monotonic seconds)."""
 
@@ -101,16 +99,16 @@ class BacklogOrder:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class WantedTopics:
-    """Which topics' metadata the member needs: `names`, or all topics of the cluster if `everything`."""
+class WantedTopics(NamedTuple):
+    """Which topics' metadata the member needs: `names`, or all topics of the cluster if `everything`. `attempt` grows
+    when what is known is known to be old."""
 
     names: frozenset[str] = frozenset()
     everything: bool = False
+    attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     """Something people should hear of though nothing failed: for the log, the timeline and a warning hook.
 
     `kind` is stable and meant for code ("poll_stalling", "rebalance_ended", "commit_dropped", ...), `text` for people.
@@ -120,8 +118,7 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberView:
+class MemberView(NamedTuple):
     """The member as it stands; immutable, so any thread may keep and read it.
 
     `since`: monotonic seconds at which `state` was entered. `assignment`: what is owned, by partition, with the epoch
@@ -152,8 +149,7 @@ class MemberView:
     fatal: KohortError | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """Everything a driver has to do now. Fields are in the order in which they must be done."""
 
     view: MemberView

@@ -34,6 +34,8 @@ class MetadataKeeper:
 
     def want(self, wanted: WantedTopics) -> None:
         """What the group, or the manual assignment, has to know; replaces what was wanted before."""
+        if wanted.attempt > self._wanted.attempt:
+            self._stale = True
         self._wanted = wanted
 
     def need(self, topics: Iterable[str]) -> None:

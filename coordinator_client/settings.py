@@ -7,13 +7,15 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """Settings of one `GroupMember`. All times are milliseconds; the machine's own clock is in seconds.
+    """Settings of one group member. All times are milliseconds; the machine's own clock is in seconds.
 
     `jitter`: a number in [0, 1) drawn once per member by whoever has randomness; it scales this member's backoffs by
     0.8 to 1.2 so that a group does not retry in step.
     `instance_id`: static membership (KIP-345). Such a member does not leave at close unless `leave_on_close` says so.
     `rebalance_timeout_ms`: how long the group waits for members to rejoin; None means `max_poll_interval_ms`, as in
     Apache Kafka's clients.
+    `member_id`, `remote_assignor`: of the consumer group protocol (KIP-848), where a member makes up its own id
+    (KIP-1082), and the coordinator assigns, by the assignor named here or its own choice.
     `poll_warning_ratio`: a notice is given when this part of `max_poll_interval_ms` has passed without a poll.
     """
 
@@ -31,6 +33,8 @@ class MemberSettings:
     leave_on_close: bool | None = None
     exclude_internal_topics: bool = True
     poll_warning_ratio: float = 0.8
+    member_id: str = ""
+    remote_assignor: str | None = None
 
     @property
     def rebalance_ms(self) -> int:

@@ -36,7 +36,8 @@ class _once(Generic[T]):
 
 @dataclass(frozen=True)
 class Subscription:
-    """Topics by name, or by pattern: `include` and not `exclude`, each matched against the whole topic name.
+    """Topics by name, or by pattern: `include` and not `exclude`, each matched against the whole topic name; or by
+    `broker_pattern`, which the coordinator matches (KIP-848, RE2 syntax), and only it.
 
     A pattern never matches an internal topic (`__consumer_offsets`, ...) unless `internal` allows it.
     """
@@ -45,6 +46,7 @@ class Subscription:
     include: str | None = None
     exclude: str | None = None
     internal: bool = False
+    broker_pattern: str | None = None
 
     @classmethod
     def of(cls, topics: Iterable[str]) -> "Subscription":
@@ -78,7 +80,10 @@ class Subscription:
         )
 
     def matches(self, topic: str, *, internal: bool = False) -> bool:
-        """Whether a topic of this name is wanted; `internal` says that the broker marks it so."""
+        """Whether a topic of this name is wanted; `internal` says that the broker marks it so. What the coordinator
+        matches, it alone knows: then any may be."""
+        if self.broker_pattern is not None:
+            return True
         include, exclude = self._patterns
         if include is None:
             return topic in self.topics
