@@ -33,7 +33,7 @@ from kohort.coordinator_client.errors import (
 )
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
-from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.offsets import ListedOffset, Position
 from kohort.coordinator_client.resets import Gap
 from kohort.coordinator_client.subscription import PauseReason, Subscription
 
@@ -68,6 +68,7 @@ __all__ = [
     "OffsetToCommit",
     "OperationTimeout",
     "PauseReason",
+    "Position",
     "RebalanceHooks",
     "RebalanceInProgress",
     "Revoked",

@@ -14,12 +14,12 @@ from typing import Any, Self, TypeVar
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.consumer import ALL, Face, Offsets, plain_offsets
+from kohort.coordinator_client.consumer import ALL, Face, Offsets, plain_offsets, unknown_position
 from kohort.coordinator_client.core import Core
-from kohort.coordinator_client.errors import ConcurrentUseError, OperationTimeout
+from kohort.coordinator_client.errors import ConcurrentUseError
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
-from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.offsets import ListedOffset, Position
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
 from kohort.coordinator_client.session import HOOK_GRACE_S, Deliver, RunCallback, RunHook
 from kohort.fastpath import RecordColumns, TopicPartition
@@ -159,17 +159,20 @@ class AsyncConsumer(Face):
 
     async def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
         """See `Consumer.position`."""
+        return await self._once_known(lambda: self._position_now(partition), partition, timeout_s)
+
+    async def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Position:
+        """See `Consumer.position_of`."""
+        return await self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
+
+    async def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
         with self._session.use():
             until = self._deadline(timeout_s)
-            while True:
-                found = self._position_now(partition)
-                if found is not None:
-                    return found
+            while (found := look()) is None:
                 if self._session.driver.now() >= until:
-                    raise OperationTimeout(
-                        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
-                    )
+                    raise unknown_position(partition)
                 await asyncio.sleep(0.01)
+            return found
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None

@@ -18,7 +18,7 @@ from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
-from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.offsets import ListedOffset, Position
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
 from kohort.coordinator_client.seeing import health_of, metrics_of
 from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
@@ -56,16 +56,20 @@ class Face:
         *,
         pattern: str | re.Pattern[str] | None = None,
         exclude: str | None = None,
+        broker_pattern: str | None = None,
         hooks: RebalanceHooks | None = None,
     ) -> None:
         """Join the group for `topics`, or for all topics that match `pattern` (whole name) and not `exclude`.
 
-        Replaces an earlier subscription. `hooks` are called inside poll.
+        `broker_pattern` is matched by the coordinator instead (RE2, whole name; needs `protocol="consumer"`). Replaces
+        an earlier subscription. `hooks` are called inside poll.
         """
-        if (topics is None) == (pattern is None):
+        if sum(one is not None for one in (topics, pattern, broker_pattern)) != 1:
             raise IllegalState("subscribe to topics or to a pattern, and not to both")
         if topics is not None:
             subscription = Subscription.of(topics)
+        elif broker_pattern is not None:
+            subscription = Subscription(broker_pattern=broker_pattern)
         else:
             assert pattern is not None
             text = pattern if isinstance(pattern, str) else pattern.pattern
@@ -229,6 +233,12 @@ class Face:
             raise error
         return found
 
+    def _whereabouts_now(self, partition: TopicPartition) -> Position | None:
+        found, error = self._session.read(lambda core: core.position_of(TopicPartition(*partition)))
+        if error is not None:
+            raise error
+        return found
+
     def _ask_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
     ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
@@ -372,16 +382,20 @@ class Consumer(Face):
 
     def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
         """The offset of the next record that poll returns; waits while it is being found out."""
+        return self._once_known(lambda: self._position_now(partition), partition, timeout_s)
+
+    def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Position:
+        """As `position`, with the leader epoch and the topic's id: enough to find out later, or elsewhere, whether the
+        log was truncated or the topic made anew since."""
+        return self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
+
+    def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
         with self._session.use():
             until = self._deadline(timeout_s)
-            while True:
-                found = self._position_now(partition)
-                if found is not None:
-                    return found
+            while (found := look()) is None:
                 if not self._session.wait_quietly(until):
-                    raise OperationTimeout(
-                        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
-                    )
+                    raise unknown_position(partition)
+            return found
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
@@ -521,6 +535,12 @@ def _close_all() -> None:
     for consumer in list(_OPEN):
         with contextlib.suppress(Exception):
             consumer.close(EXIT_S)
+
+
+def unknown_position(partition: TopicPartition) -> OperationTimeout:
+    return OperationTimeout(
+        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
+    )
 
 
 def plain_offsets(offsets: Offsets | None) -> Any:

@@ -17,7 +17,7 @@ from kohort.coordinator_client.backlog import Backlogs
 from kohort.coordinator_client.cluster import Cluster
 from kohort.coordinator_client.commits import Committer
 from kohort.coordinator_client.committing import Committing
-from kohort.coordinator_client.config import Config, split_address
+from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 from kohort.coordinator_client.endpoints import Endpoints
 from kohort.coordinator_client.errors import (
@@ -41,15 +41,17 @@ from kohort.coordinator_client.events import (
     Subscribed,
     Unsubscribed,
 )
-from kohort.coordinator_client.fetching import Fetcher, FetchOrder, recreated
+from kohort.coordinator_client.fetches import Fetches
+from kohort.coordinator_client.fetching import Fetcher, recreated
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.hook_answers import answered
 from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
 from kohort.coordinator_client.leading import PlanOrder
-from kohort.coordinator_client.member import GroupMember
+from kohort.coordinator_client.machine import Machine
+from kohort.coordinator_client.make_member import make_member
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.metrics import Counters
-from kohort.coordinator_client.offsets import CommitBook, Positions
+from kohort.coordinator_client.offsets import CommitBook, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.questions import Questions
 from kohort.coordinator_client.ready import Coordinator, MemberView, Send, WantedTopics
@@ -77,12 +79,7 @@ class Core:
         self.config = config
         self.chance = chance
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self.endpoints = Endpoints(
-            tuple(Endpoint(*split_address(address)) for address in config.bootstrap),
-            Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
-            chance,
-            rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
-        )
+        self.endpoints = Endpoints.of(config, chance)
         self.keeper = MetadataKeeper(self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
         self.positions = Positions(ResetPolicy.of(config.auto_offset_reset))
         self.fetcher = Fetcher(config)
@@ -90,7 +87,7 @@ class Core:
         self.committer = Committer(config.group or "", self.backoff)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
-        self.member: GroupMember | None = None
+        self.member: Machine | None = None
         self.view: MemberView | None = None
         self.visible: frozenset[TopicPartition] = frozenset()
         self.last_timestamps: dict[TopicPartition, int] = {}
@@ -107,6 +104,7 @@ class Core:
         self.questions = Questions(self)
         self.backlogs = Backlogs(self)
         self.commits = Committing(self)
+        self.fetches = Fetches(self)
         self.counters = Counters()
         self._outgoing: list[Outgoing] = []
         self._plan: PlanOrder | None = None
@@ -114,7 +112,7 @@ class Core:
         self._fatal: KohortError | None = None
         self._topic_ids: dict[str, object] = {}
         self._aligned: Assignment | None = None
-        self._allowed: frozenset[TopicPartition] = frozenset()
+        self.allowed: frozenset[TopicPartition] = frozenset()
         self.wall_ms = 0
         self.closing = False
 
@@ -128,7 +126,7 @@ class Core:
         self.cluster.turn(now)
         self.questions.turn(now)
         self.commits.turn(now)
-        self._owe_fetches(now)
+        self.fetches.turn(now)
         if self._socket_events:
             wakes.append(now)  # something settled at once, and the machine wants to hear of it
         wakes += [
@@ -256,7 +254,7 @@ class Core:
         assignment = self.assignment
         fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
         paused = self.marks.paused(assignment)
-        self._allowed = frozenset(one for one in fetchable if one not in paused)
+        self.allowed = frozenset(one for one in fetchable if one not in paused)
 
     def _watch_topic_id(self, topic: str) -> None:
         now_id = self.keeper.view.topic_id(topic)
@@ -306,39 +304,6 @@ class Core:
             return
         self._outgoing.append(Outgoing(line, Endpoint(broker.host, broker.port), ask))
 
-    # --- fetches
-
-    def _owe_fetches(self, now: float) -> None:
-        self.fetcher.trim(lambda partition: partition not in self._allowed)
-        for order in self.fetcher.owed(
-            self.positions, self.keeper.view, lambda partition: partition in self._allowed, now
-        ):
-            self._ask_fetch(order, now)
-
-    def _ask_fetch(self, order: FetchOrder, now: float) -> None:
-        def done(outcome: Outcome, when: float) -> None:
-            self.counters.fetches += 1
-            if not isinstance(outcome, Answered):
-                self.counters.fetch_failures += 1
-                self.fetcher.failed(order.node, now=when, chance=self.chance())
-                self.keeper.stale()
-                if isinstance(outcome, NotSent):
-                    self.fail(outcome.error)
-                return
-            result = self.fetcher.answered(
-                order.node, outcome.value, self.positions, now=when, wall_ms=self.wall_ms, chance=self.chance()
-            )
-            self.counters.fetched_bytes += result.parked_bytes
-            self.keeper.view = self.keeper.view.with_brokers(result.brokers)
-            for partition, leader, epoch in result.leaders:
-                self.keeper.view = self.keeper.view.with_leader(partition, leader, epoch)
-            if result.stale:
-                self.keeper.stale()
-            self.news = True
-
-        timeout_s = self.request_s + self.config.fetch_max_wait_ms / 1000
-        self.ask_node(order.node, Line.DATA, Ask("Fetch", order.request, done, timeout_s, order.at_most), now)
-
     # ------------------------------------------------------------------ the caller's side
 
     def subscribe(self, subscription: Subscription, now: float) -> None:
@@ -346,8 +311,13 @@ class Core:
             raise IllegalState("subscribing needs a group", hint='Consumer(..., group="..."), or assign()')
         if self.manual:
             raise IllegalState("partitions are assigned by hand", hint="unsubscribe() first")
+        if subscription.broker_pattern is not None and self.config.protocol != "consumer":
+            raise IllegalState(
+                "only the coordinator of a consumer group matches patterns",
+                hint="Consumer(..., protocol='consumer'), or pattern= instead of broker_pattern=",
+            )
         if self.member is None:
-            self.member = GroupMember(self.config.for_member(self.chance()), self._assignors)
+            self.member = make_member(self.config, self._assignors, self.chance)
         self.subscription = subscription
         self.marks = self.marks.resubscribed(subscription)
         self.cluster.forget_missing()
@@ -456,7 +426,7 @@ class Core:
         """The next slice to decode, of a partition that is not in `seen`; none once membership is uncertain."""
         if not self._certain(now):
             return None
-        return self.fetcher.take(self.positions, lambda partition: partition in self._allowed and partition not in seen)
+        return self.fetcher.take(self.positions, lambda partition: partition in self.allowed and partition not in seen)
 
     def _certain(self, now: float) -> bool:
         """Whether the group counts on us for sure: a process that slept may own nothing any more (B-33)."""
@@ -464,7 +434,7 @@ class Core:
 
     def may_show(self, slice_: Slice, now: float) -> bool:
         """Whether records of a slice may be returned now; if not, they may be later, while it `is_current`."""
-        return slice_.partition in self._allowed and self._certain(now)
+        return slice_.partition in self.allowed and self._certain(now)
 
     def is_current(self, slice_: Slice) -> bool:
         """Whether nothing has voided a slice: no seek, no revocation, no other owner in between."""
@@ -474,7 +444,7 @@ class Core:
     def delivered(self, slice_: Slice, next_offset: int, count: int, timestamp_ms: int | None) -> bool:
         """A decoded slice goes to the user; False if it must not (something moved meanwhile)."""
         partition = slice_.partition
-        if partition not in self._allowed:
+        if partition not in self.allowed:
             return False
         if not self.positions.consumed(partition, slice_.serial, next_offset, slice_.leader_epoch):
             return False
@@ -555,9 +525,18 @@ class Core:
 
     def position(self, partition: TopicPartition) -> tuple[int | None, KohortError | None]:
         """(offset or None while it is being found out, the error that keeps it from being found)."""
-        if partition not in self.positions and partition in self.assignment:
+        if self._not_yet(partition):
             return None, self._fatal
         return self.positions.known_position(partition), self._fatal
+
+    def position_of(self, partition: TopicPartition) -> tuple[Position | None, KohortError | None]:
+        """As `position`, with epoch and topic id."""
+        if self._not_yet(partition):
+            return None, self._fatal
+        return self.positions.whereabouts(partition, self.keeper.view), self._fatal
+
+    def _not_yet(self, partition: TopicPartition) -> bool:
+        return partition not in self.positions and partition in self.assignment
 
     def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The logs' ends as fetches have told them."""

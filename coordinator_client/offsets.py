@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import count
 from typing import NamedTuple
+from uuid import UUID
 
 from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, Truncation
 from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.metadata import ClusterView
+from kohort.coordinator_client.metadata import NO_TOPIC_ID, ClusterView
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap, ResetKind, ResetPolicy
 from kohort.coordinator_client.retry import FRESH, Attempts
 from kohort.fastpath import KohortError, TopicPartition
@@ -49,6 +50,16 @@ class PartitionState:
     reason: str = ""
     asking: bool = False
     attempts: Attempts = FRESH
+
+
+class Position(NamedTuple):
+    """Where a partition is read, with what a later reader needs to find out whether it is still the same place:
+    the leader epoch of the last record before `offset` (-1: unknown; `seek` takes it, and tells of truncation, KIP-320)
+    and the id of the topic (zero from brokers before 2.8), which a topic that was made anew does not have."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    topic_id: UUID = NO_TOPIC_ID
 
 
 class FetchPoint(NamedTuple):
@@ -170,6 +181,13 @@ class Positions:
         """The next offset to hand out, or None while it is being found out."""
         state = self.state(partition)
         return state.offset if state.phase in (Phase.FETCHING, Phase.NEEDS_VALIDATION) else None
+
+    def whereabouts(self, partition: TopicPartition, view: ClusterView) -> Position | None:
+        """As `known_position`, with epoch and topic id; None also while nothing is known of the topic."""
+        state, offset = self.state(partition), self.known_position(partition)
+        if offset is None or partition.topic not in view.topics:
+            return None
+        return Position(offset, state.epoch, view.topic_id(partition.topic))
 
     def snapshot(self) -> dict[TopicPartition, OffsetToCommit]:
         """Every known position, as it would be committed."""

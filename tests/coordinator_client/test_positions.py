@@ -1,0 +1,61 @@
+"""Positions as users see them: with what a later reader needs to find the same place again."""
+
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from kohort.coordinator_client import Consumer, IllegalState, Position
+from kohort.coordinator_client.metadata import NOTHING_KNOWN
+from kohort.fastpath import TopicPartition
+from kohort.testing.selection import Broker
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.kit import numbers, produce, read
+from tests.coordinator_client.test_offsets import P0, cluster, fetching
+
+
+def test_a_position_has_the_epoch_of_the_last_record_and_the_id_of_the_topic() -> None:
+    one = fetching(offset=10, epoch=3)
+    assert one.whereabouts(P0, cluster()) == Position(10, 3, uuid.UUID(int=1))
+    assert one.whereabouts(P0, NOTHING_KNOWN) is None, "an id that is not known yet is waited for"
+    one.seek(P0, 4)
+    assert one.whereabouts(P0, cluster()) == Position(4, -1, uuid.UUID(int=1))
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-39")
+def test_a_topic_made_anew_is_told_by_its_position(broker: Broker, unique: Callable[[str], str]) -> None:
+    topic = unique("again")
+    create_topic(broker.bootstrap, topic)
+    tp = TopicPartition(topic, 0)
+    produce(broker.bootstrap, topic, numbers(0, 5))
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign({tp: 2})
+        at_first = consumer.position_of(tp)
+        assert at_first.offset == 2
+        assert at_first.topic_id.int != 0
+        read(consumer, 3)
+        read_up_to = consumer.position_of(tp)
+        assert read_up_to == Position(5, 0, at_first.topic_id)
+        assert consumer.position(tp) == 5
+        with pytest.raises(IllegalState):
+            consumer.position_of(TopicPartition(topic, 7))
+        consumer.seek(tp, read_up_to.offset, leader_epoch=read_up_to.leader_epoch)  # and is found to be the same log
+        produce(broker.bootstrap, topic, numbers(5, 1))
+        assert [record.offset for record in read(consumer, 1)] == [5]
+    from confluent_kafka.admin import AdminClient
+
+    peer = AdminClient({"bootstrap.servers": broker.bootstrap})
+    peer.delete_topics([topic])[topic].result(30)
+    limit = time.monotonic() + 30
+    while True:
+        try:
+            create_topic(broker.bootstrap, topic)
+            break
+        except Exception:  # the old one may not be gone everywhere yet
+            assert time.monotonic() < limit
+            time.sleep(0.2)
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign({tp: read_up_to.offset})
+        assert consumer.position_of(tp).topic_id not in (at_first.topic_id, uuid.UUID(int=0))
