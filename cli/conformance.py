@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -25,6 +25,7 @@ from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Selection
 from kohort.conformance.compare import differences
 from kohort.conformance.errors import ConformanceError, SelectionError
+from kohort.conformance.operator import Commands, Operator
 from kohort.conformance.peer import Access
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report
@@ -32,6 +33,9 @@ from kohort.conformance.runner import AT_A_TIME, conduct
 from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
 from kohort.protocol.catalogue import API
+
+if TYPE_CHECKING:
+    from kohort.testing import RealCluster
 
 app = typer.Typer(add_completion=False, invoke_without_command=True)
 console = Console(stderr=True, highlight=False)
@@ -45,7 +49,7 @@ STYLE = {
     Verdict.NOT_APPLICABLE: "dim",
 }
 # What --start gives a broker, so that settings that some checks ask for can be seen.
-SETTINGS = {"group.max.size": 6}
+SETTINGS = {"group.max.size": "6"}
 JUDGE, STRANGER = ("judge", "judge-secret"), ("stranger", "stranger-secret")
 
 
@@ -91,6 +95,13 @@ def main(
         list[str] | None, typer.Option(help="JoinGroup=5: no higher version in set-ups; may be repeated.")
     ] = None,
     acls: Annotated[bool, typer.Option("--acls", help="With --start: users, rights, and a stranger.")] = False,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", help="With --start: NAME=VALUE of the brokers; may be repeated.")
+    ] = None,
+    stop_command: Annotated[
+        str, typer.Option(help="Shell command that ends broker {node}; restarts are judged too, last of all.")
+    ] = "",
+    start_command: Annotated[str, typer.Option(help="Shell command that brings broker {node} back.")] = "",
 ) -> None:
     """Judge a broker's group APIs: every check on every version that both sides speak, with the frames as evidence.
 
@@ -101,10 +112,15 @@ def main(
         return
     if bool(bootstrap) == bool(start):
         raise typer.BadParameter("give an address, or a version for --start", param_hint="--bootstrap")
+    if bool(stop_command) != bool(start_command):
+        raise typer.BadParameter("it takes both, or neither", param_hint="--stop-command, --start-command")
     try:
         selection = Selection.of(only, CHECKS, skip)
         accepted = Profile.load(profile) if profile else Profile()
-        with _broker(bootstrap, start, brokers, acls) as (address, started_user, started_stranger):
+        extra = dict(map(_property, properties or ()))
+        with _broker(bootstrap, start, brokers, acls, extra) as (address, started_user, started_stranger, operator):
+            if stop_command:
+                operator = Commands(stop_command, start_command)
             context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None
             access = _access(context_tls, user or started_user)
             outsider = stranger or started_stranger
@@ -119,6 +135,7 @@ def main(
                     session_timeout_ms,
                     at_a_time,
                     dict(map(_limit, at_most or ())),
+                    operator,
                     Profile(name or accepted.name or (f"Apache Kafka {start}" if start else ""), accepted.deviations),
                 )
             )
@@ -184,12 +201,14 @@ async def _run(
     session_ms: int,
     at_a_time: int,
     limits: dict[str, int],
+    operator: Operator | None,
     profile: Profile,
 ) -> Report:
     target = await Target.reach(address, access, stranger)
     target.leave_traces = leave_traces
     target.session_ms = session_ms
     target.limits = limits
+    target.operator = operator
     with Progress(
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
@@ -230,24 +249,43 @@ async def _run(
         )
 
 
+class _Started:
+    """Stops and starts the brokers of --start."""
+
+    def __init__(self, cluster: "RealCluster") -> None:
+        self._cluster = cluster
+
+    async def stop(self, node: int) -> None:
+        await asyncio.to_thread(self._cluster.nodes[node].kill)
+
+    async def start(self, node: int) -> None:
+        await asyncio.to_thread(self._cluster.start)
+
+
 @contextmanager
-def _broker(bootstrap: str, version: str, count: int, acls: bool) -> Iterator[tuple[str, str, str]]:
-    """(address, user, stranger): the given address, or that of brokers that live for the length of the block."""
+def _broker(
+    bootstrap: str, version: str, count: int, acls: bool, extra: dict[str, str]
+) -> Iterator[tuple[str, str, str, Operator | None]]:
+    """(address, user, stranger, who restarts it): the given address, or that of brokers that live as long as the
+    block."""
     if not version:
-        yield bootstrap, "", ""
+        yield bootstrap, "", "", None
         return
     from kohort.testing import RealCluster
 
     if not acls:
-        with RealCluster(count, version=version, properties=SETTINGS) as cluster:
-            yield cluster.bootstrap, "", ""
+        with RealCluster(count, version=version, properties=SETTINGS | extra) as cluster:
+            yield cluster.bootstrap, "", "", _Started(cluster)
         return
     # The first join's wait costs every group of a run its length, so that only this smaller run has it.
-    properties = SETTINGS | {"group.initial.rebalance.delay.ms": 300, "super.users": f"User:ANONYMOUS;User:{JUDGE[0]}"}
+    properties = SETTINGS | {
+        "group.initial.rebalance.delay.ms": "300",
+        "super.users": f"User:ANONYMOUS;User:{JUDGE[0]}",
+    }
     with RealCluster(
-        count, version=version, users=dict((JUDGE, STRANGER)), acls=True, properties=properties
+        count, version=version, users=dict((JUDGE, STRANGER)), acls=True, properties=properties | extra
     ) as cluster:
-        yield cluster.bootstrap_sasl, ":".join(JUDGE), ":".join(STRANGER)
+        yield cluster.bootstrap_sasl, ":".join(JUDGE), ":".join(STRANGER), _Started(cluster)
 
 
 def _access(tls: ssl.SSLContext | None, user: str) -> Access:
@@ -264,6 +302,13 @@ def _limit(entry: str) -> tuple[str, int]:
     if api not in API or not (equals and version.isdigit()):
         raise typer.BadParameter(f"{entry!r}: give it as JoinGroup=5", param_hint="--at-most")
     return api, int(version)
+
+
+def _property(entry: str) -> tuple[str, str]:
+    name, equals, value = entry.partition("=")
+    if not (name and equals):
+        raise typer.BadParameter(f"{entry!r}: give it as NAME=VALUE", param_hint="--property")
+    return name, value
 
 
 def _command() -> str:

@@ -42,12 +42,14 @@ class Need(Enum):
     NO_CONSUMER = "the consumer group protocol of KIP-848, spoken and switched off"
     TRACES = "leave to leave a group behind, should the broker be unable to delete it (--leave-traces)"
     STRANGER = "a user without rights (--stranger NAME:PASSWORD)"
+    OPERATOR = "somebody who stops and starts brokers (--stop-command and --start-command, or --start)"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """`id`: section letter, row, and a letter where a row has several. `versions`: those of the subject that the rule
-    is about, as Kafka writes ranges. `apis`: further APIs that it cannot do without, each "Name" or "Name N+"."""
+    is about, as Kafka writes ranges. `apis`: further APIs that it cannot do without, each "Name" or "Name N+".
+    `limit_s`: when it is given up."""
 
     id: str
     title: str
@@ -61,6 +63,7 @@ class Check:
     needs: frozenset[Need] = frozenset()
     once: bool = False
     note: str = ""
+    limit_s: float = 60.0
 
     def versions_with(self, low: int, high: int) -> tuple[int, ...]:
         """The versions to run, of a broker that speaks `low` to `high`; only the highest where one run says it all."""
@@ -97,6 +100,7 @@ class Section:
         needs: tuple[Need, ...] = (),
         once: bool = False,
         note: str = "",
+        limit_s: float = 60.0,
     ) -> Callable[[Probe], Probe]:
         """Enter the function below as a check; a name used twice is an error."""
 
@@ -105,7 +109,7 @@ class Section:
                 raise ValueError(f"{id} is taken, or is not of section {self.letter}")
             self._checks[id] = Check(
                 id, title, subject or self.subject, versions, kind, source, expected, probe,
-                apis, frozenset(needs), once, note,
+                apis, frozenset(needs), once, note, limit_s,
             )  # fmt: skip
             return probe
 

@@ -11,7 +11,7 @@ from kohort.conformance.shapes import GROUP_REQUESTS, GroupRequest, describe_one
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import response_header_version
 
-SECTION = Section("N", "Malformed and unusual bytes", "JoinGroup")
+SECTION = Section("N", "Malformed and unusual bytes, restarts", "JoinGroup")
 ODD_TAG = b"\x01\xe7\x07\x03odd"  # one tagged field, number 999, of three bytes
 HUGE = b"\x00\x01\x7f\xff\xff\xff"  # subscription v1 that announces 2**31 - 1 topics and has none
 

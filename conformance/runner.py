@@ -1,4 +1,5 @@
-"""Plays checks against a target: the quick ones some at a time, those that wait for timers all at a time."""
+"""Plays checks against a target: the quick ones some at a time, those that wait for timers all at once, and those that
+restart brokers last, one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +22,6 @@ from kohort.fastpath.errors import WireError
 from kohort.protocol.message import Versions
 
 AT_A_TIME = 32
-CHECK_TIMEOUT_S = 60.0
 ALIVE_TIMEOUT_S = 5.0
 ALL = Selection()
 STRICT = Profile()
@@ -85,12 +85,17 @@ async def play(
         results.append(result)
         on_result(result)
 
-    quick = [cell for cell in laid.cells if cell[0].kind is not Kind.TIMING]
-    waiting = [cell for cell in laid.cells if cell[0].kind is Kind.TIMING]
+    rough = [cell for cell in laid.cells if Need.OPERATOR in cell[0].needs]
+    quick = [cell for cell in laid.cells if cell[0].kind is not Kind.TIMING and cell not in rough]
+    waiting = [cell for cell in laid.cells if cell[0].kind is Kind.TIMING and cell not in rough]
     for cells, gated in ((quick, True), (waiting, False)):
         async with asyncio.TaskGroup() as group:
             for check, version in cells:
                 group.create_task(one(check, version, gated))
+    for check, version in rough:
+        await one(check, version, False)
+    if rough and not dead.is_set():
+        await target.wake_coordinator()  # what it cleans up must be served again
     order = {check.id: place for place, check in enumerate(dict.fromkeys(check for check, _ in laid.cells))}
     results.sort(key=lambda result: (order.get(result.check, -1), result.version))
     return results, "the broker stopped answering" if dead.is_set() else ""
@@ -143,7 +148,7 @@ async def _judge(scene: Scene) -> Result:
     check, started = scene.check, time.monotonic()
     verdict, reason, what, expected, observed = Verdict.PASS, "", "", "", ""
     try:
-        async with asyncio.timeout(CHECK_TIMEOUT_S):
+        async with asyncio.timeout(check.limit_s):
             await check.probe(scene)
     except NotApplicable as end:
         verdict, reason = Verdict.NOT_APPLICABLE, str(end)
@@ -155,7 +160,7 @@ async def _judge(scene: Scene) -> Result:
     except (PeerClosed, NoAnswer, WireError) as end:
         verdict, reason, what, expected, observed = Verdict.FAIL, str(end), "the answer", check.expected, str(end)
     except TimeoutError:
-        verdict, reason = Verdict.BLOCKED, f"not over after {CHECK_TIMEOUT_S:g} s"
+        verdict, reason = Verdict.BLOCKED, f"not over after {check.limit_s:g} s"
     except Exception as error:  # an answer shaped so oddly that the check trips over it, or a bug: the others go on
         verdict, reason = Verdict.BLOCKED, f"the check broke: {type(error).__name__}: {error}"
     finally:
@@ -212,6 +217,8 @@ def _missing(target: Target, check: Check) -> str:
         return "the consumer group protocol (KIP-848) is switched on"
     if Need.STRANGER in check.needs and target.stranger is None:
         return "it takes a user without rights (--stranger NAME:PASSWORD)"
+    if Need.OPERATOR in check.needs and target.operator is None:
+        return "it takes somebody who stops and starts brokers (--stop-command and --start-command)"
     return ""
 
 

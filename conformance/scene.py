@@ -128,6 +128,10 @@ class Scene:
             self._coordinators[group] = await self.target.coordinator(group)
         return self._coordinators[group]
 
+    def moved(self, group: str, node: int | None) -> None:
+        """The group has another coordinator from now on."""
+        self._coordinators[group] = node
+
     async def _home(self, api: str, body: Mapping[str, object]) -> int | None:
         if api in _ANYWHERE:
             return None

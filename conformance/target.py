@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from kohort.conformance.errors import Blocked, CheckEnd, NoAnswer, PeerClosed, TargetUnreachable
+from kohort.conformance.operator import Operator
 from kohort.conformance.peer import ANYONE, Access, Peer
 from kohort.fastpath.errors import WireError
 from kohort.protocol.catalogue import API
@@ -59,6 +60,7 @@ class Target:
     topic_error: str | None = None
     min_session_ms: int = 6000
     leave_traces: bool = False
+    operator: Operator | None = None
     session_ms: int = 30_000
     limits: dict[str, int] = field(default_factory=dict)
     consumer_protocol: bool = False
@@ -172,7 +174,7 @@ class Target:
 
     async def prepare(self) -> None:
         """Wake the coordinator, read limits, make topics."""
-        await self._wake_coordinator()
+        await self.wake_coordinator()
         await self._read_settings()
         await self._find_shortest_session()
         await self._try_consumer_protocol()
@@ -217,6 +219,10 @@ class Target:
             raise Blocked(f"FindCoordinator says {error_name(code)}")
         return node
 
+    def node_of(self, coordinator: int | None) -> int:
+        """The node id of what `coordinator()` gave."""
+        return next(iter(self.nodes)) if coordinator is None else coordinator
+
     async def close(self) -> None:
         while self._idle:
             await self._idle.pop().close()
@@ -229,8 +235,12 @@ class Target:
         answer = await self.request("FindCoordinator", {"key": group}, at_most=3)
         return answer.error_code, answer.node_id
 
-    async def _wake_coordinator(self) -> None:
-        """The first look-up makes Kafka create __consumer_offsets; loading its partitions takes a moment more."""
+    async def wake_coordinator(self) -> None:
+        """The first look-up makes Kafka create __consumer_offsets; loading its partitions takes a moment more.
+
+        Also after a restart, which no idle connection outlives.
+        """
+        await self.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + COORDINATOR_TIMEOUT_S
         while True:

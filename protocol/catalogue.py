@@ -65,6 +65,8 @@ APIS: tuple[Api, ...] = (
     Api(25, "AddOffsetsToTxn", "add_offsets_to_txn"),
     Api(26, "EndTxn", "end_txn"),
     Api(28, "TxnOffsetCommit", "txn_offset_commit"),
+    Api(30, "CreateAcls", "create_acls"),
+    Api(31, "DeleteAcls", "delete_acls"),
     Api(32, "DescribeConfigs", "describe_configs"),
     Api(36, "SaslAuthenticate", "sasl_authenticate"),
     Api(37, "CreatePartitions", "create_partitions"),

@@ -1,0 +1,47 @@
+"""Who can stop and start the brokers under test; checks of what a restart leaves ask for it, last of all.
+
+`kohort conformance --start` has its own; for other brokers two commands will do, in which {node} is the broker's id:
+
+    --stop-command 'docker kill kafka-{node}' --start-command 'docker start kafka-{node}'
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from kohort.conformance.errors import Blocked
+
+
+class Operator(Protocol):
+    """`stop` returns once the broker is gone, however roughly; `start` once it was asked to come back, or later."""
+
+    async def stop(self, node: int) -> None:
+        """End the broker with this id. Raises Blocked where that fails."""
+
+    async def start(self, node: int) -> None:
+        """Bring it back with its data. Raises Blocked where that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Shell commands, in which {node} stands for the broker's id."""
+
+    stop_command: str
+    start_command: str
+
+    async def stop(self, node: int) -> None:
+        await _run(self.stop_command.replace("{node}", str(node)))
+
+    async def start(self, node: int) -> None:
+        await _run(self.start_command.replace("{node}", str(node)))
+
+
+async def _run(command: str) -> None:
+    running = await asyncio.create_subprocess_shell(
+        command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await running.communicate()
+    if running.returncode:
+        raise Blocked(f"{command!r} ended with {running.returncode}: {said.decode(errors='replace').strip()[-300:]}")
