@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from kohort.coordinator_client.config import Config, split_address
 from kohort.coordinator_client.connections import Endpoint
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.fastpath import KohortError
@@ -20,6 +21,16 @@ class Endpoints:
     ever_answered: bool = False
     last_error: KohortError | None = None
     _attempts: dict[Endpoint, Attempts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config, chance: Callable[[], float]) -> "Endpoints":
+        """Those that the settings name, and how patiently they are called."""
+        return cls(
+            tuple(Endpoint(*split_address(address)) for address in config.bootstrap),
+            Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
+            chance,
+            rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
+        )
 
     def answered(self, endpoint: Endpoint) -> None:
         self._attempts.pop(endpoint, None)

@@ -136,34 +136,38 @@ cdef class BytesRows:
         return self.narrow[index + 1] - start
 
 
-def spread(BytesRows keys not None, int partitions, str hashing, int otherwise):
-    """int32 for each key: its partition by "murmur2" (Java's clients) or "crc32" (librdkafka's).
+def spread(
+    BytesRows keys not None, int partitions, str hashing, int otherwise, Py_ssize_t start, Py_ssize_t stop,
+):
+    """int32 for each key from `start` to `stop`: its partition by "murmur2" (Java's clients) or "crc32" (librdkafka's).
 
-    `otherwise`: where null keys go, and with crc32 also empty ones.
+    `otherwise`: where null keys go, and with crc32 also empty ones. Raises ValueError for rows that there are none of.
     """
     if partitions < 1 or hashing not in ("murmur2", "crc32"):
         raise ValueError("spread over at least one partition, by murmur2 or crc32")
-    cdef Block out = Block(max(keys.count, 1) * 4)
+    if not 0 <= start <= stop <= keys.count:
+        raise ValueError("fewer rows than asked for")
+    cdef Block out = Block(max(stop - start, 1) * 4)
     cdef int32_t *target = <int32_t *>out.data
     cdef bint java = hashing == "murmur2"
     cdef const uint8_t *p = NULL
     cdef Py_ssize_t i, size
     with nogil:
-        for i in range(keys.count):
-            size = keys.row(i, &p)
+        for i in range(stop - start):
+            size = keys.row(start + i, &p)
             if size < 0 or (size == 0 and not java):
                 target[i] = otherwise
             elif java:
                 target[i] = (_murmur2(p, size) & 0x7FFFFFFF) % <uint32_t>partitions
             else:
                 target[i] = _crc32(p, size) % <uint32_t>partitions
-    return memoryview(out).cast("i")[: keys.count]
+    return memoryview(out).cast("i")[: stop - start]
 
 
-def grouped(const int32_t[::1] partition_of not None, int partitions):
+def grouped(const int32_t[::1] partition_of not None, int partitions, int64_t first=0):
     """(rows as int64, those of a partition together and in their order; where each partition begins and ends).
 
-    Raises ValueError for a partition that there is none of.
+    Rows are numbered from `first`. Raises ValueError for a partition that there is none of.
     """
     cdef Py_ssize_t count = partition_of.shape[0], i
     cdef Block out = Block(max(count, 1) * 8), tally = Block((partitions + 1) * 8)
@@ -175,14 +179,14 @@ def grouped(const int32_t[::1] partition_of not None, int partitions):
     for i in range(count):
         one = partition_of[i]
         if not 0 <= one < partitions:
-            raise ValueError(f"row {i} is for partition {one}, of {partitions}")
+            raise ValueError(f"row {first + i} is for partition {one}, of {partitions}")
         starts[one + 1] += 1
     for i in range(partitions):
         starts[i + 1] += starts[i]
     bounds = tuple(starts[i] for i in range(partitions + 1))
     for i in range(count):
         one = partition_of[i]
-        rows[starts[one]] = i
+        rows[starts[one]] = first + i
         starts[one] += 1
     return memoryview(out).cast("q")[:count], bounds
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kohort.fastpath import Record as Record
     from kohort.fastpath import RecordColumns as RecordColumns
     from kohort.fastpath import TopicPartition as TopicPartition
+    from kohort.producer import Producer as Producer
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ _HOME = {
     "ConsistentRegion": "consistent_region",
     "Consumer": "coordinator_client",
     "Lost": "coordinator_client",
+    "Producer": "producer",
     "RebalanceHooks": "coordinator_client",
     "Revoked": "coordinator_client",
     "KohortError": "fastpath",
@@ -42,7 +44,7 @@ _HOME = {
     "TopicPartition": "fastpath",
 }
 _SUBPACKAGES = frozenset(
-    {"assignors", "consistent_region", "coordinator_client", "fastpath", "protocol", "spark", "testing"}
+    {"assignors", "consistent_region", "coordinator_client", "fastpath", "producer", "protocol", "spark", "testing"}
 )
 
 __all__ = ["__version__", *sorted(_HOME)]

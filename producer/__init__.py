@@ -1,0 +1,32 @@
+"""Who writes: Producer, idempotent and transactional, over the same driver as Consumer, and what is beneath it."""
+
+from kohort.producer.batch import Delivered, Deliveries, Delivery
+from kohort.producer.errors import (
+    BufferFull,
+    DeliveryTimeout,
+    ProducerClosed,
+    ProducerFenced,
+    RecordTooLarge,
+    TransactionAborted,
+    TransactionError,
+)
+from kohort.producer.producer import Producer
+from kohort.producer.settings import CONNECTING, PRODUCING, ProducerConfig
+
+SETTINGS = {**CONNECTING, **PRODUCING}
+
+__all__ = [
+    "SETTINGS",
+    "BufferFull",
+    "Deliveries",
+    "Delivered",
+    "Delivery",
+    "DeliveryTimeout",
+    "Producer",
+    "ProducerClosed",
+    "ProducerConfig",
+    "ProducerFenced",
+    "RecordTooLarge",
+    "TransactionAborted",
+    "TransactionError",
+]

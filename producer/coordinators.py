@@ -1,0 +1,76 @@
+"""Where the coordinators are that a transaction needs: its own, and those of the groups whose offsets it carries."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.retry import FRESH, Attempts
+from kohort.fastpath import KohortError
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
+from kohort.protocol.errors import BrokerError
+
+if TYPE_CHECKING:
+    from kohort.producer.core import ProducerCore
+
+
+class Kind(IntEnum):
+    """What a coordinator is looked for by: FindCoordinator's key types."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(slots=True)
+class _Search:
+    endpoint: Endpoint | None = None
+    asked: bool = False
+    attempts: Attempts = FRESH
+
+
+class Coordinators:
+    """Found when asked for, forgotten when they turn out to be others. `refused`: told of what no search will cure."""
+
+    def __init__(self, core: "ProducerCore", refused: Callable[[Kind, KohortError], None]) -> None:
+        self._core = core
+        self._refused = refused
+        self._known: dict[tuple[Kind, str], _Search] = {}
+
+    def of(self, kind: Kind, key: str, now: float) -> Endpoint | None:
+        """Where it is, or None: then it is being looked for."""
+        search = self._known.setdefault((kind, key), _Search())
+        if search.endpoint is None and not search.asked and search.attempts.may_try(now):
+            self._look(kind, key, search)
+        return search.endpoint
+
+    def gone(self, endpoint: Endpoint) -> None:
+        """It said that it is none, or was not reached: look again when it is needed."""
+        for search in self._known.values():
+            if search.endpoint == endpoint:
+                search.endpoint = None
+
+    def wakes(self) -> list[float | None]:
+        return [one.attempts.not_before for one in self._known.values() if one.attempts.failures and not one.asked]
+
+    def _look(self, kind: Kind, key: str, search: _Search) -> None:
+        core = self._core
+        search.asked = True
+        request = FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=(key,))
+
+        def done(outcome: Outcome, when: float) -> None:
+            search.asked = False
+            if isinstance(outcome, Answered):
+                one = outcome.value.coordinators[0] if outcome.value.coordinators else outcome.value
+                if not one.error_code:
+                    search.endpoint, search.attempts = Endpoint(one.host, one.port), FRESH
+                    return
+                error = BrokerError(one.error_code, one.error_message, api="FindCoordinator", key=key)
+                if not error.retriable:
+                    self._refused(kind, error)
+            elif isinstance(outcome, NotSent):
+                core.fail(outcome.error)
+            search.attempts = search.attempts.failed(when, core.backoff, core.chance())
+
+        core.cluster.ask_any(Ask("FindCoordinator", lambda version: fit(request, version), done, core.request_s))

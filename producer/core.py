@@ -1,0 +1,240 @@
+"""Everything a producer is, but its sockets, thread and clock: the driver gives it turns, as it does a consumer's.
+
+`offer` and `lay` take records on the caller's thread; `Sender` sends them, `Transactions` knows under which id and
+whether it may. All under the driver's lock, and nothing slow among it: batches are compressed when they are written.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from kohort.coordinator_client.cluster import Contacts
+from kohort.coordinator_client.connections import Ask, Endpoint
+from kohort.coordinator_client.endpoints import Endpoints
+from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
+from kohort.coordinator_client.events import Event
+from kohort.coordinator_client.metrics import Counters
+from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.refresh import MetadataKeeper
+from kohort.coordinator_client.retry import Backoff
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.fastpath._encode import BatchBuilder, Body
+from kohort.producer.batch import Batch, Headers, Lane
+from kohort.producer.errors import ProducerClosed, RecordTooLarge
+from kohort.producer.partitioning import PARTITIONERS, Sticky
+from kohort.producer.sender import Sender
+from kohort.producer.settings import ProducerConfig
+from kohort.producer.transactions import Transactions
+
+log = logging.getLogger("kohort.producer")
+
+RECORD_OVERHEAD = 24  # most of what a record takes besides key, value and headers
+FAILURES_KEPT = 1_000
+
+
+class ProducerCore:
+    """See the module. `chance` gives numbers in [0, 1)."""
+
+    def __init__(self, config: ProducerConfig, *, chance: Callable[[], float], started: float) -> None:
+        self.config = config.connecting
+        self.settings = config.producing
+        self.chance = chance
+        self.started = started
+        self.backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        self.endpoints = Endpoints.of(self.config, chance)
+        self.keeper = MetadataKeeper(
+            self.backoff, self.config.metadata_max_age_ms / 1000, self.config.allow_auto_create_topics
+        )
+        self.cluster = Contacts(self, lambda: frozenset(self._topics))
+        self.counters = Counters()
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.buffered = 0  # bytes of records that are not settled, before compression
+        self.waiting = 0  # callers that wait for room: nothing lingers meanwhile
+        self.failures: deque[Batch] = deque(maxlen=FAILURES_KEPT)
+        self.transactions = Transactions(self)
+        self.sender = Sender(self)
+        self._topics: set[str] = set()
+        self._topic_errors: dict[str, KohortError] = {}
+        self._partition_of_key = PARTITIONERS[self.settings.partitioner]
+        self._sticky = Sticky(chance)
+        self._outgoing: list[Outgoing] = []
+        self._fatal: KohortError | None = None
+        self._news = self._fresh = False
+
+    # ------------------------------------------------------------------ the driver's side
+
+    def turn(self, now: float, wall_ms: int) -> Turn:
+        """Look at everything that happened; what is to be sent comes out."""
+        self.cluster.turn(now)
+        self.transactions.turn(now)
+        self.sender.turn(now)
+        wakes = [*self.cluster.wakes(now), *self.transactions.wakes(), *self.sender.wakes(now)]
+        outgoing, self._outgoing = tuple(self._outgoing), []
+        self._news, self._fresh = self._fresh, False
+        # A time that has passed without work being owed is waited for no longer: else the driver would spin.
+        return Turn(outgoing, min((wake for wake in wakes if wake is not None and wake > now), default=None))
+
+    @property
+    def news(self) -> bool:
+        """Whether since the turn before the last something happened that a caller may be waiting for."""
+        return self._news
+
+    @news.setter
+    def news(self, value: bool) -> None:
+        self._fresh = self._fresh or value
+
+    @property
+    def fatal(self) -> KohortError | None:
+        return self._fatal
+
+    @property
+    def request_s(self) -> float:
+        return self.config.request_timeout_ms / 1000
+
+    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None:
+        """Hand a request to the driver; without an endpoint any broker will do."""
+        self._outgoing.append(Outgoing(line, endpoint, ask))
+
+    def fail(self, error: KohortError) -> None:
+        """Nothing will be sent any more: everything that waits is told."""
+        if self._fatal is None:
+            self._fatal = error
+            if not isinstance(error, ProducerClosed):
+                log.error("the producer is of no more use: %s", error)
+            self.sender.give_up(error)
+        self.news = True
+
+    def put_error(self, error: KohortError) -> None:
+        """What no call asked for. Errors of a topic are for whoever waits to send to it."""
+        topic = error.place.get("topic")
+        if isinstance(topic, str):
+            if isinstance(error, AuthorizationFailed):
+                error = AuthorizationFailed("not allowed to write to the topic", hint="grant WRITE on it", topic=topic)
+            self._topic_errors[topic] = error
+        else:
+            log.warning("%s", error)
+        self.news = True
+
+    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
+        """A coordinator's connection ended while nothing was waiting for an answer."""
+        self.transactions.coordinators.gone(endpoint)
+
+    def tell_member(self, event: Event) -> None:
+        """A producer is no member of anything."""
+
+    # ------------------------------------------------------------------ the caller's side
+
+    def partitions(self, topic: str) -> int | None:
+        """How many the topic has, or None while that is being asked. Raises what is wrong with the topic."""
+        if self._fatal is not None:
+            raise self._fatal
+        view = self.keeper.view.topics.get(topic)
+        if view is not None:
+            return len(view.partitions)
+        error = self._topic_errors.pop(topic, None)
+        if error is not None:
+            self._topics.discard(topic)
+            self.keeper.unneed([topic])
+            raise error
+        if topic not in self._topics:
+            self._topics.add(topic)
+            self.keeper.need([topic])
+            self.cluster.forget_missing()
+        return None
+
+    def offer(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int,
+        now: float,
+    ) -> Batch | None:
+        """The batch that the record is in now, as its last; None: there is no room, or the topic is not known yet.
+
+        Raises what is wrong with the topic, the record, or the producer.
+        """
+        count = self.partitions(topic)
+        if count is None:
+            return None
+        size = RECORD_OVERHEAD + (0 if key is None else len(key)) + (0 if value is None else len(value))
+        if size > self.settings.max_request_bytes:
+            raise RecordTooLarge(
+                f"a record of {size} bytes", hint="raise max_request_bytes, and the broker's message.max.bytes",
+                topic=topic, max_request_bytes=self.settings.max_request_bytes,
+            )  # fmt: skip
+        if self.buffered and self.buffered + size > self.settings.buffer_bytes:
+            return None
+        lane = self._lane(topic, self.chosen(topic, count, key, partition))
+        batch = lane.open
+        if batch is not None and batch.size + size > self.settings.batch_bytes:
+            self.close_lane(lane)
+            batch = None
+        if batch is None:
+            batch = Batch(lane.partition, now, BatchBuilder())
+        assert batch.builder is not None
+        grown = batch.builder.append(key, value, timestamp_ms, headers)
+        self.buffered += grown - batch.size
+        batch.size = grown
+        batch.count += 1
+        lane.open = batch
+        if grown >= self.settings.batch_bytes:
+            self.close_lane(lane)
+        return batch
+
+    def lay(self, partition: TopicPartition, body: Body, size: int, now: float) -> Batch | None:
+        """A whole batch, laid out already; None: there is no room now. `size`: its bytes before compression."""
+        if self._fatal is not None:
+            raise self._fatal
+        if self.buffered and self.buffered + size > self.settings.buffer_bytes:
+            return None
+        lane = self._lane(*partition)
+        self.close_lane(lane)
+        batch = Batch(lane.partition, now, body=body, size=size, count=body.count)
+        lane.queue.append(batch)
+        self.buffered += size
+        return batch
+
+    def sticky(self, topic: str, count: int) -> int:
+        """The partition for records without a key, until a batch of the topic is closed."""
+        return self._sticky.choose(topic, count, lambda: self._led(topic))
+
+    def chosen(self, topic: str, count: int, key: bytes | None, partition: int | None) -> int:
+        """The partition for a record. Raises UnknownTopic for a `partition` that is none of the topic's `count`."""
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise UnknownTopic(f"the topic has {count} partitions", topic=topic, partition=partition)
+            return partition
+        if key is None or (not key and self.settings.partitioner == "crc32"):
+            return self.sticky(topic, count)
+        return self._partition_of_key(key, count)
+
+    def _led(self, topic: str) -> list[int]:
+        view = self.keeper.view
+        return [one.partition for one in view.partitions_of(topic) if view.leader(one) is not None]
+
+    def _lane(self, topic: str, partition: int) -> Lane:
+        place = TopicPartition(topic, partition)
+        lane = self.lanes.get(place)
+        if lane is None:
+            lane = self.lanes[place] = Lane(place)
+        self.sender.busy[place] = lane
+        self.transactions.uses(place)
+        return lane
+
+    def close_lane(self, lane: Lane) -> None:
+        """What is open grows no more."""
+        lane.close_batch()
+        self._sticky.move_on(lane.partition.topic)
+
+    def close_batches(self) -> None:
+        """Nothing lingers: flush, commit, or no room is left."""
+        for lane in self.sender.busy.values():
+            self.close_lane(lane)
+
+    def unsettled(self) -> list[Batch]:
+        """The batches that are neither acknowledged nor given up; everything open is closed."""
+        self.close_batches()
+        return [batch for lane in self.sender.busy.values() for batch in lane.queue]

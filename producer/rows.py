@@ -1,0 +1,108 @@
+"""Arrow columns as what `fastpath._rows` reads: the same buffers, not copied. pyarrow is imported where it is used."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kohort.fastpath import KohortError
+from kohort.fastpath._rows import BytesRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAMES = ("key", "value", "timestamp", "partition", "headers")
+
+
+class Rows(NamedTuple):
+    """The columns of an Arrow batch that a record has. `headers`: an Arrow array, None where no row has any."""
+
+    size: int
+    keys: BytesRows | None
+    values: BytesRows | None
+    timestamps_ms: memoryview | None
+    partitions: memoryview | None
+    headers: "pa.Array | None"
+    source: "pa.RecordBatch"
+
+
+def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int) -> Iterator[Rows]:
+    """`data` batch by batch. Rows without a timestamp get `now_ms`.
+
+    Columns: value, and optionally key (both binary or string of any width), timestamp (int64 or timestamp: ms),
+    partition (integer, no nulls), headers (list of struct of key and value). Raises KohortError for others, or types.
+    """
+    import pyarrow as pa
+
+    strange = [name for name in data.schema.names if name not in NAMES]
+    if strange or "value" not in data.schema.names:
+        raise KohortError(
+            f"no record has a column {strange[0]!r}" if strange else "there is no column 'value'",
+            hint=f"rename or select: records have {', '.join(NAMES)}",
+        )
+    for batch in data.to_batches() if isinstance(data, pa.Table) else [data]:
+        if batch.num_rows:
+            yield _rows(batch, now_ms)
+
+
+def _rows(batch: "pa.RecordBatch", now_ms: int) -> Rows:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    headers = columns.get("headers")
+    return Rows(
+        batch.num_rows,
+        _bytes("key", columns.get("key")),
+        _bytes("value", columns["value"]),
+        _timestamps(columns.get("timestamp"), now_ms),
+        _partitions(columns.get("partition")),
+        None if headers is None or headers.null_count == len(headers) else headers,
+        batch,
+    )
+
+
+def _bytes(name: str, array: Any) -> BytesRows | None:
+    import pyarrow as pa
+
+    if array is None or array.null_count == len(array):
+        return None
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    types = pa.types
+    if not (types.is_large_binary(array.type) or types.is_large_string(array.type)):
+        try:
+            array = array.cast(pa.binary())  # of strings no copy; of views, fixed sizes and the like one
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise KohortError(f"column {name!r} is {array.type}, not bytes: {error}") from None
+    wide = types.is_large_binary(array.type) or types.is_large_string(array.type)
+    validity, offsets, data = array.buffers()
+    return BytesRows(
+        offsets, data, validity if array.null_count else None, wide=wide, first=array.offset, count=len(array)
+    )
+
+
+def _timestamps(array: Any, now_ms: int) -> memoryview | None:
+    import pyarrow as pa
+
+    if array is None or array.null_count == len(array):
+        return None
+    try:
+        if pa.types.is_timestamp(array.type):
+            array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+        array = array.cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise KohortError(f"column 'timestamp' is {array.type}, not milliseconds: {error}") from None
+    return _integers(array.fill_null(now_ms) if array.null_count else array, 8)
+
+
+def _partitions(array: Any) -> memoryview | None:
+    import pyarrow as pa
+
+    if array is None or array.null_count == len(array):
+        return None
+    if array.null_count:
+        raise KohortError("column 'partition' names one for some rows only", hint="split the rows, or name all")
+    try:
+        return _integers(array.cast(pa.int32()), 4).cast("i")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise KohortError(f"column 'partition' is {array.type}, not int32: {error}") from None
+
+
+def _integers(array: Any, size: int) -> memoryview:
+    return memoryview(array.buffers()[1]).cast("B")[array.offset * size : (array.offset + len(array)) * size]

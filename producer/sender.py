@@ -1,0 +1,310 @@
+"""Batches to brokers and answers to batches: order, numbers, retries. Knows no clock and no socket.
+
+What an answer's code means for a batch is the table `VERDICTS`; a code that it lacks is retried if Kafka calls it
+retriable, and else refuses the batch for good.
+"""
+
+import logging
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.coordinator_client.errors import AuthorizationFailed
+from kohort.coordinator_client.metadata import Broker
+from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.retry import FRESH
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.fastpath._encode import seal
+from kohort.producer.batch import Batch, Lane, ProducerId
+from kohort.producer.errors import DeliveryTimeout
+from kohort.protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kohort.protocol.errors import BrokerError
+
+if TYPE_CHECKING:
+    from kohort.producer.core import ProducerCore
+
+log = logging.getLogger("kohort.producer")
+
+ACKS_ALL = -1
+# 13 names topics by id, which a topic's recreation would turn into an error of its own kind for nothing gained; and in
+# 12 a transaction takes partitions in unasked (KIP-890), which only brokers with that feature switched on can.
+AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11
+
+
+class Verdict(Enum):
+    """What an answer means for a batch."""
+
+    DONE = "it is in the log"
+    RETRY = "send it again as it is"
+    RECOUNT = "the broker has lost count of us: if nothing before it is unsettled, number anew under a newer epoch"
+    REFUSED = "it will never be taken"
+
+
+VERDICTS: Final[Mapping[int, Verdict]] = {
+    0: Verdict.DONE,
+    46: Verdict.DONE,  # DUPLICATE_SEQUENCE_NUMBER: an earlier attempt came through
+    45: Verdict.RECOUNT,  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    59: Verdict.RECOUNT,  # UNKNOWN_PRODUCER_ID
+    47: Verdict.RECOUNT,  # INVALID_PRODUCER_EPOCH
+}
+
+
+def verdict(code: int) -> Verdict:
+    """What an error code of Produce means for the batch."""
+    known = VERDICTS.get(code)
+    if known is not None:
+        return known
+    return Verdict.RETRY if BrokerError(code).retriable else Verdict.REFUSED
+
+
+class Sent(NamedTuple):
+    """A batch in a request, with the numbers that it went out under."""
+
+    lane: Lane
+    batch: Batch
+    producer: ProducerId
+
+
+class Sender:
+    """Belongs to one ProducerCore, and is used under the same lock. `busy`: the lanes that have something."""
+
+    def __init__(self, core: "ProducerCore") -> None:
+        self._core = core
+        self.busy: dict[TopicPartition, Lane] = {}
+        self._in_flight: dict[int, int] = {}  # node -> requests without an answer
+
+    # --- sending
+
+    def turn(self, now: float) -> None:
+        """Send what may be sent."""
+        core, settings = self._core, self._core.settings
+        due = now - settings.linger_ms / 1000
+        give_up = now - settings.delivery_timeout_ms / 1000
+        groups: dict[int, list[Sent]] = {}
+        sizes: dict[int, int] = {}
+        for place, lane in list(self.busy.items()):
+            if lane.open is not None and (lane.open.created_at <= due or core.waiting):
+                core.close_lane(lane)
+            self._expire(lane, give_up)
+            if lane.rewrite and not lane.in_flight:
+                core.transactions.recount(lane)
+            if not lane.busy:
+                del self.busy[place]
+                continue
+            sent = self._sendable(lane, now)
+            if sent is None:
+                continue
+            batch = lane.queue[lane.in_flight]
+            if sent in groups and sizes[sent] + batch.size > settings.max_request_bytes:
+                continue
+            groups.setdefault(sent, []).append(self._take(lane, batch, sent))
+            sizes[sent] = sizes.get(sent, 0) + batch.size
+            self.busy[place] = self.busy.pop(place)  # to the end: what found no room comes first next time
+        for node, group in groups.items():
+            self._ask(node, group, now)
+
+    def _sendable(self, lane: Lane, now: float) -> int | None:
+        """The node that the lane's next batch may go to now."""
+        core = self._core
+        most = 1 if lane.failing else core.settings.max_in_flight
+        if lane.rewrite or lane.in_flight >= min(most, len(lane.queue)) or not lane.attempts.may_try(now):
+            return None
+        if not core.transactions.may_send(lane.partition):
+            return None
+        leader = core.keeper.view.leader(lane.partition)
+        if leader is None:
+            core.keeper.stale()
+            return None
+        if lane.in_flight and lane.node != leader.node:
+            return None  # two brokers would not keep the order
+        return leader.node if self._in_flight.get(leader.node, 0) < core.settings.max_in_flight else None
+
+    def _take(self, lane: Lane, batch: Batch, node: int) -> Sent:
+        lane.number(batch, self._core.transactions.producer)
+        lane.node = node
+        lane.in_flight += 1
+        batch.in_flight = True
+        return Sent(lane, batch, lane.producer)
+
+    def _ask(self, node: int, group: list[Sent], now: float) -> None:
+        core = self._core
+        codec, level = core.settings.compression, core.settings.compression_level
+        transactional_id = core.settings.transactional_id
+        numbers = [sent.batch.sequence for sent in group]
+
+        def request(_version: int) -> ProduceRequest:
+            # On the driver's thread and under no lock: here is where compressing takes its time.
+            topics: dict[str, list[PartitionProduceData]] = {}
+            for (_lane, batch, producer), sequence in zip(group, numbers, strict=True):
+                records = seal(
+                    batch.laid_out(codec, level),
+                    producer_id=producer.id,
+                    producer_epoch=producer.epoch,
+                    base_sequence=sequence,
+                    transactional=transactional_id is not None,
+                )
+                topics.setdefault(batch.partition.topic, []).append(
+                    PartitionProduceData(index=batch.partition.partition, records=records)
+                )
+            return ProduceRequest(
+                transactional_id=transactional_id,
+                acks=ACKS_ALL,
+                timeout_ms=core.config.request_timeout_ms,
+                topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
+            )
+
+        def done(outcome: Outcome, when: float) -> None:
+            self._in_flight[node] -= 1
+            self._settle(group, outcome, when)
+
+        broker = core.keeper.view.brokers[node]
+        self._in_flight[node] = self._in_flight.get(node, 0) + 1
+        at_most = AT_MOST if transactional_id is None else AT_MOST_IN_TRANSACTION
+        ask = Ask("Produce", request, done, core.request_s, at_most)
+        core.send(Line.DATA, Endpoint(broker.host, broker.port), ask)
+
+    # --- answers
+
+    def _settle(self, group: list[Sent], outcome: Outcome, now: float) -> None:
+        core = self._core
+        for sent in group:
+            sent.lane.in_flight -= 1
+            sent.batch.in_flight = False
+        if isinstance(outcome, Answered):
+            answers = self._answers(outcome.value)
+            for sent in group:
+                answer = answers.get(sent.batch.partition)
+                if answer is None:
+                    self._again(sent, now)
+                else:
+                    self._judge(sent, answer, now)
+        else:
+            core.keeper.stale()
+            if isinstance(outcome, NotSent):
+                core.fail(outcome.error)
+            for sent in group:
+                self._again(sent, now)
+        core.news = True
+
+    def _answers(self, answer: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
+        view = self._core.keeper.view.with_brokers(
+            Broker(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints
+        )
+        found = {}
+        for topic in answer.responses:
+            for partition in topic.partition_responses:
+                place = TopicPartition(topic.name, partition.index)
+                found[place] = partition
+                leader = partition.current_leader
+                view = view.with_leader(place, leader.leader_id, leader.leader_epoch)
+        self._core.keeper.view = view
+        return found
+
+    def _judge(self, sent: Sent, answer: PartitionProduceResponse, now: float) -> None:
+        lane, batch, producer = sent
+        match verdict(answer.error_code):
+            case Verdict.DONE:
+                lane.attempts = FRESH
+                batch.base_offset = answer.base_offset if not answer.error_code else -1
+                self.over(lane, batch)
+                lane.failing = lane.failing and lane.in_flight > 0
+            case Verdict.RETRY:
+                log.info("%s: %s, sending again", batch.partition, BrokerError(answer.error_code).name)
+                self._core.keeper.stale()
+                self._again(sent, now)
+            case Verdict.RECOUNT:
+                if lane.queue[0] is batch and lane.producer == producer:
+                    self._core.transactions.lost_count(lane, answer.error_code)
+                self._again(sent, now)
+            case Verdict.REFUSED:
+                lane.give_back(batch)
+                self.over(lane, batch, refusal(batch, answer))
+
+    def _again(self, sent: Sent, now: float) -> None:
+        """It stays where it is, ahead of those behind it, and is sent again after a while."""
+        lane = sent.lane
+        if not lane.failing or not lane.in_flight:
+            lane.attempts = lane.attempts.failed(now, self._core.backoff, self._core.chance())
+        lane.failing = True
+        if self._core.fatal is not None and not sent.batch.done:
+            self.over(lane, sent.batch, self._core.fatal)
+
+    def over(self, lane: Lane, batch: Batch, error: KohortError | None = None) -> None:
+        """A batch is acknowledged, or given up because of `error`."""
+        lane.settle(batch)
+        core = self._core
+        core.buffered -= batch.size
+        batch.builder = batch.body = None  # a delivery may be kept for long, its bytes need not
+        batch.error = error
+        batch.done = True
+        core.news = True
+        if error is not None:
+            core.failures.append(batch)
+            core.transactions.batch_failed(error)
+
+    # --- giving up
+
+    def _expire(self, lane: Lane, give_up: float) -> None:
+        while lane.queue and lane.queue[0].created_at <= give_up and not lane.in_flight:
+            batch = lane.queue[0]
+            topic, partition = batch.partition
+            error = DeliveryTimeout(
+                f"not acknowledged within {self._core.settings.delivery_timeout_ms} ms",
+                hint="is the partition's leader there, and does it have enough replicas in sync?",
+                topic=topic,
+                partition=partition,
+                sent=batch.sequence >= 0,
+            )
+            self.over(lane, batch, error)
+
+    def give_up(self, error: KohortError) -> bool:
+        """Everything that is not in flight fails with `error`; whether a batch was among it that had been sent."""
+        numbered = False
+        for lane in self.busy.values():
+            lane.close_batch()
+            for batch in [one for one in lane.queue if not one.in_flight]:
+                numbered = numbered or batch.sequence >= 0
+                self.over(lane, batch, error)
+        return numbered
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is unsettled."""
+        return not any(lane.busy for lane in self.busy.values())
+
+    @property
+    def in_flight(self) -> bool:
+        return any(lane.in_flight for lane in self.busy.values())
+
+    def wakes(self, now: float) -> list[float | None]:
+        """When to take a turn again if nothing happens."""
+        settings = self._core.settings
+        linger_s, delivery_s = settings.linger_ms / 1000, settings.delivery_timeout_ms / 1000
+        wakes: list[float | None] = []
+        for lane in self.busy.values():
+            if lane.open is not None:
+                wakes.append(lane.open.created_at + linger_s)
+            if lane.queue:
+                wakes.append(lane.queue[0].created_at + delivery_s)
+            if lane.attempts.failures:
+                wakes.append(lane.attempts.not_before)
+        return wakes
+
+
+def refusal(batch: Batch, answer: PartitionProduceResponse) -> KohortError:
+    """Why a batch will never be taken, as its caller sees it."""
+    topic, partition = batch.partition
+    if answer.error_code == 29:
+        return AuthorizationFailed(
+            "not allowed to write to the topic", hint="grant WRITE on it", topic=topic, partition=partition
+        )
+    wrong = "; ".join(f"record {one.batch_index}: {one.batch_index_error_message}" for one in answer.record_errors[:3])
+    text = "; ".join(part for part in (answer.error_message, wrong) if part) or None
+    return BrokerError(answer.error_code, text, api="Produce", topic=topic, partition=partition)
