@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from kohort.cli.demo.ledger import Happening
 from kohort.cli.demo.outcome import Sample
-from kohort.cli.demo.timeline import Span
+from kohort.cli.demo.timeline import Reset, Span, resets
 
 WIDTH, LEFT, RIGHT = 1040, 96, 16
 LANE, GAP, CHIP = 54, 14, 7
@@ -36,7 +36,7 @@ class Axis:
 
 
 def timeline(lanes: Sequence[str], spans: Sequence[Span], happenings: Sequence[Happening], axis: Axis) -> str:
-    """One lane a member, one thin bar a partition it owned; kills and rebalances as they fell."""
+    """One lane a member, one thin bar a partition it owned; kills, rebalances, resets and checkpoints as they fell."""
     top = 26
     bottom = top + len(lanes) * (LANE + GAP)
     at = {member: top + index * (LANE + GAP) for index, member in enumerate(lanes)}
@@ -57,10 +57,33 @@ def timeline(lanes: Sequence[str], spans: Sequence[Span], happenings: Sequence[H
         parts.append(
             f'<text class="soft" x="{x + width / 2:.1f}" y="{y + LANE / 2 + 4}" text-anchor="middle">{label}</text>'
         )
+    for reset in resets(happenings):
+        if reset.member in at:
+            parts.append(_reset(reset, at[reset.member], axis))
     for one in happenings:
-        if one.member in at and one.kind in ("started", "killed"):
+        if one.member not in at:
+            continue
+        if one.kind in ("started", "killed"):
             parts.append(_flag(one, at[one.member], axis))
-    return _svg(bottom + 24, parts, "Who owned which partition, and when")
+        elif one.kind == "checkpoint":
+            x = axis.x(one.at_ms)
+            y = at[one.member] + LANE - 6
+            parts.append(f'<path class="saved" d="M{x:.1f} {y} v6"><title>{escape(one.cause)}</title></path>')
+    return _svg(bottom + 24, parts, "Who owned which partition, and when; where the region went back")
+
+
+def _reset(reset: Reset, y: float, axis: Axis) -> str:
+    x, stop = axis.x(reset.start_ms), axis.x(reset.stop_ms)
+    width = max(stop - x, 3.0)
+    seconds = (reset.stop_ms - reset.start_ms) / 1000
+    where = f" {reset.where}" if reset.where else ""
+    told = f"<title>{escape(reset.member)}: {escape(reset.why)}; back{escape(where)} after {seconds:.2f} s</title>"
+    # The words stand at the left of a narrow band, where its own lane is still free of the next span's.
+    label = f'<text class="undone" x="{stop + 4:.1f}" y="{y + LANE - 4}">back{escape(where)}</text>' if where else ""
+    return (
+        f'<g><rect class="reset" x="{x:.1f}" y="{y}" width="{width:.1f}" height="{LANE}" rx="3">{told}</rect>'
+        f"{label}</g>"
+    )
 
 
 def _span(span: Span, y: float, axis: Axis) -> str:
@@ -106,7 +129,7 @@ def _flag(one: Happening, y: float, axis: Axis) -> str:
 
 
 def lag(samples: Sequence[Sample], happenings: Sequence[Happening], axis: Axis) -> str:
-    """Records not yet on the ledger, partition upon partition."""
+    """Records not yet on the ledger, partition upon partition; and as a line those that no checkpoint has yet."""
     top, height = 40, 210
     bottom = top + height
     partitions = sorted({partition for sample in samples for partition in sample.lag})
@@ -132,6 +155,8 @@ def lag(samples: Sequence[Sample], happenings: Sequence[Happening], axis: Axis) 
             f"<title>partition {partition}</title></polygon>"
         )
         base = upper
+    unsaved = " ".join(f"{axis.x(sample.at_ms):.1f},{y(min(sample.unsaved, highest)):.1f}" for sample in samples)
+    parts.append(f'<polyline class="unsaved" points="{unsaved}"><title>not in a checkpoint yet</title></polyline>')
     for one in happenings:
         if one.kind == "killed":
             x = axis.x(one.at_ms)
@@ -143,7 +168,9 @@ def lag(samples: Sequence[Sample], happenings: Sequence[Happening], axis: Axis) 
         elif one.kind == "started" and one.at_ms > axis.start_ms + 1000:
             x = axis.x(one.at_ms)
             parts.append(f'<line class="come" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 30}" y2="{bottom}"/>')
-            parts.append(f'<text class="soft" x="{x + 6:.1f}" y="{top - 20}">{escape(one.member)} joins</text>')
+            came = "is back" if any(h.kind == "killed" and h.member == one.member for h in happenings) else "joins"
+            row = top - (6 if came == "is back" else 20)  # two may come close together
+            parts.append(f'<text class="soft" x="{x + 6:.1f}" y="{row}">{escape(one.member)} {came}</text>')
     return _svg(bottom + 24, parts, "Records not yet read, over time")
 
 

@@ -28,7 +28,7 @@ def demo(
     folder: Annotated[Path | None, typer.Option(help="Where the ledger and the report go.")] = None,
     spark_master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[2]",
 ) -> None:
-    """A topic of flights, a group of three, a kill, a fourth, Spark: and the totals are equal.
+    """A topic of flights, a region of three, a kill, a fourth, Spark: and the totals are equal.
 
     Ends with code 0 if all totals are equal, else 1.
     """

@@ -85,6 +85,7 @@ def member_arguments(
     group: str,
     topic: str,
     ledger: Path,
+    region: Path,
     assignor: str,
     records_per_second: float,
 ) -> list[str]:
@@ -94,6 +95,7 @@ def member_arguments(
         "group": group,
         "topic": topic,
         "ledger": str(ledger),
+        "region": str(region),
         "assignor": assignor,
         "records-per-second": str(records_per_second),
     }

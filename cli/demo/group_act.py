@@ -1,11 +1,13 @@
-"""The group's part: three members read, one is killed in the middle, a fourth joins, and all is read and committed."""
+"""The group's part: three members of a region read, one is killed in the middle, a fourth joins, the killed one comes
+back under its name, and all is in a checkpoint and committed."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from kohort.cli.demo.ledger import Ledger, now_ms
+from kohort.cli.demo.ledger import Ledger, check_tiling, now_ms
 from kohort.cli.demo.outcome import Reading, Sample
+from kohort.cli.demo.region_view import RegionView
 from kohort.cli.demo.screen import Screen
 from kohort.cli.demo.watch import View, Watch
 from kohort.fastpath import KohortError
@@ -13,6 +15,7 @@ from kohort.fastpath import KohortError
 FIRST, VICTIM, FOURTH = ("ada", "ben", "cleo"), "ben", "dora"
 LOOK_EVERY_S = 0.1
 FOURTH_AFTER_S = 0.5
+BACK_AFTER_S = 2.0
 STALL_TIMEOUT_S = 60.0
 
 
@@ -34,22 +37,23 @@ def play(
     ledger: Ledger,
     ends: Mapping[int, int],
     committed: Callable[[], Mapping[int, int]],
+    saved: Callable[[], Mapping[int, int]],
     *,
     kill_at: float,
     screen: Screen,
 ) -> Sequence[Sample]:
     """Play it to the end; returns what was seen on the way.
 
-    The end is when every record is on the ledger, living members own every partition, and the group's committed
-    offsets are `ends`: only then has the killed member's successor caught up with what was not committed.
+    The end is when the region's newest checkpoint (`saved` says where it is) and the group's committed offsets are
+    `ends`, and living members own every partition: only then has all that was undone been counted again.
     Raises MemberFailed or GroupStalled.
     """
-    watch = Watch(ledger, ends)
+    watch = Watch(ledger, ends, saved)
     for name in FIRST:
         crew.start(name)
     screen.say(f"{', '.join(FIRST)} form a group")
     killed_at = None
-    fourth = False
+    fourth = back = False
     patience = _Patience()
     while True:
         crew.check()
@@ -65,7 +69,11 @@ def play(
             crew.start(FOURTH)
             fourth = True
             screen.say(f"{FOURTH} joins")
-        elif fourth and view.behind == 0 and _settled(view) and dict(committed()) == dict(ends):
+        elif not back and now - killed_at >= BACK_AFTER_S:
+            crew.start(VICTIM)
+            back = True
+            screen.say(f"{VICTIM} is started again: what it had counted is in the region's checkpoints under its name")
+        elif back and view.unsaved == 0 and _settled(view) and dict(committed()) == dict(ends):
             break
         patience.hold(view, now)
         time.sleep(LOOK_EVERY_S)
@@ -83,8 +91,8 @@ def _is_time_to_kill(view: View, kill_at: float) -> bool:
 
 
 def _settled(view: View) -> bool:
-    fourth = next((member for member in view.members if member.name == FOURTH), None)
-    return not view.unowned and fourth is not None and fourth.generation >= 0
+    came = {member.name for member in view.members if member.state == "reading" or member.generation >= 0}
+    return not view.unowned and {FOURTH, VICTIM} <= came
 
 
 class _Patience:
@@ -95,23 +103,28 @@ class _Patience:
         self._since = time.monotonic()
 
     def hold(self, view: View, now: float) -> None:
-        seen = (view.read, view.reread, [(member.state, member.generation) for member in view.members])
+        seen = (view.read, view.reread, view.unsaved, [(member.state, member.generation) for member in view.members])
         if seen != self._seen:
             self._seen, self._since = seen, now
         elif now - self._since > STALL_TIMEOUT_S:
             raise GroupStalled(
                 f"nothing has moved for {STALL_TIMEOUT_S:g} s",
-                lag=view.behind, unowned=sorted(view.unowned), members=[f"{m.name} {m.state}" for m in view.members],
+                lag=view.behind, unsaved=view.unsaved, unowned=sorted(view.unowned),
+                members=[f"{m.name} {m.state}" for m in view.members],
             )  # fmt: skip
 
 
-def group_reading(ledger: Ledger) -> tuple[Reading, int]:
-    """What the group came to, from its ledger; and how many records it read twice."""
+def group_reading(ledger: Ledger, region: RegionView) -> tuple[Reading, int]:
+    """What the group came to, from the region's newest checkpoint; and how many records its ledger has twice.
+
+    Raises LedgerBroken if that does not tile.
+    """
     slices, happenings = ledger.slices(), ledger.happenings()
-    first, reread = ledger.records()
+    check_tiling(slices)
+    _, reread = ledger.records()
+    totals = region.totals()
     started = min((one.at_ms for one in happenings if one.kind == "started"), default=0)
     assigned = min((one.at_ms for one in happenings if one.kind == "assigned"), default=started)
     last = max((one.at_ms for one in slices), default=assigned)
-    return Reading(
-        "group", first, (last - assigned) / 1000, (assigned - started) / 1000, ledger.unique_totals()
-    ), reread
+    counted = sum(one.events for one in totals.values())
+    return Reading("group", counted, (last - assigned) / 1000, (assigned - started) / 1000, totals), reread

@@ -10,10 +10,12 @@ from kohort.cli.demo.tally import Tally, Totals, by_carrier
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How far behind each partition's end the ledger was at one moment."""
+    """How far behind each partition's end the ledger was at one moment, and how many records the newest checkpoint
+    lacked."""
 
     at_ms: int
     lag: Mapping[int, int]
+    unsaved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything a run left behind. `ends` is the log's end by partition, `committed` the group's offsets."""
+    """Everything a run left behind. `ends` is the log's end by partition, `committed` the group's offsets, `saved`
+    those of the region's newest checkpoint, `checkpoint`; `resets`: how often the region went back."""
 
     title: str
     broker: str
@@ -49,6 +52,9 @@ class Outcome:
     filled: Filled
     ends: Mapping[int, int]
     committed: Mapping[int, int]
+    saved: Mapping[int, int]
+    checkpoint: int
+    resets: int
     happenings: tuple[Happening, ...]
     slices: tuple[Slice, ...]
     samples: tuple[Sample, ...]
@@ -65,8 +71,12 @@ class Outcome:
         return (
             Claim(f"{made:,} events made of the dataset are {records:,} records in the topic", made == records),
             Claim(
-                f"the group's ledger holds {self.group.records:,} of them once each, and its totals are the dataset's",
-                self.group.records == made and self.group.totals == self.dataset,
+                f"the region's checkpoint {self.checkpoint} covers all of them, and its totals are the dataset's",
+                self.saved == self.ends and self.group.totals == self.dataset,
+            ),
+            Claim(
+                f"the killed member's work was undone and {self.reread:,} records were read again, none counted twice",
+                self.resets > 0 and self.group.records == made,
             ),
             *(
                 Claim(

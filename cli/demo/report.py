@@ -10,6 +10,10 @@ from kohort.cli.demo.outcome import Outcome
 from kohort.cli.demo.tally import Totals
 from kohort.cli.demo.timeline import spans
 
+_MARKS = (
+    '<span><i style="background:var(--undone)"></i>going back</span>'
+    '<span><i style="background:var(--good)"></i>checkpoint</span>'
+)
 _STYLE = Path(__file__).with_name("report.css")
 
 
@@ -51,7 +55,8 @@ def _facts(outcome: Outcome) -> str:
         ),
         (f"{outcome.group.per_second:,.0f}/s", "the group, from its first record to its last, the outage included"),
         *((f"{reading.per_second:,.0f}/s", f"{reading.who}, while reading") for reading in outcome.spark),
-        (f"{outcome.reread:,}", "records read a second time after the kill"),
+        (f"{outcome.resets}", "times the region went back, which undid what no checkpoint had"),
+        (f"{outcome.reread:,}", "records read a second time after that, and none counted twice"),
     ]
     cells = "".join(f'<div class="fact"><b>{escape(big)}</b><span>{escape(small)}</span></div>' for big, small in facts)
     return f'<div class="facts">{cells}</div>'
@@ -67,11 +72,14 @@ def _group(outcome: Outcome) -> str:
     )
     return (
         '<section class="card"><h2>The group</h2><p class="soft-text">Each bar is a partition a member owned. A killed '
-        "member's partitions rest until its session times out; then the group shares them out anew.</p>"
-        f'<div class="legend">{legend}</div><div class="scroll">'
+        "member's partitions rest until its session times out; then the group shares them out anew, and the region "
+        "goes back: all members return to its last checkpoint, so that what the dead one had counted since is undone "
+        "everywhere.</p>"
+        f'<div class="legend">{legend}{_MARKS}</div><div class="scroll">'
         f"{charts.timeline(lanes, owned, outcome.happenings, axis)}</div></section>"
-        '<section class="card"><h2>Lag</h2><p class="soft-text">Records in the topic that are not yet on the group\'s '
-        f'ledger.</p><div class="scroll">{charts.lag(outcome.samples, outcome.happenings, axis)}</div></section>'
+        '<section class="card"><h2>Lag</h2><p class="soft-text">Records in the topic that the group has not read yet; '
+        "the line: those that the region's newest checkpoint lacks. What lies between them is undone by a reset.</p>"
+        f'<div class="scroll">{charts.lag(outcome.samples, outcome.happenings, axis)}</div></section>'
     )
 
 
@@ -95,9 +103,9 @@ def _throughput(outcome: Outcome) -> str:
 def _reread(outcome: Outcome) -> str:
     again = [one for one in outcome.slices if one.reread]
     told = (
-        "Members put what they read on the ledger and commit about once a second, so what a killed member had read but "
-        "not committed is read again by its successor: at-least-once. The ledger only ever grows; it keeps the second "
-        "readings, marks them, and counts each offset once."
+        "State and offsets are one checkpoint, about once a second. What was read after the last one is undone when "
+        "partitions move, and read again: the ledger, which only ever grows, marks those second readings. The totals "
+        "come from the checkpoint, where each record counts once."
     )
     if not again:
         return f'<section class="card"><h2>Read twice: nothing</h2><p class="soft-text">{told}</p></section>'

@@ -16,7 +16,7 @@ from kohort.cli.demo.outcome import Outcome, Reading
 from kohort.cli.demo.watch import View
 
 PLAIN_EVERY_S = 1.0
-_STATE_STYLE = {"reading": "green", "joining": "yellow", "killed": "bold red", "left": "dim"}
+_STATE_STYLE = {"reading": "green", "joining": "yellow", "going back": "magenta", "killed": "bold red", "left": "dim"}
 
 
 class Screen(Protocol):
@@ -60,7 +60,8 @@ class PlainScreen:
             f"{m.name} {m.state}" + (f" {list(m.partitions)} {m.per_second:,.0f}/s" if m.partitions else "")
             for m in view.members
         )
-        text = f"  {view.read:,} of {view.total:,} read, {view.reread:,} twice, lag {view.behind:,}: {members}"
+        counts = f"{view.read:,} of {view.total:,} read, {view.reread:,} twice, {view.unsaved:,} not in a checkpoint"
+        text = f"  {counts}: {members}"
         if text != self._last:
             self._last = text
             self.say(text)
@@ -126,7 +127,7 @@ def group_table(view: View) -> RenderableType:
         f"{view.read:,} of {view.total:,} read",
         Text(f"{view.reread:,} twice", "yellow" if view.reread else "dim"),
         f"{view.per_second:,.0f}/s",
-        f"lag {view.behind:,}",
+        f"{view.unsaved:,} not in a checkpoint",
         Text(f"resting: {unowned}" if unowned else "", "red"),
     )
     return Group(table, bar)
@@ -149,7 +150,6 @@ def _outcome(outcome: Outcome, names: dict[str, str], report: str) -> Renderable
         Text.assemble(("  yes  ", "green") if claim.holds else ("  NO   ", "bold red"), claim.text)
         for claim in outcome.claims
     ]
-    lines.append(Text(f"  {outcome.reread:,} records were read twice after the kill (at-least-once), and counted once"))
     lines.append(Text())
     lines += [Text(f"  {_rate(reading)}") for reading in readings]
     verdict = Text("equal", "bold green") if outcome.equal else Text("NOT EQUAL", "bold red")

@@ -1,4 +1,5 @@
-"""The main job in its order: fill, read as a group, lose a member, gain one, read with Spark, compare, report."""
+"""The main job in its order: fill, read as a group in a region, lose a member, gain one, read with Spark, compare,
+report."""
 
 import os
 import tempfile
@@ -17,6 +18,7 @@ from kohort.cli.demo.group_act import group_reading, play
 from kohort.cli.demo.ledger import Ledger
 from kohort.cli.demo.offsets import committed_offsets, end_offsets
 from kohort.cli.demo.outcome import Outcome, Reading
+from kohort.cli.demo.region_view import RegionView
 from kohort.cli.demo.screen import Screen
 from kohort.cli.demo.spark_act import READERS, spark_session
 from kohort.cli.demo.tally import Tally, of_rows
@@ -101,29 +103,33 @@ def _read(
 ) -> Outcome:
     ends = end_offsets(bootstrap, topic, options.partitions)
     group = f"{topic}-readers"
-    path = folder / f"{topic}.sqlite"
+    path, region_path = folder / f"{topic}.sqlite", folder / f"{topic}.region.sqlite"
     ledger = Ledger(path, create=True)
     try:
         arguments = member_arguments(
-            bootstrap=bootstrap, group=group, topic=topic, ledger=path, assignor=options.assignor,
+            bootstrap=bootstrap, group=group, topic=topic, ledger=path, region=region_path, assignor=options.assignor,
             records_per_second=options.records_per_second,
         )  # fmt: skip
-        with Crew(ledger, arguments) as crew:
-            samples = play(
-                crew, ledger, ends, lambda: committed_offsets(bootstrap, group, topic, ends),
-                kill_at=options.kill_at, screen=screen,
-            )  # fmt: skip
-        committed = committed_offsets(bootstrap, group, topic, ends)
-        reading, reread = group_reading(ledger)
+        with RegionView(region_path, group) as region:
+            with Crew(ledger, arguments) as crew:
+                samples = play(
+                    crew, ledger, ends, lambda: committed_offsets(bootstrap, group, topic, ends), region.offsets,
+                    kill_at=options.kill_at, screen=screen,
+                )  # fmt: skip
+            committed = committed_offsets(bootstrap, group, topic, ends)
+            reading, reread = group_reading(ledger, region)
+            saved, checkpoint, resets = region.offsets(), region.newest, region.resets
         happenings, slices = tuple(ledger.happenings()), tuple(ledger.slices())
     finally:
         ledger.close()
-    screen.say(f"The group read {reading.records:,} records, and {reread:,} of them twice; its ledger: {path}")
+    screen.say(f"The group counted {reading.records:,} records; {reread:,} of them it read twice; its ledger: {path}")
+    screen.say(f"Its region: kohort region status sqlite:///{region_path}")
     spark = _spark(options, screen, bootstrap, topic, folder)
     return Outcome(
         title="One topic, read by a group and by Spark",
-        broker=broker, topic=topic, filled=filled, ends=ends, committed=committed, happenings=happenings,
-        slices=slices, samples=tuple(samples), reread=reread, dataset=expected, group=reading, spark=spark,
+        broker=broker, topic=topic, filled=filled, ends=ends, committed=committed, saved=saved, checkpoint=checkpoint,
+        resets=resets, happenings=happenings, slices=slices, samples=tuple(samples), reread=reread, dataset=expected,
+        group=reading, spark=spark,
     )  # fmt: skip
 
 

@@ -54,21 +54,28 @@ _COLUMN = {"scheduled": 0, "departed": 1, "arrived": 2}
 CANCELLED, MILES, DELAY = 3, 4, 5
 
 
+def carrier_of(record: Countable) -> str:
+    """The carrier, from its header. Raises StopIteration for a record without one."""
+    return (next(text for name, text in record.headers if name == "carrier") or b"").decode()
+
+
+def add(record: Countable, counts: list[int]) -> None:
+    """Add one record to counts in the order of `Totals`. Raises KeyError or ValueError for no flight's event."""
+    value = record.value
+    if value is None:
+        counts[CANCELLED] += 1
+        return
+    event = json.loads(value.decode())
+    counts[_COLUMN[event["event"]]] += 1
+    counts[MILES] += event.get("miles", 0)
+    counts[DELAY] += event.get("delay") or 0
+
+
 def tally(records: Iterable[Countable]) -> Tally:
     """Totals of some records. Raises KeyError or ValueError for one that is not a flight's event."""
     sums: defaultdict[tuple[str, bytes | None], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
-    parse = json.loads
     for record in records:
-        carrier = next(text for name, text in record.headers if name == "carrier")
-        counts = sums[(carrier or b"").decode(), record.key]
-        value = record.value
-        if value is None:
-            counts[CANCELLED] += 1
-            continue
-        event = parse(value.decode())
-        counts[_COLUMN[event["event"]]] += 1
-        counts[MILES] += event.get("miles", 0)
-        counts[DELAY] += event.get("delay") or 0
+        add(record, sums[carrier_of(record), record.key])
     return {Aircraft(carrier, (key or b"").decode()): Totals(*counts) for (carrier, key), counts in sums.items()}
 
 

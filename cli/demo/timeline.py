@@ -1,4 +1,4 @@
-"""Who owned what and when: a group's happenings, told as spans of ownership."""
+"""Who owned what and when, and who went back: a group's happenings, told as spans."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +18,17 @@ class Span:
     start_ms: int
     stop_ms: int
     ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A member's state was void from `start_ms` on, until it was that of a checkpoint again; `where` says of which."""
+
+    member: str
+    start_ms: int
+    stop_ms: int
+    why: str
+    where: str
 
 
 @dataclass
@@ -64,3 +75,16 @@ def owners(happenings: Iterable[Happening]) -> dict[str, tuple[int, ...]]:
             kept = set(owned.get(one.member, ())) - set(one.partitions)
             owned[one.member] = tuple(sorted(kept))
     return owned
+
+
+def resets(happenings: Iterable[Happening]) -> list[Reset]:
+    """Every reset of each member that ended, and those that a kill ended, in order of time."""
+    open_: dict[str, Happening] = {}
+    found = []
+    for one in happenings:
+        if one.kind == "undone":
+            open_.setdefault(one.member, one)
+        elif one.kind in ("went_back", "killed", "left") and (begun := open_.pop(one.member, None)) is not None:
+            where = one.cause if one.kind == "went_back" else ""
+            found.append(Reset(one.member, begun.at_ms, one.at_ms, begun.cause, where))
+    return found

@@ -1,7 +1,7 @@
 """The group as its ledger shows it, from moment to moment: what the live table and the lag picture are drawn from."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kohort.cli.demo.ledger import Ledger
@@ -9,11 +9,12 @@ from kohort.cli.demo.outcome import Sample
 from kohort.cli.demo.timeline import owners
 
 RATE_WINDOW_MS = 1_500
+_STATES = {"killed": "killed", "left": "left", "undone": "going back"}
 
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One row of the table. `state`: joining, reading, killed or left. `lag` is of the partitions it owns."""
+    """One row of the table. `state`: joining, reading, going back, killed or left. `lag` is of what it owns."""
 
     name: str
     state: str
@@ -26,7 +27,8 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The group at one moment. `read` counts each record once, `reread` the second readings."""
+    """The group at one moment. `read` counts each record once, `reread` the second readings, `unsaved` the records
+    that the newest checkpoint lacks."""
 
     at_ms: int
     members: tuple[MemberView, ...]
@@ -34,6 +36,7 @@ class View:
     reread: int
     total: int
     lag: Mapping[int, int]
+    unsaved: int
 
     @property
     def behind(self) -> int:
@@ -50,23 +53,27 @@ class View:
 
 
 class Watch:
-    """Looks at the ledger; `samples` collects what it saw. `ends`: offset after the last record, by partition."""
+    """Looks at the ledger; `samples` collects what it saw. `ends`: offset after the last record, by partition. `saved`
+    says where the region's newest checkpoint is."""
 
-    def __init__(self, ledger: Ledger, ends: Mapping[int, int]) -> None:
+    def __init__(self, ledger: Ledger, ends: Mapping[int, int], saved: Callable[[], Mapping[int, int]]) -> None:
         self.samples: list[Sample] = []
         self._ledger = ledger
         self._ends = dict(ends)
+        self._saved = saved
         self._counts: deque[tuple[int, dict[str, int]]] = deque()
 
     def look(self, at_ms: int) -> View:
         """The group now. `at_ms` must not go backwards."""
         marks = {place.partition: mark for place, mark in self._ledger.marks().items()}
         lag = {partition: end - marks.get(partition, 0) for partition, end in self._ends.items()}
-        self.samples.append(Sample(at_ms, lag))
+        total = sum(self._ends.values())
+        unsaved = total - sum(self._saved().values())
+        self.samples.append(Sample(at_ms, lag, unsaved))
         counts = self._ledger.read_by_member()
         rates = self._rates(at_ms, counts)
         read, reread = self._ledger.records()
-        return View(at_ms, self._members(counts, rates, lag), read, reread, sum(self._ends.values()), lag)
+        return View(at_ms, self._members(counts, rates, lag), read, reread, total, lag, unsaved)
 
     def _members(
         self, counts: Mapping[str, int], rates: Mapping[str, float], lag: Mapping[int, int]
@@ -78,7 +85,7 @@ class Watch:
         rows = []
         for name in dict.fromkeys(one.member for one in happenings):
             mine = owned.get(name, ())
-            state = last[name] if last[name] in ("killed", "left") else "reading" if mine else "joining"
+            state = _STATES.get(last[name]) or ("reading" if mine else "joining")
             behind = sum(lag.get(partition, 0) for partition in mine)
             rate = rates.get(name, 0.0) if state == "reading" else 0.0
             rows.append(MemberView(name, state, generation.get(name, -1), mine, counts.get(name, 0), rate, behind))

@@ -2,29 +2,37 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from kohort.cli.demo import group_act
 from kohort.cli.demo.crew import Crew, MemberFailed, member_arguments
+from kohort.cli.demo.flight_state import FlightState
 from kohort.cli.demo.group_act import GroupStalled, play
 from kohort.cli.demo.ledger import Ledger
 from kohort.cli.demo.outcome import Outcome
+from kohort.cli.demo.region_view import RegionView
+from kohort.cli.demo.tally import Aircraft, Totals
 from kohort.cli.demo.watch import View, Watch
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.store import SqliteStore
 from kohort.fastpath import TopicPartition
 from kohort.testing.selection import Broker
 
 ENDS = {0: 40, 1: 40}
 
 
-class Landing:
+class Landing(NamedTuple):
     """A record of the demo's kind."""
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.key = b"N1"
-        self.value = b'{"event":"arrived","delay":0,"miles":1}'
-        self.headers = (("carrier", b"UA"),)
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None = b"N1"
+    value: bytes | None = b'{"event":"arrived","delay":0,"miles":1}'
+    headers: tuple[tuple[str, bytes | None], ...] = (("carrier", b"UA"),)
 
 
 class QuietScreen:
@@ -46,9 +54,10 @@ class QuietScreen:
 
 
 class MadeUpCrew:
-    """Members that exist on the ledger only: each look lets every living one read five records of what it owns."""
+    """Members that exist on the ledger only: each look lets every living one read five records of what it owns. What is
+    committed is also the newest checkpoint; whenever members come, all go back to it."""
 
-    def __init__(self, ledger: Ledger, *, successor_reads_again: bool = True) -> None:
+    def __init__(self, ledger: Ledger, *, checkpoints: bool = True) -> None:
         self.ledger = ledger
         self.living: list[str] = []
         self.owned: dict[str, tuple[int, ...]] = {}
@@ -56,7 +65,7 @@ class MadeUpCrew:
         self.committed: dict[int, int] = dict.fromkeys(ENDS, 0)
         self.generation = 0
         self.stopped = False
-        self.successor_reads_again = successor_reads_again
+        self.checkpoints = checkpoints
 
     def start(self, name: str) -> None:
         self.ledger.note(name, "started")
@@ -66,8 +75,7 @@ class MadeUpCrew:
     def kill(self, name: str) -> int:
         self.ledger.note(name, "killed")
         self.living.remove(name)
-        for partition in self.owned.pop(name, ()):
-            self.position[partition] = self.committed[partition]
+        self.owned.pop(name, None)
         return 4711
 
     def stop(self) -> None:
@@ -76,12 +84,13 @@ class MadeUpCrew:
     def share(self) -> None:
         for name, owned in self.owned.items():
             self.ledger.note(name, "revoked", generation=self.generation, partitions=owned)
-            for partition in owned:
-                self.committed[partition] = self.position[partition]
+            self.ledger.note(name, "undone", cause="partitions moved")
+        self.position = dict(self.committed)
         self.generation += 1
         self.owned = {name: tuple(p for p in ENDS if p % len(self.living) == i) for i, name in enumerate(self.living)}
         for name, owned in self.owned.items():
             self.ledger.note(name, "assigned", generation=self.generation, partitions=owned)
+            self.ledger.note(name, "went_back", generation=self.generation)
 
     def check(self) -> None:
         for name, owned in self.owned.items():
@@ -89,10 +98,11 @@ class MadeUpCrew:
                 start = self.position[partition]
                 stop = min(start + 5, ENDS[partition])
                 place = TopicPartition("flights", partition)
-                self.ledger.append(name, self.generation, place, [Landing(n) for n in range(start, stop)])
+                if start < stop:
+                    self.ledger.append(name, self.generation, place, start, stop)
                 self.position[partition] = stop
-                if stop == ENDS[partition] and self.successor_reads_again:
-                    self.committed[partition] = stop
+        if self.checkpoints and min(self.position.values()) >= 35:
+            self.committed = dict(self.position)
 
     def commits(self) -> Mapping[int, int]:
         return self.committed
@@ -109,50 +119,85 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_act, "LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(group_act, "FOURTH_AFTER_S", 0.0)
+    monkeypatch.setattr(group_act, "BACK_AFTER_S", 0.0)
 
 
-def test_one_dies_a_fourth_comes_and_all_is_read_and_committed(ledger: Ledger) -> None:
+def test_one_dies_a_fourth_comes_the_dead_one_is_back_and_all_is_counted(ledger: Ledger) -> None:
     crew, screen = MadeUpCrew(ledger), QuietScreen()
-    samples = play(crew, ledger, ENDS, crew.commits, kill_at=0.3, screen=screen)
+    samples = play(crew, ledger, ENDS, crew.commits, crew.commits, kill_at=0.3, screen=screen)
     kinds = [(one.member, one.kind) for one in ledger.happenings() if one.kind in ("started", "killed")]
-    assert kinds == [*((name, "started") for name in ("ada", "ben", "cleo")), ("ben", "killed"), ("dora", "started")]
+    assert kinds == [
+        *((name, "started") for name in ("ada", "ben", "cleo")),
+        ("ben", "killed"),
+        ("dora", "started"),
+        ("ben", "started"),
+    ]
     assert crew.stopped
     first, again = ledger.records()
     assert first == 80
     assert again > 0
-    assert sum(samples[-1].lag.values()) == 0
+    assert (sum(samples[-1].lag.values()), samples[-1].unsaved) == (0, 0)
+    assert max(sample.unsaved for sample in samples) == 80
     assert [view.behind for view in screen.views] == sorted((view.behind for view in screen.views), reverse=True)
     killed = next(line for line in screen.said if "SIGKILL" in line)
     at = int(killed.split(" at ")[1].split()[0])
     assert 24 <= at < 80
-    reading, reread = group_act.group_reading(ledger)
-    assert (reading.records, reread) == (80, again)
 
 
-def test_a_group_that_never_commits_is_not_taken_for_done(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_without_a_checkpoint_is_not_taken_for_done(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_act, "STALL_TIMEOUT_S", 0.2)
-    crew = MadeUpCrew(ledger, successor_reads_again=False)
-    with pytest.raises(GroupStalled, match="lag=0, unowned="):
-        play(crew, ledger, ENDS, crew.commits, kill_at=0.3, screen=QuietScreen())
+    crew = MadeUpCrew(ledger, checkpoints=False)
+    with pytest.raises(GroupStalled, match="lag=0, unsaved=80, unowned="):
+        play(crew, ledger, ENDS, lambda: ENDS, crew.commits, kill_at=0.3, screen=QuietScreen())
     assert not crew.stopped
 
 
+def test_what_the_group_came_to_is_what_its_checkpoint_says_and_not_its_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    group = Coordinator(SqliteStore(tmp_path / "region.db"), "demo", "g")
+    ticket = group.register("ada").ticket
+    place = TopicPartition("flights", 0)
+    group.put_initial(ticket, {place: Position(0)})
+    group.report(ticket, 1, 1)
+    state = FlightState("ada", ledger)
+    with RegionView(tmp_path / "region.db", "g") as region:
+        assert (region.newest, region.offsets(), region.totals()) == (0, {}, {})
+        for offset in range(30):
+            state.count(Landing("flights", 0, offset))
+        barrier = group.begin_checkpoint(ticket, 0).barrier
+        assert barrier is not None
+        group.contribute(ticket, barrier, {place: Position(30)}, state.snapshot({}))
+        for offset in range(30, 50):  # after the checkpoint: undone, and done again
+            state.count(Landing("flights", 0, offset))
+        state.reset_initial()
+        for offset in range(30, 40):
+            state.count(Landing("flights", 0, offset))
+        state.note()
+        reading, reread = group_act.group_reading(ledger, region)
+        assert (reading.records, reread) == (30, 10)
+        assert reading.totals == {Aircraft("UA", "N1"): Totals(arrived=30, miles=30)}
+        assert (region.newest, region.offsets(), region.resets) == (1, {0: 30}, 0)
+    group.store.close()
+
+
 def test_rates_are_of_the_last_moments_and_states_follow_the_ledger(ledger: Ledger) -> None:
-    watch = Watch(ledger, ENDS)
+    watch = Watch(ledger, ENDS, dict)
     ledger.note("ada", "started")
     assert watch.look(0).members[0].state == "joining"
     ledger.note("ada", "assigned", generation=1, partitions=[0, 1])
-    ledger.append("ada", 1, TopicPartition("flights", 0), [Landing(n) for n in range(10)])
+    ledger.append("ada", 1, TopicPartition("flights", 0), 0, 10)
     view = watch.look(1000)
     (ada,) = view.members
     assert (ada.state, ada.partitions, ada.records, ada.per_second, ada.lag) == ("reading", (0, 1), 10, 10.0, 70)
     assert view.unowned == frozenset()
     watch.look(2000)
     assert watch.look(4000).members[0].per_second == 0
+    ledger.note("ada", "undone")
+    assert watch.look(4500).members[0].state == "going back"
+    ledger.note("ada", "went_back")
     ledger.note("ada", "killed")
     view = watch.look(5000)
     assert (view.members[0].state, set(view.unowned), view.behind) == ("killed", {0, 1}, 70)
-    assert [sample.at_ms for sample in watch.samples] == [0, 1000, 2000, 4000, 5000]
+    assert [sample.at_ms for sample in watch.samples] == [0, 1000, 2000, 4000, 4500, 5000]
 
 
 def wait_for_the_end(crew: Crew) -> None:
@@ -165,7 +210,8 @@ def test_a_member_that_fails_is_told_with_its_last_words(
     ledger: Ledger, broker: Broker, unique: Callable[[str], str]
 ) -> None:
     arguments = member_arguments(
-        bootstrap=broker.bootstrap, group=unique("group"), topic="t", ledger=ledger.path, assignor="rang",
+        bootstrap=broker.bootstrap, group=unique("group"), topic="t", ledger=ledger.path,
+        region=ledger.path.with_name("region.db"), assignor="rang",
         records_per_second=0.0,
     )  # fmt: skip
     with Crew(ledger, arguments) as crew:

@@ -11,7 +11,7 @@ from kohort.cli.demo.filling import Filled, chunks
 from kohort.cli.demo.ledger import Happening, Slice
 from kohort.cli.demo.outcome import Outcome, Reading, Sample
 from kohort.cli.demo.tally import Aircraft, Totals
-from kohort.cli.demo.timeline import Span, owners, spans
+from kohort.cli.demo.timeline import Reset, Span, owners, resets, spans
 
 T0 = 1_795_262_000_000
 NAMES = {"UA": "United Air Lines Inc.", "B6": "JetBlue & Sons <Airways>"}
@@ -23,11 +23,17 @@ def happenings() -> tuple[Happening, ...]:
         (900, "ada", "assigned", 1, (0, 1)), (920, "ben", "assigned", 1, (2, 3)), (940, "cleo", "assigned", 1, (4, 5)),
         (3100, "ben", "killed", -1, ()), (3600, "dora", "started", -1, ()),
         (4200, "ada", "revoked", 1, (0, 1)), (4250, "cleo", "revoked", 1, (4, 5)),
+        (4200, "ada", "undone", -1, ()), (4250, "cleo", "undone", -1, ()), (5000, "ben", "started", -1, ()),
         (9000, "ada", "assigned", 2, (0, 1)), (9010, "cleo", "assigned", 2, (2, 3)),
         (9015, "dora", "assigned", 2, (4, 5)),
+        (9100, "ada", "went_back", 2, ()), (9120, "cleo", "went_back", 2, ()), (10000, "ada", "checkpoint", 2, ()),
         (12800, "ada", "left", 2, ()), (12850, "cleo", "left", 2, ()), (12900, "dora", "left", 2, ()),
     ]  # fmt: skip
-    return tuple(Happening(i, T0 + at, who, kind, gen, parts, "") for i, (at, who, kind, gen, parts) in enumerate(told))
+    causes = {"undone": "partitions moved", "went_back": "to checkpoint 4", "checkpoint": "checkpoint 5 is complete"}
+    return tuple(
+        Happening(i, T0 + at, who, kind, gen, parts, causes.get(kind, ""))
+        for i, (at, who, kind, gen, parts) in enumerate(sorted(told, key=lambda one: one[0]))
+    )
 
 
 def outcome() -> Outcome:
@@ -40,16 +46,17 @@ def outcome() -> Outcome:
     records = sum(one.events for one in totals.values())
     ends = {p: records // 6 + (p < records % 6) for p in range(6)}
     lag = [sum(ends.values()) - n for n in (0, 0, 90, 180, 200, 200, 210, 400, records)]
-    samples = [Sample(T0 + 400 + i * 1500, {p: int(left / 6) for p in range(6)}) for i, left in enumerate(lag)]
+    samples = [Sample(T0 + 400 + i * 1500, {p: int(left / 6) for p in range(6)}, left) for i, left in enumerate(lag)]
     slices = (
-        Slice(1, T0 + 1000, "ben", 1, "flights", 2, 0, 60, 60, False),
-        Slice(2, T0 + 9100, "cleo", 2, "flights", 2, 40, 60, 20, True),
-        Slice(3, T0 + 9100, "cleo", 2, "flights", 2, 60, 106, 46, False),
+        Slice(1, T0 + 1000, "ben", 1, "flights", 2, 0, 60, False),
+        Slice(2, T0 + 9100, "cleo", 2, "flights", 2, 40, 60, True),
+        Slice(3, T0 + 9100, "cleo", 2, "flights", 2, 60, 106, False),
     )
     return Outcome(
         title="kohort demo", broker="Apache Kafka 4.3.1", topic="flights",
         filled=Filled(chunks(records, ("java", "librdkafka")), 12.8), ends=ends, committed=ends,
-        happenings=happenings(), slices=slices, samples=tuple(samples), reread=20, dataset=totals,
+        saved=ends, checkpoint=7, resets=1, happenings=happenings(), slices=slices, samples=tuple(samples),
+        reread=20, dataset=totals,
         group=Reading("group", records, 11.9, 0.9, totals),
         spark=(Reading("kafka_rdd", records, 4.2, 3.9, dict(totals)),),
     )  # fmt: skip
@@ -102,7 +109,7 @@ def test_one_wrong_total_turns_the_verdict_and_marks_its_carrier() -> None:
     wrong[Aircraft("B6", "N804JB")] = wrong[Aircraft("B6", "N804JB")].plus(Totals(miles=1))
     bad = dataclasses.replace(good, spark=(dataclasses.replace(good.spark[0], totals=wrong),))
     assert not bad.equal
-    assert [claim.holds for claim in bad.claims] == [True, True, False, True]
+    assert [claim.holds for claim in bad.claims] == [True, True, True, False, True]
     text = report.page(bad, NAMES)
     assert "The totals are NOT equal" in text
     marks = dict(re.findall(r"<tr><td>([^<]+)</td>(?:<td>[^<]*</td>)+<td class=\"(yes|no)\">", text))
@@ -115,6 +122,10 @@ def test_offsets_that_disagree_turn_the_verdict() -> None:
     assert good.equal
     assert not dataclasses.replace(good, committed=short).equal
     assert not dataclasses.replace(good, ends=short, committed=short).equal
+    assert not dataclasses.replace(good, saved=short).equal
+    assert not dataclasses.replace(good, resets=0).equal
+    twice = dataclasses.replace(good.group, records=good.group.records + 20)
+    assert not dataclasses.replace(good, group=twice).equal
 
 
 def test_spans_follow_ownership_through_a_kill_and_an_eager_rebalance() -> None:
@@ -124,8 +135,9 @@ def test_spans_follow_ownership_through_a_kill_and_an_eager_rebalance() -> None:
         Span("ada", 1, (0, 1), T0 + 900, T0 + 4200, "revoked"),
         Span("ada", 2, (0, 1), T0 + 9000, T0 + 12800, "left"),
     ]
-    assert owners(happenings()[:10]) == {"ada": (), "cleo": (), "dora": ()}
-    assert owners(happenings()[:13]) == {"ada": (0, 1), "cleo": (2, 3), "dora": (4, 5)}
+    early, late = ([one for one in happenings() if one.at_ms <= T0 + until] for until in (4250, 9015))
+    assert owners(early) == {"ada": (), "cleo": (), "dora": ()}
+    assert owners(late) == {"ada": (0, 1), "ben": (), "cleo": (2, 3), "dora": (4, 5)}
 
 
 def test_a_cooperative_revocation_keeps_the_rest() -> None:
@@ -147,6 +159,29 @@ def test_every_partition_has_its_own_bar_where_it_was_owned() -> None:
     for partition, times in {0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 2}.items():
         assert picture.count(f'fill="{charts.colour(partition)}"') == times
     assert picture.count("SIGKILL") == 1
+
+
+def test_resets_are_bands_that_say_why_and_to_where() -> None:
+    assert resets(happenings()) == [
+        Reset("ada", T0 + 4200, T0 + 9100, "partitions moved", "to checkpoint 4"),
+        Reset("cleo", T0 + 4250, T0 + 9120, "partitions moved", "to checkpoint 4"),
+    ]
+    axis = charts.Axis(T0, T0 + 13_000)
+    picture = charts.timeline(["ada", "ben", "cleo", "dora"], spans(happenings(), T0 + 13_000), happenings(), axis)
+    assert picture.count('class="reset"') == 2
+    assert "ada: partitions moved; back to checkpoint 4 after 4.90 s" in picture
+    assert picture.count('class="saved"') == 1
+    assert "ben is back" in charts.lag(outcome().samples, happenings(), axis)
+
+
+def test_a_reset_that_a_kill_cut_short_ends_there() -> None:
+    told = [
+        Happening(1, 10, "ada", "undone", 1, (), "why"),
+        Happening(2, 20, "ada", "undone", 1, (), "again"),
+        Happening(3, 30, "ada", "killed", -1, (), ""),
+        Happening(4, 40, "ben", "undone", 1, (), "open"),
+    ]
+    assert resets(told) == [Reset("ada", 10, 30, "why", "")]
 
 
 @pytest.mark.parametrize(("highest", "step"), [(1, 1), (9, 2), (40, 10), (1_001_615, 500_000), (2_400_000, 500_000)])
