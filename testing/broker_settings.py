@@ -90,6 +90,10 @@ def node_properties(
         # Groups of tests are born and die in a second.
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "100",
+        # Members of KIP-848 groups are told of a change at their next heartbeat: by default 5 s later.
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.min.session.timeout.ms": "1000",
         # A killed broker is noticed in 3 s, and may come back after the same time.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
