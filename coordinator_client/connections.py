@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge
 from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
 from kohort.coordinator_client.sasl import Conversation, Credentials
-from kohort.coordinator_client.tape import Keep
+from kohort.coordinator_client.throttle import Throttle
 from kohort.fastpath import KohortError, WireError
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -22,6 +22,9 @@ from kohort.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandsh
 from kohort.protocol.catalogue import API, choose_version
 from kohort.protocol.errors import BrokerError, error_name
 from kohort.protocol.wire import WireConnection
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.tape import Keep
 
 UNSUPPORTED_VERSION = 35
 # By name, since the package's own front door leads to every layer, also to those above this one.
@@ -104,12 +107,14 @@ class Connection:
     setup_timeout_s: float
     opened_at: float
     ranges: VersionRanges | None = None
-    tape: Keep | None = None
+    tape: "Keep | None" = None
     credentials: Credentials | None = None
     nonce: str = ""
     stage: Stage = Stage.OPENING
     _wire: WireConnection = field(init=False)
     _waiting: deque[tuple[Ask, float]] = field(default_factory=deque)
+    _held: deque[Ask] = field(default_factory=deque)
+    _throttle: Throttle = field(default_factory=Throttle)
     _in_flight: dict[int, _InFlight] = field(default_factory=dict)
     _out: list[bytes] = field(default_factory=list)
     _conversation: Conversation = field(init=False)
@@ -120,7 +125,10 @@ class Connection:
     # --- asking
 
     def ask(self, ask: Ask, now: float) -> None:
-        """Send when the connection is ready; the request's time begins now."""
+        """Send when the connection is ready; the request's time begins now, or when the broker may be asked again."""
+        if self.stage is Stage.READY and self._throttle.holds(ask.api, now):
+            self._held.append(ask)
+            return
         self._waiting.append((ask, now + ask.timeout_s))
         if self.stage is Stage.READY:
             self._flush(now)
@@ -140,11 +148,11 @@ class Connection:
 
     @property
     def busy(self) -> bool:
-        return bool(self._in_flight or self._waiting)
+        return bool(self._in_flight or self._waiting or self._held)
 
     @property
     def load(self) -> int:
-        return len(self._in_flight) + len(self._waiting)
+        return len(self._in_flight) + len(self._waiting) + len(self._held)
 
     # --- answers
 
@@ -159,6 +167,7 @@ class Connection:
         elif self.stage is Stage.PROVING:
             self._prove_on(answer.value, now)
         else:
+            self._throttle.heard(answer.value, now, self.endpoint)
             outcomes.append((sent.ask, Answered(answer.value, sent.version)))
         return outcomes
 
@@ -172,14 +181,20 @@ class Connection:
     # --- time and end
 
     def deadline(self) -> float | None:
-        """When `overdue` may become true (s, monotonic)."""
+        """When `overdue` has something to do or to say (s, monotonic)."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
         if self.stage in (Stage.OPENING, Stage.PROVING, Stage.ASKING_VERSIONS):
             waits.append(self.opened_at + self.setup_timeout_s)
+        if self._held:
+            waits.append(self._throttle.until)
         return min(waits, default=None)
 
     def overdue(self, now: float) -> KohortError | None:
-        """The error to close the connection with, if something has waited too long."""
+        """The error to close the connection with, if something has waited too long. What was held back goes out."""
+        if self._held and now >= self._throttle.until:
+            self._waiting.extend((ask, now + ask.timeout_s) for ask in self._held)
+            self._held.clear()
+            self._flush(now)
         limit = self.deadline()
         if limit is None or now < limit:
             return None
@@ -193,6 +208,8 @@ class Connection:
         """The connection is over: what waited for it gets its outcome."""
         self.stage = Stage.ENDED
         asks = [sent.ask for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
+        asks += self._held
+        self._held.clear()
         self._in_flight.clear()
         self._waiting.clear()
         return [(ask, Unanswered(error, timed_out)) for ask in asks if ask.timeout_s >= 0]

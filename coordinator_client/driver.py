@@ -6,18 +6,15 @@ to resolve does so on a thread of its own, for the same reason.
 """
 
 import contextlib
-import ipaddress
 import logging
 import random
-import secrets
 import selectors
 import socket
-import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.coordinator_client.channel import Address, Channel, Ended
 from kohort.coordinator_client.cluster import Caller, Contacts
@@ -40,8 +37,10 @@ from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.sasl import Credentials
 from kohort.coordinator_client.security import tls_context
-from kohort.coordinator_client.tape import Tape
 from kohort.fastpath import KohortError, WireError
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.tape import Tape
 
 log = logging.getLogger("kohort.driver")
 
@@ -79,9 +78,9 @@ class Driver(Generic[C]):
         self.lock = threading.Condition(threading.Lock())
         self.on_news: Callable[[], None] | None = None
         self.crashed: BaseException | None = None
-        self._tape = Tape(config.tape, self.now()) if config.tape else None
+        self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = Credentials.of(config)
-        self._tls: ssl.SSLContext | None = tls_context(config)
+        self._tls = tls_context(config)
         self._selector = selectors.DefaultSelector()
         self._bell_in, self._bell_out = socket.socketpair()
         self._bell_in.setblocking(False)
@@ -189,7 +188,10 @@ class Driver(Generic[C]):
         with self.lock:
             for ask, outcome in outcomes:
                 self.core.counters.requests += 1
-                self.core.counters.requests_unanswered += not isinstance(outcome, Answered)
+                if isinstance(outcome, Answered):
+                    self.core.counters.throttled_ms += getattr(outcome.value, "throttle_time_ms", 0)
+                else:
+                    self.core.counters.requests_unanswered += 1
                 ask.done(outcome, now)
 
     def _sleep_s(self, wake_at: float | None) -> float:
@@ -238,7 +240,7 @@ class Driver(Generic[C]):
             opened_at=now,
             ranges=self._ranges.get(endpoint),
             credentials=self._credentials,
-            nonce=secrets.token_urlsafe(24),
+            nonce=_nonce() if self._credentials is not None else "",
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
         )
         channel = Channel(
@@ -251,12 +253,10 @@ class Driver(Generic[C]):
             answered=connection.ranges is not None,  # then a broker has answered there before
         )
         self._channels[line, endpoint] = channel
-        try:
-            ipaddress.ip_address(endpoint.host)
-        except ValueError:
-            threading.Thread(target=self._resolve, args=(channel,), name="kohort-resolver", daemon=True).start()
-        else:
+        if _is_address(endpoint.host):
             self._resolved.append((channel, _addresses(endpoint)))
+        else:
+            threading.Thread(target=self._resolve, args=(channel,), name="kohort-resolver", daemon=True).start()
         return channel
 
     def _resolve(self, channel: Channel) -> None:
@@ -369,8 +369,31 @@ class Driver(Generic[C]):
         self._bell_out.close()
 
 
+def _tape(path: str, started: float) -> "Tape":
+    from kohort.coordinator_client.tape import Tape
+
+    return Tape(path, started)
+
+
+def _nonce() -> str:
+    import secrets  # for SASL only
+
+    return secrets.token_urlsafe(24)
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host is written as an address, so that nobody has to be asked for it."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, host)
+            return True
+    return False
+
+
 def _addresses(endpoint: Endpoint) -> list[Address]:
-    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    # As bytes, a name is not passed through IDNA, whose tables nobody needs who writes ASCII.
+    host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
+    found = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM)
     return [(int(family), address) for family, _kind, _protocol, _name, address in found]
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed, TopicRecreated
-from kohort.coordinator_client.fetch_session import FetchSession, Wanted
+from kohort.coordinator_client.fetch_session import OPENING, FetchSession, Wanted
 from kohort.coordinator_client.metadata import NO_TOPIC_ID, Broker, ClusterView
 from kohort.coordinator_client.offsets import Positions
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
@@ -197,10 +197,12 @@ class Fetcher:
         session = self._sessions.setdefault(node, FetchSession())
         outcome = FetchOutcome()
         if response.error_code:
+            # A session that the broker lost is opened anew at once; one that it never gives is not asked for in a spin.
+            lost = response.error_code in SESSION_ERRORS and session.epoch != OPENING
             session.reset()
-            if response.error_code not in SESSION_ERRORS:
+            if not lost:
                 self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
-                outcome.stale = True
+                outcome.stale = response.error_code not in SESSION_ERRORS
             return outcome
         self._node_attempts.pop(node, None)
         for topic in response.responses:

@@ -19,6 +19,7 @@ class Counters:
     resets: int = 0
     requests: int = 0
     requests_unanswered: int = 0
+    throttled_ms: int = 0
     connections_opened: int = 0
     connections_ended: int = 0
 

@@ -351,6 +351,21 @@ def test_a_session_that_the_broker_lost_is_opened_again(code: int) -> None:
     assert asked(order) == {P0: 103, P1: 100}
 
 
+@pytest.mark.proves("B-46")
+@pytest.mark.parametrize("code", [70, 71, 106])
+def test_a_broker_that_refuses_every_session_is_not_asked_in_a_spin(code: int) -> None:
+    rig = Rig()
+    rig.owed()
+    assert not rig.answer(1, code=code).stale
+    assert 1 not in rig.owed(), "a new session was refused: asking for another at once would bring the same"
+    rig.now = 0.2
+    assert rig.owed()[1].request.session_epoch == 0
+    rig.answer(1, data(0, batch(100)))
+    rig.owed()
+    rig.answer(1, code=code)
+    assert rig.owed()[1].request.session_epoch == 0, "one that was given and lost costs no time"
+
+
 def test_a_lost_connection_opens_a_new_session_after_a_while() -> None:
     rig = Rig()
     rig.owed()

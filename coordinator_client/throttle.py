@@ -1,0 +1,38 @@
+"""A broker that has too much to do asks for silence, and gets it (KIP-219): its answer says for how long.
+
+Since KIP-219 a broker answers at once and reads nothing more of the connection until the time is up, so whatever is
+sent meanwhile only fills buffers and runs into its timeout. Membership is the exception: a heartbeat that waits in the
+broker's socket is read when the broker reads again, one that waits here may come too late.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+log = logging.getLogger("kohort.connections")
+
+LONGEST_S: Final = 30.0
+"""What is believed at most. Brokers ask for a few quota windows of a second; for more only a defect or a lie asks."""
+
+NEVER_HELD: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"})
+
+
+@dataclass(slots=True)
+class Throttle:
+    """Of one connection. `until`: monotonic seconds."""
+
+    until: float = float("-inf")
+    _told: bool = False
+
+    def heard(self, answer: Any, now: float, broker: object) -> None:
+        """An answer came from `broker`, whatever it is."""
+        wanted_s = max(getattr(answer, "throttle_time_ms", 0), 0) / 1000
+        if wanted_s:
+            self.until = max(self.until, now + min(wanted_s, LONGEST_S))
+        if wanted_s > LONGEST_S and not self._told:
+            self._told = True
+            log.warning("%s asks for %.0f s of silence: it gets %.0f s at a time", broker, wanted_s, LONGEST_S)
+
+    def holds(self, api: str, now: float) -> bool:
+        """Whether a request has to wait."""
+        return now < self.until and api not in NEVER_HELD
