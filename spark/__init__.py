@@ -6,12 +6,11 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kohort.spark.errors import DataLossError, DecoderFailed, PlanError
-from kohort.spark.plan import plan
+from kohort.spark.errors import DataLossError, DecoderFailed, OptionError, PlanError
+from kohort.spark.plan import Plan, PlanGap, plan
 from kohort.spark.ranges import OffsetRange, split
 
 if TYPE_CHECKING:
-    from kohort.spark.options import OptionError
     from kohort.spark.rdd import DecodedRecord, KafkaRDD, kafka_rdd
     from kohort.spark.source import register
 
@@ -22,7 +21,9 @@ __all__ = [
     "KafkaRDD",
     "OffsetRange",
     "OptionError",
+    "Plan",
     "PlanError",
+    "PlanGap",
     "kafka_rdd",
     "plan",
     "register",
@@ -31,7 +32,6 @@ __all__ = [
 _HOME = {
     "DecodedRecord": "rdd",
     "KafkaRDD": "rdd",
-    "OptionError": "options",
     "kafka_rdd": "rdd",
     "register": "source",
 }

@@ -5,6 +5,7 @@ An unknown name or value is an OptionError that names the nearest right one.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,16 +14,18 @@ from types import MappingProxyType
 from typing import Any
 
 from kohort.coordinator_client import SETTINGS, Config
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.fastpath import TopicPartition
+from kohort.spark.errors import OptionError
+from kohort.spark.java_settings import in_our_words
 from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
 
 # Every option, by its name in lower case, and whether a batch and a stream take it.
 _BOTH = (
-    "subscribe", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders",
 )  # fmt: skip
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAM_ONLY = ("maxOffsetsPerTrigger",)
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "group")
 # Known to Spark's own source, and without meaning here: executors join no group and need no retries of their own.
 _NEEDLESS = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 _KNOWN: Mapping[str, str] = MappingProxyType(
@@ -31,14 +34,17 @@ _KNOWN: Mapping[str, str] = MappingProxyType(
 # Kafka's own settings that the plan decides.
 _PLANNED = frozenset({
     "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.key.deserializer", "kafka.value.deserializer",
-    "kafka.auto.commit.interval.ms", "kafka.partition.assignment.strategy",
+    "kafka.auto.commit.interval.ms", "kafka.interceptor.classes",
 })  # fmt: skip
+# These say how to be a member, and so need `group`.
+_OF_MEMBERS = frozenset({"kafka.partition.assignment.strategy", "kafka.group.instance.id"})
 _LATEST, _EARLIEST = -1, -2
+FIFTEEN_MINUTES_MS = 15 * 60 * 1000
+_UNITS_US: Mapping[str, int] = MappingProxyType({
+    "": 1000, "us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "min": 60 * 10**6, "h": 3600 * 10**6,
+    "d": 86400 * 10**6,
+})  # fmt: skip
 _STRATEGIES = {"error": "fail", "latest": "latest"}
-
-
-class OptionError(KohortError):
-    """An option that is unknown, has a value that cannot be, or contradicts another: `option`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,9 @@ class SourceOptions:
 
     bootstrap: str
     group: str | None
+    member_of: str | None
     topics: tuple[str, ...]
+    pattern: str | None
     partitions: tuple[TopicPartition, ...]
     start: Bound
     stop: Bound
@@ -56,13 +64,16 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
     include_headers: bool
     settings: Mapping[str, Any]
 
     @property
     def connect(self) -> dict[str, Any]:
         """What a Consumer without a group is made of."""
-        return {"bootstrap": self.bootstrap, **self.settings}
+        of_members = ("assignors", "group_instance_id")
+        return {"bootstrap": self.bootstrap} | {k: v for k, v in self.settings.items() if k not in of_members}
 
     @property
     def skip_lost(self) -> bool:
@@ -74,12 +85,15 @@ class SourceOptions:
         given = {name.lower(): value for name, value in options.items()}
         first: Point = "latest" if streaming else "earliest"
         _refuse_unknown(given, streaming)
+        _as_member(given)
         config = _config(given)
-        topics, partitions = _what(given)
+        topics, partitions, pattern = _what(given)
         return cls(
             bootstrap=",".join(config.bootstrap),
-            group=config.group,
+            group=None if "group" in given else config.group,
+            member_of=given.get("group"),
             topics=topics,
+            pattern=pattern,
             partitions=partitions,
             start=_bound(given, "starting", first, forbidden=None if streaming else _LATEST),
             stop=_bound(given, "ending", "latest", forbidden=_EARLIEST),
@@ -88,34 +102,68 @@ class SourceOptions:
             min_partitions=_number(given, "minPartitions"),
             max_records_per_partition=_number(given, "maxRecordsPerPartition"),
             max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=_number(given, "minOffsetsPerTrigger"),
+            max_trigger_delay_ms=_duration_ms(given, "maxTriggerDelay", FIFTEEN_MINUTES_MS),
             include_headers=_word(given, "includeHeaders", {"true": True, "false": False}, False),
             settings=_settings(config),
         )  # fmt: skip
+
+    @classmethod
+    def check_names(cls, options: Mapping[str, str]) -> None:
+        """Raises OptionError for a name that neither a batch nor a stream knows."""
+        for name in options:
+            _refuse_name(name.lower())
 
 
 def _refuse_unknown(given: Mapping[str, str], streaming: bool) -> None:
     wrong_kind = _BATCH_ONLY if streaming else _STREAM_ONLY
     for name in given:
-        if name.startswith("kafka."):
-            if name in _PLANNED:
-                raise OptionError(
-                    f"{name} cannot be set: the plan decides it",
-                    hint="use startingOffsets and failOnDataLoss",
-                    option=name,
-                )
-        elif name not in _KNOWN:
-            near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
-            hint = (
-                f"did you mean {_KNOWN[near[0]]!r}?"
-                if near
-                else f"the options are {', '.join(sorted(_KNOWN.values()))}"
-            )
-            if name == "subscribepattern":
-                hint = "name the topics with 'subscribe'"
-            raise OptionError(f"unknown option {name!r}", hint=hint, option=name)
-        elif _KNOWN[name] in wrong_kind:
+        _refuse_name(name)
+        if _KNOWN.get(name) in wrong_kind:
             kind = "a stream" if streaming else "a batch"
-            raise OptionError(f"{_KNOWN[name]} has no meaning for {kind}", option=_KNOWN[name])
+            hint = "kafka_rdd(...).commit(group) commits after a batch" if name == "group" else None
+            raise OptionError(f"{_KNOWN[name]} has no meaning for {kind}", hint=hint, option=_KNOWN[name])
+
+
+def _refuse_name(name: str) -> None:
+    if name in _PLANNED:
+        raise OptionError(
+            f"{name} cannot be set: the plan decides it", hint="use startingOffsets and failOnDataLoss", option=name
+        )
+    if name in _KNOWN or name.startswith("kafka."):
+        return
+    near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
+    hint = f"did you mean {_KNOWN[near[0]]!r}?" if near else f"the options are {', '.join(sorted(_KNOWN.values()))}"
+    raise OptionError(f"unknown option {name!r}", hint=hint, option=name)
+
+
+def _as_member(given: Mapping[str, str]) -> None:
+    """A stream with `group` is a member, and says what members say; nothing of it fits any other."""
+    if "group" not in given:
+        if strange := sorted(_OF_MEMBERS & given.keys()):
+            raise OptionError(f"{strange[0]} is for members of a group", hint='option("group", ...)', option=strange[0])
+        return
+    if not given["group"]:
+        raise OptionError("a group needs a name", option="group")
+    if "kafka.group.id" in given:
+        raise OptionError(
+            "group and kafka.group.id are two ways",
+            hint="group= joins it, and reads what it is assigned; kafka.group.id only tells it how far a stream is",
+            option="group and kafka.group.id",
+        )
+    if "assign" in given:
+        raise OptionError("a group assigns partitions itself", hint="use subscribe", option="group and assign")
+    if "startingoffsets" in given and given["startingoffsets"].lower() not in ("earliest", "latest"):
+        raise OptionError(
+            "a group's commits say where to start",
+            hint="without one: earliest or latest, or startingTimestamp",
+            option="startingOffsets",
+        )
+    if "startingoffsetsbytimestamp" in given:
+        raise OptionError(
+            "a group's commits say where to start", hint="without one: startingTimestamp",
+            option="startingOffsetsByTimestamp",
+        )  # fmt: skip
 
 
 def _config(given: Mapping[str, str]) -> Config:
@@ -123,7 +171,10 @@ def _config(given: Mapping[str, str]) -> Config:
         raise OptionError(
             "which brokers?", hint='option("kafka.bootstrap.servers", "host:port")', option="kafka.bootstrap.servers"
         )
-    return Config.from_kafka({name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")})
+    ours = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
+    if "group" in given:
+        ours["group.id"] = given["group"]
+    return Config.from_kafka(in_our_words(ours))
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -132,26 +183,41 @@ def _settings(config: Config) -> dict[str, Any]:
     return {name: value for name, value in changed.items() if value != SETTINGS[name].default}
 
 
-def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartition, ...]]:
-    ways = [name for name in ("subscribe", "assign") if name in given]
+def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartition, ...], str | None]:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
     if len(ways) != 1:
         raise OptionError(
             "say what to read, one way",
-            hint='option("subscribe", "topic1,topic2") or option("assign", \'{"topic1":[0,1]}\')',
+            hint='subscribe="topic1,topic2", subscribePattern="topic.*" or assign=\'{"topic1":[0,1]}\'',
             option=" and ".join(ways) or "subscribe",
         )  # fmt: skip
     if "subscribe" in given:
         topics = tuple(dict.fromkeys(name.strip() for name in given["subscribe"].split(",") if name.strip()))
         if not topics:
             raise OptionError("no topic is named", option="subscribe")
-        return topics, ()
+        return topics, (), None
+    if "subscribepattern" in given:
+        return (), (), _pattern(given["subscribepattern"])
     named = _json(given, "assign")
     try:
-        return (), tuple(
+        places = tuple(
             TopicPartition(str(topic), int(number)) for topic, numbers in named.items() for number in numbers
         )
     except (TypeError, ValueError):
         raise OptionError("partitions are numbers in lists", hint='{"topic":[0,1]}', option="assign") from None
+    if not places:
+        raise OptionError("no partition is named", option="assign")
+    return (), places, None
+
+
+def _pattern(text: str) -> str:
+    if not text.strip():
+        raise OptionError("no topic is named", option="subscribePattern")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"not a regular expression: {error}", option="subscribePattern") from None
+    return text
 
 
 def _bound(given: Mapping[str, str], which: str, default: Point, *, forbidden: int | None) -> Bound:
@@ -222,6 +288,21 @@ def _word(given: Mapping[str, str], option: str, words: Mapping[str, Any], defau
     if text.lower() not in words:
         raise OptionError(f"{option} must be {' or '.join(words)}, not {text!r}", option=option)
     return words[text.lower()]
+
+
+def _duration_ms(given: Mapping[str, str], option: str, default: int) -> int:
+    """As Spark reads times: a number and a unit, milliseconds without one."""
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    parsed = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    if parsed is None or parsed[2] not in _UNITS_US:
+        raise OptionError(
+            f"{option} must be a time as 15m, 30s or 500ms, not {text!r}",
+            hint=f"the units are {', '.join(unit for unit in _UNITS_US if unit)}",
+            option=option,
+        )
+    return int(parsed[1]) * _UNITS_US[parsed[2]] // 1000
 
 
 def _number(given: Mapping[str, str], option: str) -> int | None:

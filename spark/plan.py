@@ -8,14 +8,16 @@
 Both ends are looked up now, so running what came out of it again reads the same records.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import TopicPartition
-from kohort.spark.errors import DataLossError, PlanError
-from kohort.spark.ranges import OffsetRange, split
+from kohort.spark.errors import PlanError, data_loss
+from kohort.spark.ranges import OffsetRange, Within, split
 
 Word = Literal["earliest", "latest", "committed"]
 Point = Word | datetime | int
@@ -29,11 +31,51 @@ TOPIC_TIMEOUT_S = 5.0  # a topic that was made a moment ago may take as long to 
 _WORDS = ("earliest", "latest", "committed")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PlanGap:
+    """Something between where reading was to begin and where it does. Offsets `first` up to but not `last`.
+
+    `kind`: "retention" (records were deleted before they were read), "rewound" (the log ends before `last`: the topic
+    was made anew, or truncated), "new" (the group has no commit for a partition, which is read from its beginning).
+    """
+
+    topic: str
+    partition: int
+    kind: Literal["retention", "rewound", "new"]
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return _GAPS[self.kind].format(where=f"{self.topic}-{self.partition}", first=self.first, last=self.last)
+
+
+_GAPS = {
+    "retention": "{where}: offsets [{first}, {last}) are not in the log any more",
+    "rewound": "{where}: the log ends at {first}, and reading had come to {last}: made anew or truncated",
+    "new": "{where}: no commit of the group, read from the beginning at {last}",
+}
+
+
+class Plan(tuple[OffsetRange, ...]):
+    """What `plan` decided: the ranges, sorted by place; `gaps` is what an operator may want to know besides."""
+
+    gaps: tuple[PlanGap, ...]
+
+    def __new__(cls, ranges: Iterable[OffsetRange] = (), gaps: Iterable[PlanGap] = ()) -> Self:
+        made = super().__new__(cls, ranges)
+        made.gaps = tuple(gaps)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (tuple(self), self.gaps)
+
+
 def plan(
     bootstrap: str,
     *,
     topics: Iterable[str] = (),
     partitions: Iterable[TopicPartition] = (),
+    pattern: str | None = None,
     start: Bound = "earliest",
     stop: Bound = "latest",
     group: str | None = None,
@@ -41,41 +83,56 @@ def plan(
     max_records_per_partition: int | None = None,
     on_data_loss: Loss = "fail",
     on_late_time: Late = "latest",
+    within: Within | None = None,
     **settings: Any,
-) -> tuple[OffsetRange, ...]:
-    """Ranges of `topics`, of given `partitions`, or both, sorted by place.
+) -> Plan:
+    """Ranges of `topics`, of given `partitions`, of all topics whose whole name matches `pattern`; sorted by place.
 
     `start`, `stop`: "earliest", "latest", "committed" (by `group`; earliest where it has no commit), an aware datetime
     (the first record not older), or one of these or an offset for every partition. Under
     `isolation_level="read_committed"` the latest is the last stable offset. `on_data_loss`: what to do with a start or
     stop that is outside the log, "fail" or "skip" (to its nearest end). `on_late_time`: a start after the last record
-    means "latest", or fails. `settings`: those of `Consumer`. See `split` for the two wishes about sizes.
+    means "latest", or fails. `within`: leave out what is outside these bounds. `settings`: those of `Consumer`. See
+    `split` for the two wishes about sizes.
 
     Raises PlanError, DataLossError, UnknownTopic, ConnectionFailed, OperationTimeout.
     """
     with Consumer(bootstrap, group=group, **settings) as consumer:
-        places = places_of(consumer, topics, partitions)
-        if not places:
+        places = places_of(consumer, topics, partitions, pattern)
+        if not places and pattern is None:
             raise PlanError("nothing to read", hint="name topics or partitions")
         log = Log(consumer, places, has_group=group is not None)
         starts, stops = log.resolve(start, "start", on_late_time), log.resolve(stop, "stop")
+        gaps: list[PlanGap] = []
         if on_data_loss == "skip":
+            gaps = log.gaps(starts)
             starts, stops = log.clamped(starts), log.clamped(stops)
         else:
             log.check(starts, "start")
             log.check(stops, "stop")
+        gaps += log.never_committed()
+        since = log.first_since(within.time_low_ms) if within is not None and within.time_low_ms else {}
     by_number = isinstance(start, Mapping) and isinstance(stop, Mapping)
     ranges = [
         # Two numbers in the wrong order are a mistake; a time or a commit behind the stop leaves nothing to read.
         OffsetRange(*place, starts[place], stops[place] if by_number else max(starts[place], stops[place]))
         for place in places
     ]
-    return split(ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
+    if within is not None:
+        later = (_from(one, since.get(one.place, one.start)) for one in ranges if within.has(one.place))
+        ranges = [within.cut(one) for one in later]
+    pieces = split(ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
+    return Plan(pieces, sorted(gaps))
+
+
+def _from(one: OffsetRange, start: int) -> OffsetRange:
+    return OffsetRange(*one.place, start, max(start, one.stop)) if start > one.start else one
 
 
 def places_of(
-    consumer: Consumer, topics: Iterable[str], partitions: Iterable[TopicPartition]
+    consumer: Consumer, topics: Iterable[str], partitions: Iterable[TopicPartition], pattern: str | None = None
 ) -> tuple[TopicPartition, ...]:
+    """The partitions meant, as they are now. Raises PlanError for a partition that is not there, UnknownTopic."""
     if isinstance(topics, str):
         raise PlanError("topics must be a collection of names, not one string", hint=f"topics=[{topics!r}]")
     found = {place for topic in topics for place in consumer.partitions_for(topic, TOPIC_TIMEOUT_S)}
@@ -85,7 +142,17 @@ def places_of(
     }
     if strangers := sorted(asked - known):
         raise PlanError("no such partition", topic=strangers[0].topic, partition=strangers[0].partition)
+    if pattern is not None:
+        wanted = compiled(pattern)
+        found |= {place for name, places in consumer.topics().items() if wanted.fullmatch(name) for place in places}
     return tuple(sorted(found | asked))
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise PlanError(f"not a regular expression: {error}", pattern=pattern) from error
 
 
 class Log:
@@ -98,6 +165,7 @@ class Log:
         self._beginning: Mapping[TopicPartition, int] | None = None
         self._end: Mapping[TopicPartition, int] | None = None
         self._committed: Mapping[TopicPartition, int] | None = None
+        self._uncommitted: list[TopicPartition] = []
 
     def earliest(self) -> Mapping[TopicPartition, int]:
         if self._beginning is None:
@@ -115,6 +183,7 @@ class Log:
         if self._committed is None:
             found = self._consumer.committed(self._places)
             earliest = self.earliest()
+            self._uncommitted = sorted(place for place, offset in found.items() if offset is None)
             self._committed = {
                 place: earliest[place] if offset is None else offset.offset for place, offset in found.items()
             }
@@ -162,7 +231,8 @@ class Log:
         for place, offset in sorted(offsets.items()):
             earliest, latest = self.earliest()[place], self.latest()[place]
             if not earliest <= offset <= latest:
-                raise DataLossError(
+                raise data_loss(
+                    "START_OFFSET_RESET" if offset < earliest else "PARTITION_OFFSET_CHANGED",
                     f"the plan's {name} is outside the log, which holds [{earliest}, {latest})",
                     hint="records were deleted or never written; on_data_loss='skip' reads what is there",
                     topic=place.topic, partition=place.partition, offset=offset,
@@ -172,6 +242,25 @@ class Log:
         """Offsets moved to the nearest end of their log."""
         earliest, latest = self.earliest(), self.latest()
         return {place: min(max(offset, earliest[place]), latest[place]) for place, offset in offsets.items()}
+
+    def gaps(self, starts: Mapping[TopicPartition, int]) -> list[PlanGap]:
+        """What is missed if reading begins at the nearest offset that the log holds."""
+        found = []
+        for place, start in starts.items():
+            earliest, latest = self.earliest()[place], self.latest()[place]
+            if start < earliest:
+                found.append(PlanGap(*place, "retention", start, earliest))
+            elif start > latest:
+                found.append(PlanGap(*place, "rewound", latest, start))
+        return found
+
+    def never_committed(self) -> list[PlanGap]:
+        """Partitions that a plan from "committed" reads from the beginning, because nothing is committed for them."""
+        return [PlanGap(*place, "new", 0, self.earliest()[place]) for place in self._uncommitted]
+
+    def first_since(self, time_ms: int) -> dict[TopicPartition, int]:
+        """The first offset that is not older, by partition; the end where all are."""
+        return self._by_time(dict.fromkeys(self._places, time_ms), "latest")
 
 
 def _time_ms(time: datetime, name: str) -> int:

@@ -44,6 +44,34 @@ class OffsetRange:
         return tuple(OffsetRange(self.topic, self.partition, start, stop) for start, stop in pairwise(starts))
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Bounds that a plan is cut down to. Each `high` is the first number that is not meant; None: no bound."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    partition_low: int = 0
+    partition_high: int | None = None
+    offset_low: int = 0
+    offset_high: int | None = None
+    time_low_ms: int = 0
+
+    def has(self, place: TopicPartition) -> bool:
+        """Whether anything of the partition may be within."""
+        return (
+            (self.topics is None or place.topic in self.topics)
+            and (self.partitions is None or place.partition in self.partitions)
+            and self.partition_low <= place.partition
+            and (self.partition_high is None or place.partition < self.partition_high)
+        )
+
+    def cut(self, one: OffsetRange) -> OffsetRange:
+        """The part of a range that is within the bounds of offsets; empty if none is."""
+        stop = one.stop if self.offset_high is None else min(one.stop, self.offset_high)
+        start = max(one.start, self.offset_low)
+        return one if (start, stop) == (one.start, one.stop) else OffsetRange(*one.place, start, max(start, stop))
+
+
 def split(
     ranges: Iterable[OffsetRange],
     *,

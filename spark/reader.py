@@ -14,7 +14,7 @@ from kohort.coordinator_client import (
     UnknownTopic,
 )
 from kohort.fastpath import RecordColumns
-from kohort.spark.errors import DataLossError
+from kohort.spark.errors import DataLossError, data_loss
 from kohort.spark.ranges import OffsetRange
 
 POLL_TIMEOUT_S = 0.1
@@ -82,7 +82,8 @@ def _ends_early(consumer: Consumer, wanted: OffsetRange) -> bool:
 
 
 def _lost(wanted: OffsetRange, position: int, why: str) -> DataLossError:
-    return DataLossError(
+    return data_loss(
+        "COULD_NOT_READ_OFFSET_RANGE",
         f"planned records are not in the log: {why}",
         hint="retention, a deleted topic or a truncated log took them; plan anew, or allow the loss",
         topic=wanted.topic, partition=wanted.partition, start=position, stop=wanted.stop,

@@ -4,10 +4,11 @@
     spark.read.format("kohort").option("kafka.bootstrap.servers", ...).option("subscribe", "payments").load()
 
 The driver plans, executors read (see reader.py) and hand Arrow batches over whose schema equals Spark's, so that no row
-becomes a Python object.
+becomes a Python object. With `.schema("value binary, offset long")` only those columns are made at all: PySpark tells a
+source of filters (4.1+), but of no columns.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -23,14 +24,17 @@ from pyspark.sql.types import (
 )
 
 from kohort.fastpath import RecordColumns
-from kohort.spark.options import OptionError, SourceOptions
+from kohort.spark.errors import OptionError
+from kohort.spark.options import SourceOptions
 from kohort.spark.plan import plan
-from kohort.spark.ranges import OffsetRange
+from kohort.spark.pushdown import narrowed
+from kohort.spark.ranges import OffsetRange, Within
 from kohort.spark.reader import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
 
 # Built by hand: parsing DDL needs a session, and most of this runs in workers that have none.
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -48,9 +52,20 @@ SCHEMA = StructType(
 SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, StructField("headers", ArrayType(_HEADER))])
 
 
-def register(spark: "SparkSession") -> None:
-    """Make `format("kohort")` known to a session, for reading in batches and as a stream."""
-    spark.dataSource.register(KohortSource)
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: "SparkSession", *, push_filters: bool = True) -> None:
+    """Make `format("kohort")` known to a session: to read and write, in batches and as a stream.
+
+    `push_filters`: filters on topic, partition, offset and timestamp are told to the plan (PySpark 4.1+). That is a
+    setting of the session for all sources in Python, which is switched on for it.
+    """
+    if push_filters and hasattr(DataSourceReader, "pushFilters"):
+        spark.conf.set(PUSHDOWN, "true")
+        spark.dataSource.register(PushingSource)
+    else:
+        spark.dataSource.register(KohortSource)
 
 
 class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are not followed
@@ -61,6 +76,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         return "kohort"
 
     def schema(self) -> StructType:
+        SourceOptions.check_names(dict(self.options))  # Spark asks for the schema before it asks for anything else
         headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return SCHEMA_WITH_HEADERS if headers else SCHEMA
 
@@ -70,11 +86,20 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kohort.spark.stream import StreamReader
+        from kohort.spark.stream import stream_reader
 
         options = SourceOptions.of(dict(self.options), streaming=True)
         _refuse_other(schema, self.schema())
-        return StreamReader(options, schema)
+        return stream_reader(options, schema)
+
+
+class PushingSource(KohortSource):
+    """The same, where the session's setting lets a reader hear of filters; where it does not, Spark refuses one."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = SourceOptions.of(dict(self.options), streaming=False)
+        _refuse_other(schema, self.schema())
+        return PushingReader(options, schema)
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own types are not followed
@@ -90,20 +115,29 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark's own type
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._within: Within | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         ranges = plan(
-            options.bootstrap, topics=options.topics, partitions=options.partitions, start=options.start,
+            topics=options.topics, partitions=options.partitions, pattern=options.pattern, start=options.start,
             stop=options.stop, min_partitions=options.min_partitions,
             max_records_per_partition=options.max_records_per_partition, on_data_loss=options.on_data_loss,
-            on_late_time=options.on_late_time, **options.settings,
+            on_late_time=options.on_late_time, within=self._within, **options.connect,
         )  # fmt: skip
         return [RangePartition(one) for one in ranges]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         if isinstance(partition, RangePartition):  # of no partitions Spark makes a task too, with one of its own
             yield from batches(partition.value, self._options, self._schema)
+
+
+class PushingReader(BatchReader):
+    """Leaves out of the plan what filters leave out of the result."""
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
+        self._within, left = narrowed(filters)
+        return left
 
 
 def batches(wanted: OffsetRange, options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
@@ -135,5 +169,11 @@ _OUR_NAMES: Mapping[str, str] = {"timestampType": "timestamp_type"}
 
 
 def _refuse_other(schema: StructType, wanted: StructType) -> None:
-    if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in wanted]:
-        raise OptionError("this source has a fixed schema", hint="leave .schema(...) out, and select() from what comes")
+    there = {field.name: field.dataType for field in wanted}
+    strange = [field.name for field in schema if there.get(field.name) != field.dataType]
+    if strange or len(set(schema.names)) < len(schema):
+        raise OptionError(
+            "this source has a fixed schema, of which some columns may be asked for",
+            hint=f"leave .schema(...) out, or choose from {wanted.simpleString()}",
+            column=", ".join(strange) or "one twice",
+        )

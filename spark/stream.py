@@ -1,20 +1,28 @@
 """`spark.readStream.format("kohort")`: Spark keeps the offsets, so a batch that is run again reads the same.
 
 An offset, as Spark logs it, is `{"topic": {"0": 23, "1": 17}}`: the next offset to read of every partition. A partition
-that appears while the stream runs is read from its beginning.
+that appears while the stream runs is read from its beginning. What Spark has finished is committed for `kafka.group.id`
+where one is given, so that lag is seen by any tool. (A stream with `group` is another thing: see group_stream.py.)
+
+PySpark 4.0 and 4.1 do not tell a stream where it is when they ask how far it may go. It remembers that itself, but
+after a restart it cannot know: there the first batch takes all there is, whatever maxOffsetsPerTrigger says.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kohort.coordinator_client import Consumer
+from kohort.coordinator_client import Consumer, UnknownTopic
 from kohort.fastpath import TopicPartition
-from kohort.spark.errors import DataLossError
+from kohort.spark.errors import OptionError, data_loss
+from kohort.spark.logged import Logged, logged, unlogged
 from kohort.spark.options import SourceOptions
-from kohort.spark.plan import Log, places_of
+from kohort.spark.pace import Offsets, Pace
+from kohort.spark.plan import TOPIC_TIMEOUT_S, Log, compiled
 from kohort.spark.ranges import OffsetRange, split
 from kohort.spark.source import RangePartition, batches
 
@@ -22,120 +30,206 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 try:  # since Spark 4.2; before, an available-now trigger runs what one batch holds
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
 except ImportError:
-    ReadAllAvailable = ReadMaxRows = None
+    ReadAllAvailable = ReadMaxRows = ReadMinRows = None
     SupportsTriggerAvailableNow = object
 
-Offsets = dict[TopicPartition, int]
-Logged = dict[str, dict[str, int]]
+log = logging.getLogger(__name__)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
-    """Driver's side of a stream. With `kafka.group.id`, what a batch has finished is committed for that group."""
+def stream_reader(options: SourceOptions, schema: StructType) -> "StreamBase":
+    """The driver's side of a stream, alone or as a member of a group."""
+    if options.member_of is None:
+        return StreamReader(options, schema)
+    if ReadAllAvailable is None:
+        raise OptionError(
+            "group needs PySpark 4.2 or newer: older ones do not tell a stream where it is",
+            hint="kafka.group.id tells a group how far a stream is, on any version",
+            option="group",
+        )
+    from kohort.spark.group_stream import GroupStreamReader
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    return GroupStreamReader(options, schema)
+
+
+class StreamBase(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
+    """What both kinds of stream share: limits, and reading. `clock` gives seconds, of no particular beginning."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._schema = schema
-        self._asking: Consumer | None = None
-        self._target: Offsets | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Spark ships this object to executors for `read`; connections stay at home.
-        return {**self.__dict__, "_asking": None}
-
-    def initialOffset(self) -> Logged:
-        return logged(self._log().resolve(self._options.start, "start", self._options.on_late_time))
+        self._clock = clock
+        self._pace = Pace(
+            options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_trigger_delay_ms / 1000
+        )
 
     def getDefaultReadLimit(self) -> Any:
-        most = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        # What the limits are is known here already; what Spark hands back says whether they count (Trigger.Once: no).
+        if self._pace.most is not None:
+            return ReadMaxRows(self._pace.most)
+        return ReadAllAvailable() if self._pace.least is None else ReadMinRows(self._pace.least)
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._target = dict(self._log().latest())
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        if isinstance(partition, RangePartition):
+            yield from batches(partition.value, self._options, self._schema)
 
-    def latestOffset(self, start: Logged | None = None, limit: Any = None) -> Logged:
-        ends = dict(self._log().latest() if self._target is None else self._target)
-        if start is None:
-            return logged(ends)
-        before = unlogged(start)
-        for place, end in ends.items():
-            if end < before.get(place, 0):
-                if not self._options.skip_lost:
-                    raise DataLossError(
-                        f"the log ends at {end}, before what was read already",
-                        hint="the topic was made anew or truncated; start from another checkpoint, or allow the loss",
-                        topic=place.topic, partition=place.partition, offset=before[place],
-                    )  # fmt: skip
-                ends[place] = before[place]
-        most = getattr(limit, "max_rows", None)
-        return logged(ends if most is None else limited(before, ends, most))
+    def _paced(self, before: Mapping[TopicPartition, int], ends: Offsets, limit: Any, *, hurry: bool) -> Offsets:
+        if ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable):
+            return ends
+        return self._pace.ends(before, ends, self._clock(), hurry=hurry)
 
-    def partitions(self, start: Logged, end: Logged) -> Sequence[InputPartition]:
-        before, after = unlogged(start), unlogged(end)
-        if gone := sorted(before.keys() - after.keys()):
-            raise DataLossError(
-                "a partition that was read is there no more", topic=gone[0].topic, partition=gone[0].partition
-            )
-        ranges = [OffsetRange(*place, before.get(place, 0), stop) for place, stop in after.items()]
+    def _pieces(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
         pieces = split(
             ranges, min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
         )  # fmt: skip
         return [RangePartition(one) for one in pieces]
 
-    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        if isinstance(partition, RangePartition):
-            yield from batches(partition.value, self._options, self._schema)
+
+class StreamReader(StreamBase):
+    """Driver's side of a stream. With `kafka.group.id`, what a batch has finished is committed for that group."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(options, schema, clock)
+        self._asking: Consumer | None = None
+        self._target: Offsets | None = None
+        self._reached: Offsets | None = None
+        self._committed: Offsets | None = None
+        self._ends: Offsets = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark ships this object to executors for `read`; connections stay at home.
+        return {**self.__dict__, "_asking": None}
+
+    def initialOffset(self) -> Logged:
+        places = self._places({})
+        self._reached = Log(self._consumer(), places, has_group=False).resolve(
+            self._options.start, "start", self._options.on_late_time
+        )
+        self._committed = self._reached  # nothing is read yet, so there is nothing to tell the group
+        return logged(self._reached)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._consumer().end_offsets(self._places({}))
+
+    def latestOffset(self, start: Logged | None = None, limit: Any = None) -> Logged:
+        before = self._reached if start is None else unlogged(start)
+        if before is not None:
+            self._tell_group(before)  # Spark asks for more when everything before it is done
+        self._ends = self._now(before or {}) if self._target is None else dict(self._target)
+        if before is None:
+            log.warning("where the stream is cannot be known after a restart with this PySpark: no limit for one batch")
+            self._reached = self._ends
+            return logged(self._ends)
+        begin = before | self._begin_of_new(before, self._ends)
+        self._check(begin, self._ends)
+        self._reached = self._paced(begin, self._ends, limit, hurry=self._target is not None)
+        return logged(self._reached)
+
+    def reportLatestOffset(self) -> Logged | None:
+        return logged(self._ends) if self._ends else None
+
+    def partitions(self, start: Logged, end: Logged) -> Sequence[InputPartition]:
+        before, after = unlogged(start), unlogged(end)
+        self._refuse_gone(before, after)
+        before |= self._begin_of_new(before, after)
+        self._check(before, after)
+        self._reached = after
+        return self._pieces(
+            [OffsetRange(*place, before[place], max(before[place], stop)) for place, stop in after.items()]
+        )
 
     def commit(self, end: Logged) -> None:
-        if self._options.group is not None:
-            self._consumer().commit(unlogged(end), allow_rewind=True)
+        self._tell_group(unlogged(end))
 
     def stop(self) -> None:
         if self._asking is not None:
             self._asking.close()
             self._asking = None
 
+    def _tell_group(self, offsets: Offsets) -> None:
+        if self._options.group is not None and offsets != self._committed:
+            self._consumer().commit(offsets, allow_rewind=True)
+            self._committed = offsets
+
     def _consumer(self) -> Consumer:
         if self._asking is None:
             options = self._options
-            self._asking = Consumer(options.bootstrap, group=options.group, **options.settings)
+            self._asking = Consumer(group=options.group, **options.connect)
         return self._asking
 
-    def _log(self) -> Log:
-        """Asked anew each time: partitions may have been added."""
-        consumer = self._consumer()
-        places = places_of(consumer, self._options.topics, self._options.partitions)
-        return Log(consumer, places, has_group=self._options.group is not None)
+    def _now(self, before: Mapping[TopicPartition, int]) -> Offsets:
+        """Where the logs end now. Raises DataLossError for partitions of `before` that are gone."""
+        places = self._places(before)
+        self._refuse_gone(before, places)
+        return self._consumer().end_offsets(places)
+
+    def _places(self, before: Mapping[TopicPartition, int]) -> tuple[TopicPartition, ...]:
+        """Asked anew each time: topics and partitions may have been added. A topic may also be gone that was read."""
+        options, consumer = self._options, self._consumer()
+        known = {place.topic for place in before}
+        names = options.topics or sorted({place.topic for place in options.partitions})
+        found: set[TopicPartition] = set()
+        if options.pattern is not None:
+            wanted = compiled(options.pattern)
+            return tuple(
+                sorted(p for name, places in consumer.topics().items() if wanted.fullmatch(name) for p in places)
+            )
+        everything = consumer.topics() if len(names) > 1 else {}
+        for name in names:
+            try:
+                found.update(everything.get(name) or consumer.partitions_for(name, TOPIC_TIMEOUT_S, fresh=True))
+            except UnknownTopic:
+                if name not in known:
+                    raise
+        if options.partitions:
+            if strangers := sorted(set(options.partitions) - found - before.keys()):
+                raise OptionError(
+                    "no such partition", option="assign", topic=strangers[0].topic, partition=strangers[0].partition
+                )
+            found &= set(options.partitions)
+        return tuple(sorted(found))
+
+    def _refuse_gone(
+        self, before: Mapping[TopicPartition, int], now: "Mapping[TopicPartition, int] | Sequence[Any]"
+    ) -> None:
+        gone = sorted(set(before) - set(now))
+        if gone and not self._options.skip_lost:
+            raise data_loss(
+                "PARTITIONS_DELETED",
+                f"{len(gone)} of the partitions that were read are there no more",
+                hint=_ALLOW, topic=gone[0].topic, partition=gone[0].partition,
+            )  # fmt: skip
+
+    def _begin_of_new(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
+        """Where partitions begin that were added since."""
+        added = sorted(ends.keys() - before.keys())
+        begin = self._consumer().beginning_offsets(added) if added else {}
+        for place, offset in sorted(begin.items()):
+            if offset and not self._options.skip_lost:
+                raise data_loss(
+                    "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                    f"a partition that was added begins at {offset}: what it held before is deleted already",
+                    hint=_ALLOW, topic=place.topic, partition=place.partition, offset=offset,
+                )  # fmt: skip
+        return begin
+
+    def _check(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        for place, end in sorted(ends.items()):
+            if end < before[place] and not self._options.skip_lost:
+                raise data_loss(
+                    "PARTITION_OFFSET_CHANGED",
+                    f"the log ends at {end}, before what was read already",
+                    hint=_ALLOW, topic=place.topic, partition=place.partition, offset=before[place],
+                )  # fmt: skip
 
 
-def limited(before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int) -> Offsets:
-    """Ends that are `most` offsets further than `before` in all, each partition in proportion to what it has."""
-    waiting = {place: end - before.get(place, 0) for place, end in ends.items()}
-    whole = sum(waiting.values())
-    if whole <= most:
-        return dict(ends)
-    share = {place: count * most // whole for place, count in waiting.items()}
-    # What rounding left goes to the longest queues, so that every trigger moves, however small its limit.
-    left = most - sum(share.values())
-    for place in sorted(waiting, key=lambda place: (share[place] - waiting[place], place))[:left]:
-        share[place] += 1
-    return {place: before.get(place, 0) + count for place, count in share.items()}
-
-
-def logged(offsets: Mapping[TopicPartition, int]) -> Logged:
-    """As Spark's log holds it."""
-    found: Logged = {}
-    for place, offset in sorted(offsets.items()):
-        found.setdefault(place.topic, {})[str(place.partition)] = offset
-    return found
-
-
-def unlogged(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Out of Spark's log."""
-    return {
-        TopicPartition(topic, int(number)): offset
-        for topic, numbers in offsets.items()
-        for number, offset in numbers.items()
-    }
+_ALLOW = (
+    "the topic was deleted, made anew or truncated; start from another checkpoint, or allow it: failOnDataLoss=false"
+)

@@ -9,6 +9,7 @@ import pytest
 from kohort.coordinator_client import ConfigError
 from kohort.fastpath import TopicPartition
 from kohort.spark import OptionError
+from kohort.spark.java_settings import in_our_words
 from kohort.spark.options import SourceOptions
 
 LEAST = {"kafka.bootstrap.servers": "h1:9092,h2:9092", "subscribe": "a, b"}
@@ -50,11 +51,18 @@ def test_the_least_there_is_to_say() -> None:
         ({"kafka.group.id": "g"}, "group", "g"),
         ({"kafka.isolation.level": "read_committed"}, "settings", {"isolation_level": "read_committed"}),
         ({"kafka.max.partition.fetch.bytes": "1000"}, "settings", {"max_partition_fetch_bytes": 1000}),
+        ({"maxTriggerDelay": "90s"}, "max_trigger_delay_ms", 90_000),
+        ({"maxTriggerDelay": "2 min"}, "max_trigger_delay_ms", 120_000),
+        ({"maxTriggerDelay": "250"}, "max_trigger_delay_ms", 250),
+        ({"minOffsetsPerTrigger": "9"}, "min_offsets_per_trigger", 9),
+        ({"group": "g"}, "member_of", "g"),
         ({"groupIdPrefix": "p", "kafkaConsumer.pollTimeoutMs": "5"}, "settings", {}),
     ],
 )
 def test_an_option_means_what_it_means_to_sparks_own_source(given: dict[str, str], field: str, value: Any) -> None:
-    streaming = False if any("ending" in name for name in given) else "latest" in given.values() or "-1" in str(given)
+    of_streams = {"maxTriggerDelay", "minOffsetsPerTrigger", "group"} & given.keys()
+    to_the_end = "latest" in given.values() or "-1" in str(given)
+    streaming = not any("ending" in name for name in given) and (to_the_end or bool(of_streams))
     assert getattr(options(given, streaming=streaming), field) == value
 
 
@@ -88,13 +96,114 @@ def test_assign_names_partitions() -> None:
         ({"maxOffsetsPerTrigger": "10"}, "maxOffsetsPerTrigger has no meaning for a batch"),
         ({"assign": '{"a":[0]}'}, "say what to read, one way"),
         ({"subscribe": " , "}, "no topic is named"),
-        ({"subscribePattern": "a.*"}, "name the topics with 'subscribe'"),
+        ({"subscribePattern": "a.*"}, "say what to read, one way"),
+        ({"subscribePatern": "a.*"}, "did you mean 'subscribePattern'"),
+        ({"group": "g"}, "group has no meaning for a batch .*kafka_rdd"),
+        ({"kafka.group.instance.id": "i"}, "is for members of a group"),
         ({"kafka.auto.offset.reset": "earliest"}, "the plan decides it"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_right_one(given: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         options(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"group": "g", "kafka.group.id": "h"}, "are two ways"),
+        ({"group": ""}, "a group needs a name"),
+        ({"group": "g", "startingOffsets": '{"a":{"0":1}}'}, "commits say where to start"),
+        ({"group": "g", "startingOffsetsByTimestamp": '{"a":{"0":1}}'}, "commits say where to start"),
+        ({"maxTriggerDelay": "soon"}, "must be a time as 15m"),
+        ({"maxTriggerDelay": "5 weeks"}, "must be a time as 15m"),
+        ({"minOffsetsPerTrigger": "0"}, "must be a whole number above 0"),
+    ],
+)
+def test_what_a_stream_cannot_have(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        options(given, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        ({"assign": '{"a":[0]}', "group": "g"}, "assigns partitions itself"),
+        ({"assign": "{}"}, "no partition is named"),
+        ({"subscribePattern": "a(("}, "not a regular expression"),
+        ({"subscribePattern": " "}, "no topic is named"),
+    ],
+)
+def test_ways_to_say_what_to_read_that_cannot_be(way: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        SourceOptions.of({"kafka.bootstrap.servers": "h:1", **way}, streaming=True)
+
+
+def test_a_pattern_and_what_only_a_member_says() -> None:
+    found = SourceOptions.of(
+        {
+            "kafka.bootstrap.servers": "h:1", "subscribePattern": "a.*", "group": "g",
+            "kafka.partition.assignment.strategy": "cooperative-sticky", "kafka.group.instance.id": "i",
+        },
+        streaming=True,
+    )  # fmt: skip
+    assert (found.topics, found.partitions, found.pattern) == ((), (), "a.*")
+    assert found.settings == {"assignors": ("cooperative-sticky",), "group_instance_id": "i"}
+    assert found.connect == {"bootstrap": "h:1"}
+
+
+def test_names_are_known_before_it_is_known_what_for() -> None:
+    SourceOptions.check_names({"endingOffsets": "latest", "maxOffsetsPerTrigger": "5", "kafka.anything": "x"})
+    with pytest.raises(OptionError, match="did you mean 'endingOffsets'"):
+        SourceOptions.check_names({"endingOffset": "latest"})
+
+
+JAAS = "org.apache.kafka.common.security.{}.{}LoginModule required {};"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (
+            {"sasl.jaas.config": JAAS.format("plain", "Plain", 'username="al\\"ice" password="p w=1"'),
+             "sasl.mechanism": "PLAIN"},
+            {"sasl.mechanism": "PLAIN", "sasl.username": 'al"ice', "sasl.password": "p w=1"},
+        ),
+        (
+            {"sasl.jaas.config": JAAS.format("scram", "Scram", "\n  username='bob'\n  password=secret")},
+            {"sasl.username": "bob", "sasl.password": "secret"},
+        ),
+        (
+            {"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM", "ssl.protocol": "TLSv1.3"},
+            {"ssl.ca.location": "/ca.pem"},
+        ),
+        (
+            {"ssl.keystore.location": "/me.pem", "ssl.keystore.type": "pem", "ssl.key.password": "x"},
+            {"ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem", "ssl.key.password": "x"},
+        ),
+        ({"ssl.endpoint.identification.algorithm": ""}, {"kohort.ssl.check.hostname": "false"}),
+        ({"ssl.endpoint.identification.algorithm": "https"}, {"kohort.ssl.check.hostname": "true"}),
+        ({"client.id": "c"}, {"client.id": "c"}),
+    ],
+)  # fmt: skip
+def test_security_as_java_says_it_is_understood(given: dict[str, str], wanted: dict[str, str]) -> None:
+    assert in_our_words(given) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"sasl.jaas.config": JAAS.format("oauthbearer", "OAuthBearer", "")}, "OAuthBearerLoginModule is not known"),
+        ({"sasl.jaas.config": JAAS.format("plain", "Plain", 'username="secret"')}, "names no username and password"),
+        ({"sasl.jaas.config": "secret nonsense"}, "this JAAS line is not known"),
+        ({"ssl.truststore.location": "/ca.jks"}, "a JKS store can only be read by Java.*kafka.ssl.ca.location"),
+        ({"ssl.keystore.location": "/me.p12", "ssl.keystore.type": "PKCS12"}, "a PKCS12 store"),
+    ],
+)
+def test_security_that_only_java_has_is_refused_without_a_word_of_the_secret(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says) as caught:
+        in_our_words(given)
+    assert "secret" not in str(caught.value)
 
 
 def test_what_only_a_batch_has_is_refused_for_a_stream() -> None:

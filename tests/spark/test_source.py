@@ -1,6 +1,5 @@
 """format("kohort") on a real session and a real broker, in batches and as a stream."""
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,11 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.spark import DataLossError, OffsetRange, kafka_rdd, plan, register
-from kohort.spark.options import SourceOptions
+from kohort.spark import OffsetRange, kafka_rdd, plan, register
 from kohort.spark.reader import read_range
 from kohort.spark.source import SCHEMA, SCHEMA_WITH_HEADERS, arrow_schema, as_spark
-from kohort.spark.stream import StreamReader, limited
 from kohort.testing.selection import Broker
-from tests.spark.sent import CODECS, Sent, varied
+from tests.spark.sent import CODECS, varied
 
 pytestmark = pytest.mark.broker
 
@@ -190,34 +187,3 @@ def test_a_stream_tells_its_group_how_far_it_is(
     with Consumer(broker.bootstrap, group=group) as consumer:
         found = consumer.committed([TopicPartition(topic, partition) for partition in range(3)])
     assert {place.partition: commit and commit.offset for place, commit in found.items()} == {0: 5, 1: 5, 2: 5}
-
-
-def test_a_topic_made_anew_does_not_pass_for_the_old_one(broker: Broker, topic: str, send: Callable[..., None]) -> None:
-    send(topic, [Sent(0, b"k", b"v", 1, ())] * 5)
-    options = SourceOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}, streaming=True)
-    reader = StreamReader(options, SCHEMA)
-    try:
-        assert reader.initialOffset() == {topic: {"0": 5, "1": 0, "2": 0}}
-        with pytest.raises(DataLossError, match=rf"ends at 5, before .*topic={topic}, partition=0, offset=9"):
-            reader.latestOffset({topic: {"0": 9, "1": 0, "2": 0}}, None)
-        with pytest.raises(DataLossError, match=r"there no more \(topic=.*partition=7\)"):
-            reader.partitions({topic: {"0": 5, "7": 1}}, {topic: {"0": 5}})
-        found = reader.partitions({topic: {"0": 3}}, {topic: {"0": 5, "1": 4}})
-        assert [one.value for one in found] == [OffsetRange(topic, 0, 3, 5), OffsetRange(topic, 1, 0, 4)]
-    finally:
-        reader.stop()
-
-
-@pytest.mark.parametrize(("most", "taken"), [(1, 1), (7, 7), (59, 59), (60, 60), (1000, 60)])
-def test_a_limit_is_kept_to_the_offset_and_always_moves(most: int, taken: int) -> None:
-    before = {TopicPartition("t", n): n for n in range(4)}
-    ends = {
-        TopicPartition("t", 0): 0,
-        TopicPartition("t", 1): 11,
-        TopicPartition("t", 2): 52,
-        TopicPartition("t", 3): 3,
-    }
-    found = limited(before, ends, most)
-    moved = Counter({place: offset - before[place] for place, offset in found.items()})
-    assert sum(moved.values()) == taken
-    assert all(before[place] <= offset <= max(ends[place], before[place]) for place, offset in found.items())

@@ -1,0 +1,110 @@
+"""`spark.readStream.format("kohort").option("group", "billing")`: a stream whose driver is a member of the group.
+
+Several Spark applications and plain consumers share one group: each reads what it is assigned, under the generation
+that assigned it. An offset, as Spark logs it, holds the ranges of one micro-batch and the generation that owned them,
+`{"generation": 3, "ranges": {"topic": {"0": [5, 9]}}}`, so a batch that is run again reads the same. What was read is
+committed when Spark has finished it. When an application dies, what it had not committed is read again by another,
+under another generation.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from kohort.coordinator_client import Consumer
+from kohort.fastpath import TopicPartition
+from kohort.spark.errors import data_loss
+from kohort.spark.group_member import NOTHING, GroupMember, Taken
+from kohort.spark.options import SourceOptions
+from kohort.spark.plan import places_of
+from kohort.spark.ranges import OffsetRange
+from kohort.spark.stream import StreamBase
+
+LoggedBatch = dict[str, Any]
+JOIN_S = 60.0
+
+
+class GroupStreamReader(StreamBase):
+    """Driver's side of a stream that is a member."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(options, schema, clock)
+        self._asking: Consumer | None = None
+        self._member: GroupMember | None = None
+        self._target: dict[TopicPartition, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_asking": None, "_member": None}
+
+    def initialOffset(self) -> LoggedBatch:
+        return logged_batch(NOTHING)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        consumer, options = self._consumer(), self._options
+        self._target = consumer.end_offsets(places_of(consumer, options.topics, (), options.pattern))
+
+    def latestOffset(self, start: LoggedBatch | None = None, limit: Any = None) -> LoggedBatch:
+        assert start is not None
+        before = unlogged_batch(start)
+        if self._member is None:
+            self._member = GroupMember(self._options, before)
+        self._member.finish(JOIN_S)  # Spark asks for more when everything before it is done
+        if self._target is not None and not self._member.wait_for_assignment(JOIN_S):
+            return start
+        taken = self._member.take(lambda positions: self._ends(positions, limit))
+        return logged_batch(taken) if taken.ranges else start
+
+    def partitions(self, start: LoggedBatch, end: LoggedBatch) -> Sequence[InputPartition]:
+        return self._pieces(unlogged_batch(end).ranges)
+
+    def commit(self, end: LoggedBatch) -> None:
+        """Nothing: a batch is committed before the next one is planned."""
+
+    def stop(self) -> None:
+        if self._member is not None:
+            self._member.close()
+            self._member = None
+        if self._asking is not None:
+            self._asking.close()
+            self._asking = None
+
+    def _consumer(self) -> Consumer:
+        if self._asking is None:
+            self._asking = Consumer(**self._options.connect)
+        return self._asking
+
+    def _ends(self, positions: Mapping[TopicPartition, int], limit: Any) -> Mapping[TopicPartition, int]:
+        known = self._consumer().end_offsets(positions)
+        for place, end in sorted(known.items()):
+            if end < positions[place] and not self._options.skip_lost:
+                raise data_loss(
+                    "PARTITION_OFFSET_CHANGED",
+                    f"the log ends at {end}, before what the group has read already",
+                    hint="the topic was made anew or truncated; reset the group's offsets",
+                    topic=place.topic, partition=place.partition, offset=positions[place],
+                )  # fmt: skip
+        if self._target is not None:
+            known = {place: min(end, self._target.get(place, 0)) for place, end in known.items()}
+        ends = {place: max(end, positions[place]) for place, end in known.items()}
+        return self._paced(positions, ends, limit, hurry=self._target is not None)
+
+
+def logged_batch(taken: Taken) -> LoggedBatch:
+    """As Spark's log holds it."""
+    ranges: dict[str, dict[str, list[int]]] = {}
+    for one in taken.ranges:
+        ranges.setdefault(one.topic, {})[str(one.partition)] = [one.start, one.stop]
+    return {"generation": taken.generation, "ranges": ranges}
+
+
+def unlogged_batch(offset: Mapping[str, Any]) -> Taken:
+    """Out of Spark's log."""
+    ranges = [
+        OffsetRange(topic, int(number), *bounds)
+        for topic, numbers in offset["ranges"].items()
+        for number, bounds in numbers.items()
+    ]
+    return Taken(offset["generation"], tuple(sorted(ranges)))

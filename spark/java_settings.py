@@ -1,0 +1,63 @@
+"""Security settings as Java clients write them, in our words: a JAAS line, and key and trust stores in PEM.
+
+Spark's own Kafka source hands `kafka.` options to a Java client. Who moves from it has `kafka.sasl.jaas.config` and
+`kafka.ssl.truststore.location`, which only Java knows.
+"""
+
+import re
+from collections.abc import Mapping
+
+from kohort.spark.errors import OptionError
+
+_LOGIN = re.compile(
+    r"^\s*(?P<module>[\w.]+)\s+(?:required|requisite|sufficient|optional)\b(?P<rest>.*?);?\s*$", re.DOTALL
+)
+_PAIR = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|(\S+))")
+_MODULES = ("PlainLoginModule", "ScramLoginModule")
+# Kafka's name of a PEM store's location -> ours of what is in it.
+_STORES = {
+    "ssl.truststore": ("ssl.ca.location",),
+    "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
+}
+# What only says how Java is to do what is done anyway.
+_MEANINGLESS = frozenset({"ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "security.providers"})
+
+
+def in_our_words(properties: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's settings without those that only Java understands. Raises OptionError for what has no counterpart."""
+    found = {name: value for name, value in properties.items() if name not in _MEANINGLESS}
+    if (line := found.pop("sasl.jaas.config", None)) is not None:
+        found |= _login(line)
+    for store, names in _STORES.items():
+        place, kind = found.pop(f"{store}.location", None), found.pop(f"{store}.type", "JKS")
+        if place is None:
+            continue
+        if kind.upper() != "PEM":
+            raise OptionError(
+                f"a {kind} store can only be read by Java",
+                hint=f"export it as PEM (keytool, openssl pkcs12) and add kafka.{store}.type=PEM, or give "
+                + " and ".join(f"kafka.{name}" for name in names),
+                option=f"kafka.{store}.location",
+            )
+        found |= dict.fromkeys(names, place)
+    if "ssl.endpoint.identification.algorithm" in found:
+        checks = found.pop("ssl.endpoint.identification.algorithm") != ""
+        found["kohort.ssl.check.hostname"] = str(checks).lower()
+    return found
+
+
+def _login(line: str) -> dict[str, str]:
+    parsed = _LOGIN.match(line)
+    module = parsed["module"].rpartition(".")[2] if parsed else ""
+    pairs = {
+        name: re.sub(r"\\(.)", r"\1", double or single) or bare
+        for name, double, single, bare in _PAIR.findall(parsed["rest"] if parsed else "")
+    }
+    if module not in _MODULES or not {"username", "password"} <= pairs.keys():
+        # The line itself holds a password and is not shown.
+        raise OptionError(
+            f"a login by {module or 'this JAAS line'} is not known here, or names no username and password",
+            hint=f"{' and '.join(_MODULES)} are, or kafka.sasl.username and kafka.sasl.password",
+            option="kafka.sasl.jaas.config",
+        )
+    return {"sasl.username": pairs["username"], "sasl.password": pairs["password"]}

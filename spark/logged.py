@@ -1,0 +1,24 @@
+"""Offsets as Spark's own log holds them: `{"topic": {"0": 23, "1": 17}}`."""
+
+from collections.abc import Mapping
+
+from kohort.fastpath import TopicPartition
+
+Logged = dict[str, dict[str, int]]
+
+
+def logged(offsets: Mapping[TopicPartition, int]) -> Logged:
+    """As Spark's log holds it."""
+    found: Logged = {}
+    for place, offset in sorted(offsets.items()):
+        found.setdefault(place.topic, {})[str(place.partition)] = offset
+    return found
+
+
+def unlogged(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Out of Spark's log."""
+    return {
+        TopicPartition(topic, int(number)): offset
+        for topic, numbers in offsets.items()
+        for number, offset in numbers.items()
+    }

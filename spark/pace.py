@@ -1,0 +1,45 @@
+"""How far a trigger goes: maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay. Plain values, no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kohort.fastpath import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class Pace:
+    """`most` offsets a trigger in all; a trigger with less than `least` waits, but no longer than `delay_s`.
+
+    As for Spark's own source, the first trigger waits for nothing.
+    """
+
+    most: int | None
+    least: int | None
+    delay_s: float
+    _moved_at: float = float("-inf")
+
+    def ends(
+        self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now: float, *, hurry: bool
+    ) -> Offsets:
+        """How far to go from `before`, which has all partitions of `ends`. `hurry`: without waiting for `least`."""
+        waiting = sum(max(end - before[place], 0) for place, end in ends.items())
+        if self.least is not None and waiting < self.least and not hurry and now - self._moved_at < self.delay_s:
+            return {place: before[place] for place in ends}
+        self._moved_at = now
+        return dict(ends) if self.most is None else limited(before, ends, self.most)
+
+
+def limited(before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int) -> Offsets:
+    """Ends that are `most` offsets further than `before` in all, each partition in proportion to what it has."""
+    waiting = {place: max(end - before.get(place, 0), 0) for place, end in ends.items()}
+    whole = sum(waiting.values())
+    if whole <= most:
+        return dict(ends)
+    share = {place: count * most // whole for place, count in waiting.items()}
+    # What rounding left goes to the longest queues, so that every trigger moves, however small its limit.
+    left = most - sum(share.values())
+    for place in sorted(waiting, key=lambda place: (share[place] - waiting[place], place))[:left]:
+        share[place] += 1
+    return {place: min(before.get(place, 0), ends[place]) + count for place, count in share.items()}

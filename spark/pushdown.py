@@ -1,0 +1,97 @@
+"""Filters that Spark asks a scan to apply (PySpark 4.1+), as bounds of a plan: what need not be fetched at all."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from kohort.spark.plan import EPOCH
+from kohort.spark.ranges import Within
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def narrowed(filters: Iterable[Any]) -> tuple[Within, list[Any]]:
+    """(the bounds, the filters that Spark must still apply itself).
+
+    `partition`, `topic` and `offset` are bounded exactly. A `timestamp` is bounded from below only, and Spark looks
+    again: later records may be older, so that no offset is safely behind the last one of a time.
+    """
+    within, left = Within(), []
+    for one in filters:
+        within, exact = _narrow(within, one)
+        if not exact:
+            left.append(one)
+    return within, left
+
+
+def _narrow(within: Within, one: Any) -> tuple[Within, bool]:
+    column = one.attribute[0] if len(getattr(one, "attribute", ())) == 1 else None
+    kind = type(one).__name__
+    if kind == "IsNotNull" and column in ("topic", "partition", "offset", "timestamp"):
+        return within, True
+    if column is None or column not in _COLUMNS or not hasattr(one, "value"):
+        return within, False
+    return _COLUMNS[column](within, kind, one.value)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _by_partition(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
+    if kind in _INTERVALS and _whole(value):
+        low, high = _INTERVALS[kind](value)
+        return replace(
+            within, partition_low=max(within.partition_low, low), partition_high=_least(within.partition_high, high)
+        ), True
+    if kind == "In" and all(map(_whole, value)):
+        return replace(within, partitions=_both(within.partitions, frozenset(value))), True
+    return within, False
+
+
+def _by_offset(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
+    if kind not in _INTERVALS or not _whole(value):
+        return within, False
+    low, high = _INTERVALS[kind](value)
+    return replace(within, offset_low=max(within.offset_low, low), offset_high=_least(within.offset_high, high)), True
+
+
+def _by_topic(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
+    if kind in ("EqualTo", "EqualNullSafe") and isinstance(value, str):
+        return replace(within, topics=_both(within.topics, frozenset({value}))), True
+    if kind == "In" and all(isinstance(one, str) for one in value):
+        return replace(within, topics=_both(within.topics, frozenset(value))), True
+    return within, False
+
+
+def _by_time(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
+    if kind not in _FROM or not isinstance(value, datetime) or value.tzinfo is None:
+        return within, False
+    # Records count milliseconds: what is not before a time is not before the next whole one.
+    from_ms = -((EPOCH - value) // _MILLISECOND)
+    return replace(within, time_low_ms=max(within.time_low_ms, from_ms)), False
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    known = [bound for bound in (one, other) if bound is not None]
+    return min(known) if known else None
+
+
+def _both(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]:
+    return other if one is None else one & other
+
+
+# From the first number meant up to, but not including, the last.
+_INTERVALS: Mapping[str, Callable[[int], tuple[int, int | None]]] = {
+    "EqualTo": lambda value: (value, value + 1),
+    "EqualNullSafe": lambda value: (value, value + 1),
+    "GreaterThan": lambda value: (value + 1, None),
+    "GreaterThanOrEqual": lambda value: (value, None),
+    "LessThan": lambda value: (0, value),
+    "LessThanOrEqual": lambda value: (0, value + 1),
+}
+_FROM = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual")
+_COLUMNS: Mapping[str, Callable[[Within, str, Any], tuple[Within, bool]]] = {
+    "partition": _by_partition, "offset": _by_offset, "topic": _by_topic, "timestamp": _by_time,
+}  # fmt: skip
