@@ -109,6 +109,7 @@ class ConsumerGroupMember(Machine):
             return False
         if not joining:
             self._walk.begin(Cause(Why.COORDINATOR_ASKED))
+            self._walk.timeline.noted(generation=self._membership.identity.generation)
         self._target.came(moves.added, self._topics.known)
         self._reporting.owes_acknowledgement()
         self._membership.move(moves.revoked, moves.added, rejoins=False)

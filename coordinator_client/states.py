@@ -243,8 +243,11 @@ CONSUMER_GROUP_TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberSt
     **{state: TRANSITIONS[state] for state in (_M.OUT, _M.LOSING, _M.STALLED, _M.LEAVING, _M.FAILED, _M.CLOSED)},
     _M.REVOKING: TRANSITIONS[_M.REVOKING],
     _M.COMMITTING: TRANSITIONS[_M.COMMITTING],
+    # Who subscribes again while it lets go comes here as a member that still holds something.
     _M.JOINING: {
         _T.ASSIGNED: _M.ASSIGNING,
+        _T.MUST_REVOKE: _M.REVOKING,
+        _T.LOST: _M.LOSING,
         _T.MUST_LEAVE: _M.LEAVING,
         _T.LOST_NOTHING: _M.JOINING,
         _T.STALLED: _M.STALLED,
