@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kohort.testing import RealCluster
-from tests.soak_region.member_process import ENDED_BY_AN_ERROR
+from tests.soak_region.member_process import ENDED_BY, ENDED_BY_AN_ERROR
 from tests.soak_region.store_host import StoreHost
 
 ROOT = Path(__file__).parents[2]
@@ -81,9 +81,10 @@ class Crew:
 
     def _ended(self, name: str, process: subprocess.Popen[bytes]) -> None:
         lines = [] if name == "zombie" else (self._folder / f"{name}.log").read_text(errors="replace").splitlines()
-        error = lines[-1].partition(":")[0] if lines else ""
         assert process.returncode == ENDED_BY_AN_ERROR, f"{name} ended with {process.returncode}: {lines[-30:]}"
-        assert name == "zombie" or error in CURABLE, f"{name} ended by {lines[-1]}"
+        told = next((line for line in reversed(lines) if line.startswith(ENDED_BY)), "")
+        error = told.removeprefix(f"{ENDED_BY} ").partition(":")[0]
+        assert name == "zombie" or error in CURABLE, f"{name} {told}"
         self.ended[error or name] += 1
 
     def stop(self) -> list[int]:

@@ -1,6 +1,6 @@
 """One member of the soaked region, as a process: BOOTSTRAP TOPIC MEMBER COORDINATOR STATIC.
 
-Ends with code 3 and its error's name on the last line where the region ends it.
+Ends with code 3 and a line that names the error where the region ends it.
 """
 
 import logging
@@ -14,7 +14,7 @@ from kohort import ConsistentRegion, KohortError
 from kohort.consistent_region import Periodic
 from tests.soak_region.seen import Seen
 
-ENDED_BY_AN_ERROR = 3
+ENDED_BY_AN_ERROR, ENDED_BY = 3, "ended by"
 LOOK_FOR_PARENT_S = 1.0
 
 
@@ -60,7 +60,7 @@ def main(bootstrap: str, topic: str, member: str, coordinator: str, static: str)
         one.run()
     except KohortError as error:
         logging.exception("the region ended")
-        print(f"{type(error).__name__}: {error}", flush=True)
+        print(f"{ENDED_BY} {type(error).__name__}: {error}", flush=True)
         return ENDED_BY_AN_ERROR
     return 0
 
