@@ -6,18 +6,17 @@ partition waits for ever. So nothing leaves here unchecked.
 
 from __future__ import annotations
 
-import json
-import tempfile
-from hashlib import sha256
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kohort.assignors.balance import claims_of
 from kohort.assignors.base import Assignor, Rebalance
 from kohort.assignors.errors import AssignorError, PlanError
 from kohort.assignors.group import GroupView
-from kohort.assignors.group_file import from_json, to_json
 from kohort.assignors.plan import NOBODY, Plan
 from kohort.assignors.registry import get
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def make_plan(assignor: Assignor, group: GroupView, *, replay_dir: Path | None = None) -> Plan:
@@ -72,6 +71,11 @@ def check(plan: Plan, rebalance: Rebalance) -> None:
 
 def replay(path: str | Path, assignor: Assignor | None = None) -> Plan:
     """Run an assignor on the group in a replay file: the one named there, or the given one. Raises as `make_plan`."""
+    import json
+    from pathlib import Path
+
+    from kohort.assignors.group_file import from_json
+
     document = json.loads(Path(path).read_bytes())
     if assignor is None:
         name = document.get("assignor") if isinstance(document, dict) else None
@@ -96,6 +100,14 @@ def _refused(message: str, group: GroupView, index: int, member: str | None = No
 
 
 def _save(assignor: str, group: GroupView, error: str, folder: Path | None) -> Path | None:
+    # Imported where a plan is refused, since nearly none is: they would take as long as half a group's join.
+    import json
+    import tempfile
+    from hashlib import sha256
+    from pathlib import Path
+
+    from kohort.assignors.group_file import to_json
+
     document = {**to_json(group), "assignor": assignor, "error": error}
     text = json.dumps(document, indent=1)
     safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in assignor)

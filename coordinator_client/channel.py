@@ -1,19 +1,24 @@
 """One socket of a connection: connecting, TLS, frames in and out; never blocks. Used by the driver only."""
 
+from __future__ import annotations
+
 import os
 import socket
-import ssl
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohort.coordinator_client.connections import Ask, Connection, Endpoint, Outcome, Stage, explained
 from kohort.coordinator_client.errors import ConnectionFailed, TlsError
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.security import is_secure, must_wait
 from kohort.fastpath import KohortError
+
+if TYPE_CHECKING:
+    import ssl
 
 READS_AT_ONCE = 64
 
@@ -106,6 +111,8 @@ class Channel:
         self._shake_hands(now)
 
     def _shake_hands(self, now: float) -> None:
+        import ssl
+
         assert isinstance(self.sock, ssl.SSLSocket)
         try:
             self.sock.do_handshake()
@@ -120,6 +127,8 @@ class Channel:
             self._open(now)
 
     def _tls_error(self, problem: OSError) -> TlsError:
+        import ssl
+
         if isinstance(problem, ssl.SSLCertVerificationError):
             return TlsError(
                 f"the broker's certificate is not good: {problem.verify_message}",
@@ -160,10 +169,13 @@ class Channel:
         while self._to_write:
             try:
                 sent = self.sock.send(self._to_write[0])
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            except BlockingIOError:
                 self.events = EVENT_READ | EVENT_WRITE
                 return
             except OSError as problem:
+                if is_secure(self.sock) and must_wait(problem):
+                    self.events = EVENT_READ | EVENT_WRITE
+                    return
                 raise Ended(self._failed(problem)) from problem
             rest = self._to_write[0][sent:]
             self._to_write.popleft()
@@ -177,9 +189,11 @@ class Channel:
         for _ in range(READS_AT_ONCE):
             try:
                 count = self.sock.recv_into(self.reader.target())
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            except BlockingIOError:
                 break
             except OSError as problem:
+                if is_secure(self.sock) and must_wait(problem):
+                    break
                 raise Ended(self._failed(problem), outcomes) from problem
             if count == 0:
                 raise Ended(self._hung_up(), outcomes)
@@ -191,7 +205,7 @@ class Channel:
                 first = self.reader.first_bytes()
                 raise Ended(explained(error, first, self.endpoint, answered=self.answered), outcomes) from error
             # A TLS socket may hold decrypted bytes that no selector knows of, so it is read until it has none.
-            if outcomes and not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
+            if outcomes and not (is_secure(self.sock) and self.sock.pending()):
                 break
         return outcomes
 

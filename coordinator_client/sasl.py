@@ -3,9 +3,6 @@
 RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM). Chance comes in as the nonce; nothing here is ever logged.
 """
 
-import base64
-import hashlib
-import hmac
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
@@ -41,6 +38,10 @@ class Credentials:
         yield f"\0{self.username}\0{self.password}".encode()
 
     def _scram(self, name: str, nonce: str) -> Conversation:
+        import base64
+        import hashlib
+        import hmac
+
         who = self.username.replace("=", "=3D").replace(",", "=2C")
         first = f"n={who},r={nonce}"
         server_first = (yield f"n,,{first}".encode()).decode()

@@ -202,12 +202,12 @@ cdef object _crc32c_of = None
 
 
 cdef object crc32c():
-    """The library's function; imported at first use because its own imports take half of what `import kohort` may."""
+    """The library's function, found at first use."""
     global _crc32c_of
     if _crc32c_of is None:
-        from crc32c import crc32c as function
+        from kohort.fastpath.checksum import crc32c_function
 
-        _crc32c_of = function
+        _crc32c_of = crc32c_function()
     return _crc32c_of
 
 

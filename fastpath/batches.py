@@ -5,6 +5,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from kohort.fastpath.checksum import crc32c_function
 from kohort.fastpath.compression import Codec
 from kohort.fastpath.errors import CorruptRecord, UnsupportedMagic
 
@@ -74,9 +75,7 @@ def is_sound(buffer: "Buffer", batch: BatchInfo) -> bool:
     """Whether the batch's checksum (of a wrapper: the outer one) matches its bytes."""
     view = memoryview(buffer).cast("B")[batch.position : batch.position + batch.size_bytes]
     if batch.magic == 2:
-        from crc32c import crc32c
-
-        return bool(_V2.unpack_from(view)[4] == crc32c(view[_V2_CRC_FROM:]))
+        return bool(_V2.unpack_from(view)[4] == crc32c_function()(view[_V2_CRC_FROM:]))
     return bool(_MESSAGE.unpack_from(view)[2] == crc32(view[_MESSAGE_CRC_FROM:]))
 
 

@@ -1,6 +1,5 @@
 """Commits on their way: in order, fenced, held across a rebalance, and never reported as what they were not."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,7 +160,7 @@ def test_a_group_that_went_on_without_us_fails_the_commit_for_good(code: int) ->
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.sent()
-    rig.view = replace(VIEW, identity=OUTSIDE, state=MemberState.LOSING)
+    rig.view = VIEW._replace(identity=OUTSIDE, state=MemberState.LOSING)
     rig.answer({P0: code})
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
@@ -173,12 +172,12 @@ def test_a_commit_that_a_rebalance_overtook_is_held_and_sent_again_for_what_is_k
     rig = Rig()
     rig.put("one", {P0: 1, P1: 2})
     rig.sent()
-    rig.view = replace(VIEW, state=MemberState.JOINING)
+    rig.view = VIEW._replace(state=MemberState.JOINING)
     rig.answer({P0: 27, P1: 27})
     assert rig.owed() is None
     assert rig.ended == []
     moved = Assignment(2, {P0: Owned(1)})  # P1 went to somebody else
-    rig.view = replace(VIEW, identity=ME._replace(generation=6), assignment=moved)
+    rig.view = VIEW._replace(identity=ME._replace(generation=6), assignment=moved)
     request = rig.owed()
     assert request.generation_id_or_member_epoch == 6
     assert [(topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics] == [("t", [0])]
@@ -193,7 +192,7 @@ def test_whoever_waits_for_a_commit_is_not_held_up_by_a_rebalance() -> None:
     rig = Rig()
     rig.put("one", {P0: 1}, blocking=True)
     rig.sent()
-    rig.view = replace(VIEW, state=MemberState.JOINING)
+    rig.view = VIEW._replace(state=MemberState.JOINING)
     rig.answer({P0: 27})
     ((_, error),) = rig.ended
     assert isinstance(error, RebalanceInProgress)
@@ -202,7 +201,7 @@ def test_whoever_waits_for_a_commit_is_not_held_up_by_a_rebalance() -> None:
 def test_commits_wait_while_the_coordinator_would_refuse_them() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
-    rig.view = replace(VIEW, commits_open=False, state=MemberState.SYNCING)
+    rig.view = VIEW._replace(commits_open=False, state=MemberState.SYNCING)
     assert rig.owed() is None
     rig.view = VIEW
     assert rig.sent() == {P0: 1}
@@ -211,7 +210,7 @@ def test_commits_wait_while_the_coordinator_would_refuse_them() -> None:
 def test_a_partition_given_away_and_taken_again_is_not_committed_for_its_first_time() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
-    rig.view = replace(VIEW, assignment=Assignment(3, {P0: Owned(3)}))
+    rig.view = VIEW._replace(assignment=Assignment(3, {P0: Owned(3)}))
     assert rig.owed() is None
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
@@ -224,7 +223,7 @@ def test_what_is_lost_is_not_committed_although_its_hook_has_not_run_yet(state: 
     those in: an offset of a partition that is lost would be stored."""
     rig = Rig()
     rig.put("one", {P0: 1})
-    rig.view = replace(VIEW, identity=OUTSIDE, state=state)
+    rig.view = VIEW._replace(identity=OUTSIDE, state=state)
     assert rig.owed() is None
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
@@ -235,11 +234,11 @@ def test_a_held_commit_of_a_membership_that_is_gone_ends_at_once() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.sent()
-    rig.view = replace(VIEW, state=MemberState.JOINING)
+    rig.view = VIEW._replace(state=MemberState.JOINING)
     rig.answer({P0: 27})
     assert rig.owed() is None
     assert rig.ended == []
-    rig.view = replace(VIEW, identity=OUTSIDE, state=MemberState.LOSING)
+    rig.view = VIEW._replace(identity=OUTSIDE, state=MemberState.LOSING)
     assert rig.owed() is None
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
