@@ -1,6 +1,8 @@
-"""`kohort region status|checkpoints|inspect`: what a region's coordinator has, without disturbing anybody."""
+"""`kohort region`: what a region's coordinator has, without disturbing anybody; and what an operator may change."""
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -13,16 +15,20 @@ from kohort.consistent_region.store import Key, Store, open_store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consistent regions and their checkpoints.")
 
-Url = Annotated[str, typer.Argument(help='The coordinator, as members name it: "sqlite:///PATH".')]
+Url = Annotated[
+    str, typer.Argument(help='The coordinator, as members name it: "sqlite:///PATH" or "postgresql://...".')
+]
 Group = Annotated[str | None, typer.Option(help="The group, where the coordinator has several regions.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command()
 def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
     """Epoch, members, the newest checkpoint, and what is under way."""
-    store = open_store(coordinator)
-    record = _region(store, group).record()
+    with _opened(coordinator, group) as region:
+        record = region.record()
+        age_s = region.look().age_s
     members = {
         name: {
             "incarnation": one.incarnation,
@@ -39,17 +45,17 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
         "newest_checkpoint": record.newest,
         "checkpoint_under_way": record.barrier.sequence if record.barrier else None,
         "contributed": sorted(one.member for one in record.contributions),
+        "last_checkpoint_began_s_ago": round(age_s, 1),
         "partitions": len(record.initial),
         "stopped": record.stopped,
         "members": members,
     }
-    store.close()
     if as_json:
         print(json.dumps(found))
         return
     for name, value in found.items():
         if name != "members":
-            print(f"{name.replace('_', ' '):22}{'-' if value in (None, []) else value}")
+            print(f"{name.replace('_', ' '):30}{'-' if value in (None, []) else value}")
     for name, one in members.items():
         where = "in this epoch" if one["in_epoch"] else "not here yet"
         print(f"  {name:20}{where:15}generation {one['generation']:<6}{one['partitions']} partitions")
@@ -58,10 +64,8 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
 @app.command()
 def checkpoints(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
     """The checkpoints that can be gone back to, oldest first."""
-    store = open_store(coordinator)
-    region = _region(store, group)
-    rows = [_summary(region.manifest(sequence)) for sequence in region.checkpoints()]
-    store.close()
+    with _opened(coordinator, group) as region:
+        rows = [_summary(region.manifest(sequence)) for sequence in region.checkpoints()]
     if as_json:
         print(json.dumps({"checkpoints": rows}))
         return
@@ -81,12 +85,10 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """One checkpoint: what each member contributed, and whether its states are what they were."""
-    store = open_store(coordinator)
-    region = _region(store, group)
-    manifest = region.manifest(sequence)
-    for part in manifest.contributions:
-        region.state(part.state)  # raises if it is gone or damaged
-    store.close()
+    with _opened(coordinator, group) as region:
+        manifest = region.manifest(sequence)
+        for part in manifest.contributions:
+            region.state(part.state)  # raises if it is gone or damaged
     parts: list[dict[str, Any]] = [
         {
             "member": part.member,
@@ -105,6 +107,76 @@ def inspect(
         print(f"  {one['member']}: {one['state_bytes']} bytes, sha256 {one['state_sha256']}")
         for partition, offset in one["offsets"].items():
             print(f"    {partition:40}{offset:>16}")
+
+
+@app.command()
+def reset(
+    coordinator: Url,
+    to: Annotated[int, typer.Option(min=0, help="Which checkpoint; 0 is the initial state.")],
+    group: Group = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have all members go back to a checkpoint, and forget the later ones. A stopped region runs again.
+
+    Members that run follow within moments. What sinks have committed since that checkpoint stays, and comes again.
+    """
+    with _opened(coordinator, group) as region:
+        where = f"checkpoint {to}" if to else "the initial state"
+        later = [one for one in region.checkpoints() if one > to]
+        _ask(yes or as_json, f"Region {region.region} goes back to {where}, and {_named(later)} forgotten. Go on?")
+        forgotten = region.rewind(to)
+        epoch = region.look().epoch
+    if as_json:
+        print(json.dumps({"region": region.region, "to": to, "epoch": epoch, "forgotten": list(forgotten)}))
+    else:
+        print(f"region {region.region} goes back to {where}: epoch {epoch}, {_named(forgotten)} forgotten")
+
+
+@app.command()
+def retire(
+    coordinator: Url,
+    up_to: Annotated[int | None, typer.Option(min=1, help="The last to go; by default all but the newest.")] = None,
+    group: Group = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete checkpoints that are not needed any more, and their states. The newest always stays."""
+    with _opened(coordinator, group) as region:
+        there = region.checkpoints()
+        last = up_to if up_to is not None else max(there, default=0)
+        going = [one for one in there[:-1] if one <= last]
+        _ask(yes or as_json, f"Of region {region.region}, {_named(going)} deleted. Go on?")
+        gone = region.retire(last)
+        left = region.checkpoints()
+    if as_json:
+        print(json.dumps({"region": region.region, "retired": list(gone), "left": list(left)}))
+    else:
+        print(f"region {region.region}: {_named(gone)} deleted, {', '.join(map(str, left)) or 'none'} left")
+
+
+def _named(sequences: Sequence[int]) -> str:
+    if not sequences:
+        return "no checkpoint is"
+    return f"checkpoint{'s' if len(sequences) > 1 else ''} {', '.join(map(str, sequences))} {_are(sequences)}"
+
+
+def _are(sequences: Sequence[int]) -> str:
+    return "are" if len(sequences) > 1 else "is"
+
+
+def _ask(answered: bool, question: str) -> None:
+    if not answered:
+        typer.confirm(question, abort=True)
+
+
+@contextmanager
+def _opened(coordinator: str, group: str | None) -> Iterator[Coordinator]:
+    store = open_store(coordinator)
+    try:
+        yield _region(store, group)
+    finally:
+        store.close()
 
 
 def _region(store: Store, group: str | None) -> Coordinator:

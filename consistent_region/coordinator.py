@@ -229,6 +229,23 @@ class Coordinator:
             self._keep(books, record)
             return tuple(one for one in before if one not in record.complete)
 
+    def rewind(self, sequence: int) -> tuple[int, ...]:
+        """Have the whole region go back to a checkpoint, or with 0 to its initial state, and forget later ones, whose
+        sequences it returns. For operators: no member does this. Members that run follow; a stopped region runs again.
+
+        Raises ResetFailedError for a checkpoint that is not there or cannot be read.
+        """
+        with self.store.transaction() as books:
+            record, gone = rules.rewound(self._known(books), sequence)
+            if sequence:
+                for part in self._manifest(books, sequence).contributions:
+                    self._state(books, part.state)
+            for one in gone:
+                books.delete(Key("manifest", self.group, _number(one)))
+            self._forget_states(books, record)
+            self._keep(books, record)
+            return gone
+
     def record(self) -> RegionRecord:
         """All that is known of the region, for people."""
         with self.store.read() as books:
@@ -300,14 +317,18 @@ class Coordinator:
             return record
         for sequence in gone:
             books.delete(Key("manifest", self.group, _number(sequence)))
+        self._forget_states(books, record)
+        return record
+
+    def _forget_states(self, books: Books, record: RegionRecord) -> None:
+        """Delete the states that no checkpoint needs."""
         try:
             needed = rules.in_use((self._manifest(books, one) for one in record.complete), record)
         except ResetFailedError:
-            return record  # an old manifest is damaged: which states it needs is unknown, so all of them stay
+            return  # an old manifest is damaged: which states it needs is unknown, so all of them stay
         for digest in books.names("state", self.group):
             if digest not in needed:
                 books.delete(Key("state", self.group, digest))
-        return record
 
 
 def _number(sequence: int) -> str:

@@ -263,6 +263,20 @@ def retire(record: RegionRecord, up_to: int) -> tuple[RegionRecord, tuple[int, .
     return replace(record, complete=kept, retired_up_to=max([record.retired_up_to, *gone])), gone
 
 
+def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[int, ...]]:
+    """An operator's word: the newest checkpoint is `sequence` (0: the initial state) and all go back to it; a region
+    that was stopped runs again. Also says which later ones are forgotten.
+
+    Raises ResetFailedError for one that was retired, or never was.
+    """
+    if sequence:
+        check_known_sequence(record, sequence)
+    gone = tuple(one for one in record.complete if one > sequence)
+    kept = tuple(one for one in record.complete if one <= sequence)
+    begun = _new_epoch(record, "an operator went back", True, None, 1)
+    return replace(begun, complete=kept), gone
+
+
 def check_known_sequence(record: RegionRecord, sequence: int) -> None:
     """Raises ResetFailedError for a checkpoint that was retired, or never was (CR-54)."""
     if sequence not in record.complete:
