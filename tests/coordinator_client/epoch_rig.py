@@ -82,7 +82,9 @@ class EpochRig(Rig):
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         return request
 
-    def topics(self, complete: bool = False, lives: Mapping[str, int] | None = None, **counts: int) -> Ready:
+    def topics(  # type: ignore[override]
+        self, complete: bool = False, lives: Mapping[str, int] | None = None, **counts: int
+    ) -> Ready:
         infos = {
             topic: ev.TopicInfo(count, topic_id(topic, (lives or {}).get(topic, 0)))
             for topic, count in counts.items()
