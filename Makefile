@@ -12,7 +12,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c cons
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 
-.PHONY: help dev demo test test-fast test-brokers lint types bench fuzz sim mutants docs clean
+.PHONY: help dev demo test test-fast test-brokers lint types bench fuzz sim soak mutants docs clean
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -57,8 +57,11 @@ fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
 	@$(BIN)/python -m tests.sanitized tests.protocol.fuzz_codec --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 	@$(BIN)/python -m tests.sanitized tests.fastpath.fuzz_records --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 
-sim: dev  ## histories of a consistent region in a seeded world: SEEDS=300 FROM=1
-	@$(BIN)/python -m tests.consistent_region.test_region_simulation $(or $(FROM),1) $(or $(SEEDS),300)
+sim: dev  ## histories of a consistent region in a seeded world: SEEDS=2000 FIRST=1; goes on where it stopped
+	@$(BIN)/python -m kohort.testing.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),2000) --resume out/sim.jsonl
+
+soak: dev  ## random mixed groups on three brokers through kills and restarts, resumable: SEED=1 RUNS=100
+	@nice -n 10 $(BIN)/python -m tests.soak --seed $(or $(SEED),1) --runs $(or $(RUNS),100)
 
 mutants: dev  ## deliberate faults in a region, each of which the seeded world must catch
 	@$(BIN)/python -m tests.consistent_region.region_mutants

@@ -17,7 +17,7 @@ from pathlib import Path
 OURS = "kohort"
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("aiokafka", "confluent-kafka", "construct", "Cython", "kafka-python", "kio", "pyarrow", "pyspark")
-LOWER_IS_BETTER = frozenset({"s", "ms", "us", "bytes", "MB", "threads"})
+LOWER_IS_BETTER = frozenset({"s", "ms", "us", "bytes", "kB", "MB", "threads", "% of a core"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,308 @@
+"""Judges the history of a soak run: what a group must never do, whatever happens to its members and brokers.
+
+    one owner         of a partition in a generation, and at a time
+    owners only       nobody of ours hands out records of what he does not own, nor after another owned it
+    in order          within an ownership of ours records come without a gap and without going back
+    where it stood    an ownership of ours begins at what the group had committed: no commit is lost
+    commits           nothing is committed that was not read, nothing of ours by who is no owner, nothing backwards
+    no loss           every record that a broker has acknowledged is read by somebody
+    alive             nobody of ours fails, the group reads to the end, and whoever is well says so
+
+A member that was killed owns nothing from then on. One that was frozen, or was told "lost", may believe for a while
+that it owns what another has: it may not act on that. Findings about the other clients are kept apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from tests.soak.history import Entry
+from tests.soak.plan import OURS
+
+NEVER = 1 << 63
+# What a commit may end with in a group that changes and on brokers that come and go.
+DUE_IN_COMMITS = ("CommitFailed", "RebalanceInProgress", "OperationTimeout")
+
+
+class Finding(NamedTuple):
+    """`rule`: as in the list above. `ours`: whether it is about a member of ours, or about the group as a whole."""
+
+    rule: str
+    ours: bool
+    text: str
+
+
+@dataclass(slots=True)
+class Ownership:
+    """`member` owned `partition` from `begin` to `end` (ns). `sure`: it ended in good order, not by loss or silence."""
+
+    member: str
+    kind: str
+    partition: int
+    begin: int
+    end: int = NEVER
+    sure: bool = True
+    next_offset: int | None = None
+
+
+@dataclass(slots=True)
+class Commit:
+    """`ended` and `outcome` stay as they are where it is not known how it ended."""
+
+    member: str
+    kind: str
+    began: int
+    offsets: dict[int, int]
+    ended: int = NEVER
+    outcome: str = "unknown"
+
+
+@dataclass(slots=True)
+class Story:
+    """A history, put in order."""
+
+    ownerships: dict[int, list[Ownership]] = field(default_factory=dict)
+    frozen: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    commits: list[Commit] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def found(self, rule: str, kind: str, text: str) -> None:
+        self.findings.append(Finding(rule, kind in OURS or not kind, text))
+
+    def was_frozen(self, member: str, begin: int, end: int) -> bool:
+        return any(start < end and begin < stop for start, stop in self.frozen.get(member, ()))
+
+
+def judge(history: Iterable[Entry]) -> list[Finding]:
+    """Everything that must not have happened."""
+    entries = list(history)
+    story = Story()
+    _see_freezes(story, entries)
+    _see_commits(story, entries)
+    _see_ownerships(story, entries)
+    _one_owner_a_generation(story, entries)
+    _one_owner_at_a_time(story)
+    _deliveries(story, entries)
+    _commit_rules(story, entries)
+    _no_loss(story, entries)
+    _alive(story, entries)
+    return story.findings
+
+
+def _see_freezes(story: Story, entries: list[Entry]) -> None:
+    since: dict[str, int] = {}
+    for at, _who, what, facts in entries:
+        if what == "stopped":
+            since[facts["member"]] = at
+        elif what in ("continued", "killed") and facts["member"] in since:
+            story.frozen.setdefault(facts["member"], []).append((since.pop(facts["member"]), at))
+    for member, at in since.items():
+        story.frozen.setdefault(member, []).append((at, NEVER))
+
+
+def _see_commits(story: Story, entries: list[Entry]) -> None:
+    waiting: dict[tuple[str, int], Commit] = {}
+    for entry in entries:
+        if entry.what == "committing":
+            offsets = {int(one): to for one, to in entry.facts["offsets"].items()}
+            commit = Commit(entry.who, entry.kind, entry.at, offsets)
+            waiting[entry.who, entry.facts["number"]] = commit
+            story.commits.append(commit)
+        elif entry.what == "commit":
+            commit = waiting.pop((entry.who, entry.facts["number"]))
+            commit.ended, commit.outcome = entry.at, entry.facts["outcome"]
+
+
+def _see_ownerships(story: Story, entries: list[Entry]) -> None:
+    held: dict[str, dict[int, Ownership]] = {}
+
+    def let_go(member: str, partitions: Iterable[int], at: int, *, sure: bool = True) -> None:
+        mine = held.get(member, {})
+        for partition in partitions:
+            if partition in mine:
+                over = mine.pop(partition)
+                over.end, over.sure = at, sure
+
+    for entry in entries:
+        at, who, what, facts = entry
+        match what:
+            case "assigned":
+                mine = held.setdefault(who, {})
+                gone = sorted(mine.keys() - set(facts["assignment"]))
+                if entry.kind in OURS and gone:
+                    story.found("one owner", entry.kind, f"{gone} went from {who} in silence at {at}")
+                let_go(who, gone, at, sure=False)
+                if entry.kind in OURS and (twice := mine.keys() & set(facts["partitions"])):
+                    story.found("one owner", entry.kind, f"{who} was given {sorted(twice)}, which it had, at {at}")
+                for partition in facts["partitions"]:
+                    let_go(who, [partition], at)
+                    mine[partition] = Ownership(who, entry.kind, partition, at)
+                    story.ownerships.setdefault(partition, []).append(mine[partition])
+            case "revoked":
+                let_go(who, facts["partitions"], at)
+            case "lost":
+                let_go(who, facts["partitions"], at, sure=False)
+            case "left" | "failed":
+                if what == "left" and entry.kind in OURS and held.get(who):
+                    story.found("one owner", entry.kind, f"{who} left without letting {sorted(held[who])} go")
+                let_go(who, [*held.get(who, ())], at)
+            case "closing" if entry.kind not in OURS:  # not every client tells its listener
+                let_go(who, [*held.get(who, ())], at)
+            case "killed" | "ended":
+                let_go(facts["member"], [*held.get(facts["member"], ())], at)
+
+
+def _one_owner_a_generation(story: Story, entries: list[Entry]) -> None:
+    owners: dict[tuple[int, int], Entry] = {}
+    for entry in entries:
+        if entry.what != "assigned" or entry.facts["generation"] < 0:
+            continue
+        for partition in entry.facts["assignment"]:
+            other = owners.setdefault((entry.facts["generation"], partition), entry)
+            if other.who != entry.who:
+                kind = "" if {entry.kind, other.kind} & set(OURS) else entry.kind
+                text = f"{partition} in generation {entry.facts['generation']}: {other.who} and {entry.who}"
+                story.found("one owner", kind, text)
+
+
+def _one_owner_at_a_time(story: Story) -> None:
+    for partition, ownerships in story.ownerships.items():
+        for one, other in combinations(sorted(ownerships, key=lambda each: each.begin), 2):
+            if one.member == other.member or other.begin >= one.end or not one.sure:
+                continue
+            if story.was_frozen(one.member, one.begin, one.end):
+                continue
+            text = f"{partition}: {one.member} had it until {one.end}, {other.member} from {other.begin}"
+            story.found("one owner", one.kind, text)
+
+
+def _deliveries(story: Story, entries: list[Entry]) -> None:
+    for entry in entries:
+        if entry.what != "delivered":
+            continue
+        began = entry.facts["began"]
+        for partition, first, following in entry.facts["slices"]:
+            who = f"{entry.who} read {partition} from {first} to {following} at {entry.at}"
+            mine = _holding(story, entry.who, partition, entry.at)
+            if mine is None:
+                story.found("owners only", entry.kind, f"{who}, which it does not own")
+                continue
+            for other in story.ownerships[partition]:
+                if other.member != entry.who and mine.begin < other.begin < began:
+                    story.found("owners only", entry.kind, f"{who}, {other.member}'s since {other.begin}")
+            if mine.next_offset is None:
+                _begins_well(story, mine, first, entry.at, who)
+            elif mine.next_offset != first:
+                story.found("in order", entry.kind, f"{who}, after {mine.next_offset}")
+            mine.next_offset = following
+
+
+def _holding(story: Story, member: str, partition: int, at: int) -> Ownership | None:
+    owned = story.ownerships.get(partition, ())
+    return next((one for one in owned if one.member == member and one.begin <= at <= one.end), None)
+
+
+def _begins_well(story: Story, mine: Ownership, first: int, at: int, who: str) -> None:
+    """The first record of an ownership is the one that the group stood at."""
+    stood = _committed(story, mine.partition, mine.begin, at)
+    if not min(stood) <= first <= max(stood):
+        story.found("where it stood", mine.kind, f"{who}, but committed was {sorted(stood)}")
+
+
+def _committed(story: Story, partition: int, begin: int, until: int) -> set[int]:
+    """What may be stored for a partition between two times: the last commit, and what may have come after it."""
+    told = [one for one in story.commits if partition in one.offsets and one.began < until]
+    stored = [one for one in told if one.outcome == "ok" and one.ended < begin]
+    last = max((one.began for one in stored), default=-1)
+    possible = [one for one in told if _may_be_stored(one) and _over_by(story, one, partition) > last]
+    return {one.offsets[partition] for one in possible} | ({0} if not stored else set())
+
+
+def _may_be_stored(commit: Commit) -> bool:
+    # What another client's error means for what is stored is not ours to say.
+    return commit.kind not in OURS or commit.outcome.startswith(("ok", "unknown", "OperationTimeout"))
+
+
+def _over_by(story: Story, commit: Commit, partition: int) -> int:
+    """When a commit can no longer be stored. One of unknown outcome: once somebody has the partition anew."""
+    if commit.outcome == "ok":
+        return commit.ended
+    return min((one.begin for one in story.ownerships.get(partition, ()) if one.begin > commit.began), default=NEVER)
+
+
+def _commit_rules(story: Story, entries: list[Entry]) -> None:
+    reads: dict[int, list[tuple[int, int]]] = {}
+    for entry in entries:
+        for partition, first, following in entry.facts["slices"] if entry.what == "delivered" else ():
+            reads.setdefault(partition, []).append((first, following))
+    for commit in story.commits:
+        who = f"{commit.member} committed {commit.offsets} at {commit.began}: {commit.outcome}"
+        if commit.kind in OURS and not commit.outcome.startswith(("ok", "unknown", *DUE_IN_COMMITS)):
+            story.found("commits", commit.kind, f"{who}, which is not due")
+        for partition, offset in commit.offsets.items() if commit.outcome == "ok" else ():
+            if not any(first < offset <= following for first, following in reads.get(partition, ())):
+                story.found("commits", commit.kind, f"{who}, but nobody read {partition} up to {offset}")
+            _by_an_owner(story, commit, partition, who)
+    _never_back(story)
+
+
+def _by_an_owner(story: Story, commit: Commit, partition: int, who: str) -> None:
+    mine = _holding(story, commit.member, partition, commit.began)
+    if mine is None:
+        story.found("commits", commit.kind, f"{who}, which does not own {partition}")
+        return
+    for other in story.ownerships[partition]:
+        if other.member != commit.member and mine.begin < other.begin < commit.began:
+            story.found("commits", commit.kind, f"{who}, but {partition} is {other.member}'s since {other.begin}")
+
+
+def _never_back(story: Story) -> None:
+    stored = [one for one in story.commits if one.outcome == "ok"]
+    for partition in {each for one in stored for each in one.offsets}:
+        highest: list[Commit] = []
+        for commit in sorted((one for one in stored if partition in one.offsets), key=lambda one: one.began):
+            before = [one for one in highest if one.ended < commit.began]
+            if before and before[-1].offsets[partition] > commit.offsets[partition]:
+                last = before[-1]
+                text = f"{partition}: {last.member} stored {last.offsets[partition]} by {last.ended}, {commit.member} "
+                story.found("commits", commit.kind, f"{text}{commit.offsets[partition]} from {commit.began} on")
+            highest.append(commit)
+
+
+def _no_loss(story: Story, entries: list[Entry]) -> None:
+    read: dict[int, set[int]] = {}
+    for entry in entries:
+        for partition, first, following in entry.facts["slices"] if entry.what == "delivered" else ():
+            read.setdefault(partition, set()).update(range(first, following))
+    lost: dict[int, list[int]] = {}
+    for entry in entries:
+        for partition, offset in entry.facts["acks"] if entry.what == "produced" else ():
+            if offset not in read.get(partition, ()):
+                lost.setdefault(partition, []).append(offset)
+    for partition, offsets in sorted(lost.items()):
+        text = f"{len(offsets)} records of {partition} were read by nobody: {min(offsets)} to {max(offsets)}"
+        story.found("no loss", "", text)
+
+
+def _alive(story: Story, entries: list[Entry]) -> None:
+    drained: dict[str, Any] = {"done": False, "behind": "unknown: the run did not come to its end"}
+    for entry in entries:
+        if entry.what == "failed":
+            story.found("alive", entry.kind, f"{entry.who} failed at {entry.at}: {entry.facts['error']}")
+        elif entry.what == "left" and not entry.facts["healthy"]:
+            story.found("alive", entry.kind, f"{entry.who} was unwell at {entry.at}: {entry.facts['reason']}")
+        elif entry.what == "drained":
+            drained = entry.facts
+        elif entry.what == "ended" and entry.facts["code"]:
+            kind = entry.facts["member"].rpartition("-")[0]
+            story.found("alive", kind, f"{entry.facts['member']} ended with {entry.facts['code']} at {entry.at}")
+    if not drained["done"]:
+        story.found("alive", "", f"the group did not read to the end: {drained['behind']}")
+
+
+def ours(findings: Iterable[Finding]) -> Iterator[str]:
+    """What speaks against us, as lines."""
+    return (f"{one.rule}: {one.text}" for one in findings if one.ours)

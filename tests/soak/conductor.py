@@ -1,0 +1,287 @@
+"""Carries a plan out on a cluster of three brokers, and gathers what everybody wrote down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from kohort.testing import RealCluster, jars
+from kohort.testing.jdk import java
+from kohort.testing.topics import create_topic
+from tests.soak.history import Entry, Writer, read
+from tests.soak.plan import BROKER_ACTS, MOST_MEMBERS, Act, Action, Plan
+from tests.soak.seats import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Seat
+
+ROOT = Path(__file__).parents[2]
+RECORDS_A_SECOND = 400
+DRAIN_S = 60.0
+LEAVE_S = 25.0
+REPLICAS_S = 60.0
+
+
+class Conductor:
+    """One run, once. `folder`: where the histories go."""
+
+    def __init__(self, cluster: RealCluster, plan: Plan, folder: Path) -> None:
+        self._cluster, self._plan, self._folder = cluster, plan, folder
+        self._topic = f"soak-{plan.seed}-{time.time_ns():x}"
+        self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopped: dict[str, float] = {}
+        self._count = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.jsonl"):
+            old.unlink()
+        self._book = Writer(folder / "conductor.jsonl", "conductor")
+
+    def run(self) -> list[Entry]:
+        """The history of the run."""
+        create_topic(
+            self._cluster.bootstrap, self._topic, partitions=self._plan.partitions, replicas=3,
+            config={"min.insync.replicas": "2"},
+        )  # fmt: skip
+        try:
+            with produced(self._cluster.bootstrap, self._topic, self._plan.partitions, self._folder) as ends:
+                for kind in self._plan.first:
+                    self._join(kind)
+                self._chaos()
+                self._reap()
+                if not any(name.startswith("kohort") for name in self._members):
+                    self._join("kohort")
+                self._book.write("quiet")
+            self._drain(ends)
+            for name in list(self._members):
+                self._leave(name)
+            self._wait_for_all()
+        finally:
+            for process in self._members.values():
+                process.kill()
+                process.wait()
+        return read(sorted(self._folder.glob("*.jsonl")))
+
+    # --- faults
+
+    def _chaos(self) -> None:
+        began = time.monotonic()
+        brokers: threading.Thread | None = None
+        for action in self._plan.actions:
+            self._sleep_until(began + action.at_s)
+            if action.act in BROKER_ACTS:
+                brokers = threading.Thread(target=self._do_to_brokers, args=(action,))
+                brokers.start()
+            else:
+                self._do_to_members(action)
+        self._sleep_until(began + self._plan.chaos_s)
+        while self._stopped:
+            self._sleep_until(min(self._stopped.values()))
+        if brokers is not None:
+            brokers.join()
+
+    def _sleep_until(self, until: float) -> None:
+        """Wake those who have been stopped long enough meanwhile."""
+        while True:
+            now = time.monotonic()
+            for name in [name for name, wake_at in self._stopped.items() if wake_at <= now]:
+                self._continue(name)
+            if now >= until:
+                return
+            time.sleep(max(min([until, *self._stopped.values()]) - now, 0.0))
+
+    def _do_to_members(self, action: Action) -> None:
+        self._reap()
+        awake = sorted(self._members.keys() - self._stopped.keys())
+        if action.act is Act.JOIN:
+            if len(self._members) < MOST_MEMBERS:
+                self._join(action.kind)
+            return
+        if len(awake) < 2:
+            return  # somebody has to be there who reads
+        name = awake[int(action.pick * len(awake))]
+        match action.act:
+            case Act.LEAVE:
+                self._leave(name)
+            case Act.KILL:
+                process = self._members.pop(name)
+                process.kill()
+                process.wait()
+                self._book.write("killed", member=name)
+            case Act.STOP:
+                self._book.write("stopped", member=name)
+                self._members[name].send_signal(signal.SIGSTOP)
+                self._stopped[name] = time.monotonic() + action.for_s
+
+    def _do_to_brokers(self, action: Action) -> None:
+        nodes = self._cluster.nodes
+        chosen = nodes[int(action.pick * len(nodes))]
+        for node in nodes if action.act is Act.ROLL_BROKERS else (chosen,):
+            self._book.write("broker", act=action.act.value, node=node.node_id)
+            if action.act is Act.FREEZE_BROKER:
+                node.pause()
+                time.sleep(action.for_s)
+                node.resume()
+            else:
+                (node.kill if action.act is Act.KILL_BROKER else node.stop)()
+                time.sleep(action.pick)
+                self._cluster.start()
+            self._await_replicas()
+            self._book.write("broker", act="is back", node=node.node_id)
+
+    def _await_replicas(self) -> None:
+        """Until every partition has all its replicas again: who falls next may then fall without loss."""
+        limit = time.monotonic() + REPLICAS_S
+        while time.monotonic() < limit:
+            with suppress(Exception):  # a broker that is coming up may not answer
+                topics = _admin(self._cluster.bootstrap).list_topics(timeout=5).topics
+                wanted = [one for name in (self._topic, "__consumer_offsets") for one in _partitions(topics, name)]
+                if wanted and all(len(one.isrs) == 3 for one in wanted):
+                    return
+            time.sleep(0.1)
+        raise TimeoutError("the brokers' replicas did not come together again")
+
+    # --- members
+
+    def _join(self, kind: str) -> None:
+        self._count += 1
+        name = f"{kind}-{self._count}"
+        self._book.write("started", member=name)
+        history = str(self._folder / f"{name}.jsonl")
+        seat = Seat(name, self._cluster.bootstrap, f"group-{self._topic}", self._topic, self._plan.strategy)
+        command = [sys.executable, "-m", "tests.soak.seats", kind, history, *seat]
+        if kind == "java":
+            command = [*java_command(self._folder.parent), *seat, history]
+            command += map(str, (SESSION_MS, HEARTBEAT_MS, REBALANCE_MS))
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self._members[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    def _continue(self, name: str) -> None:
+        del self._stopped[name]
+        if name in self._members:
+            self._members[name].send_signal(signal.SIGCONT)
+            self._book.write("continued", member=name)
+
+    def _leave(self, name: str) -> None:
+        self._book.write("leaving", member=name)
+        self._members[name].send_signal(signal.SIGTERM)
+
+    def _reap(self) -> None:
+        """Whoever has ended is a member no more."""
+        for name in [name for name, process in self._members.items() if process.poll() is not None]:
+            code = self._members.pop(name).returncode
+            # A JVM ends by the signal that asked it to leave; an interpreter may be asked before it has a handler.
+            asked = code in (-signal.SIGTERM, 128 + signal.SIGTERM)
+            self._book.write("ended", member=name, code=0 if asked else code)
+
+    def _wait_for_all(self) -> None:
+        limit = time.monotonic() + LEAVE_S
+        while self._members and time.monotonic() < limit:
+            self._reap()
+            time.sleep(0.02)
+        for name, process in self._members.items():
+            process.kill()
+            process.wait()
+            self._book.write("ended", member=name, code="still there long after it was asked to leave")
+        self._members.clear()
+
+    # --- the end
+
+    def _drain(self, ends: dict[int, int]) -> None:
+        """Until the group has committed everything that was produced."""
+        limit = time.monotonic() + DRAIN_S
+        behind: dict[int, tuple[int, int]] = {}
+        while time.monotonic() < limit:
+            self._reap()
+            with suppress(Exception):  # a coordinator that is loading does not answer
+                at = self._committed()
+                behind = {one: (at.get(one, 0), end) for one, end in ends.items() if at.get(one, 0) < end}
+                if not behind:
+                    self._book.write("drained", done=True, behind="")
+                    return
+            time.sleep(0.1)
+        self._book.write("drained", done=False, behind=f"partition: (committed, end) {behind}")
+
+    def _committed(self) -> dict[int, int]:
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        group = ConsumerGroupTopicPartitions(f"group-{self._topic}")
+        found = _admin(self._cluster.bootstrap).list_consumer_group_offsets([group], request_timeout=5)
+        places = found[group.group_id].result().topic_partitions
+        return {one.partition: one.offset for one in places}
+
+
+@contextmanager
+def produced(bootstrap: str, topic: str, partitions: int, folder: Path) -> Iterator[dict[int, int]]:
+    """Records flow into `topic` inside the block; afterwards the yielded mapping has the end of each partition."""
+    from confluent_kafka import Producer
+
+    book = Writer(folder / "producer.jsonl", "producer")
+    ends: dict[int, int] = {}
+    acks: list[tuple[int, int]] = []
+    over = threading.Event()
+
+    def stored(error: Any, message: Any) -> None:
+        if error is None:
+            acks.append((message.partition(), message.offset()))
+            ends[message.partition()] = max(ends.get(message.partition(), 0), message.offset() + 1)
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        number = 0
+        while not over.is_set():
+            for _ in range(RECORDS_A_SECOND // 20):
+                number += 1
+                producer.produce(topic, b"%d" % number, partition=number % partitions, on_delivery=stored)
+            producer.poll(0)
+            tell()
+            over.wait(0.05)
+        producer.flush(60)
+        tell()
+
+    def tell() -> None:
+        if acks:
+            book.write("produced", acks=acks)
+            acks.clear()
+
+    thread = threading.Thread(target=produce, name="producer", daemon=True)
+    thread.start()
+    try:
+        yield ends
+    finally:
+        over.set()
+        thread.join(90)
+
+
+def java_command(folder: Path) -> list[str]:
+    """How a Java member is started; its class is compiled at the first call and kept in `folder`."""
+    source = Path(__file__).with_name("SoakMember.java")
+    classes = folder / "classes"
+    classes.mkdir(parents=True, exist_ok=True)
+    classpath = os.pathsep.join([str(classes), *map(str, jars.clients())])
+    compiled = classes / "SoakMember.class"
+    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+        javac = java().with_name("javac")
+        subprocess.run([str(javac), "-cp", classpath, "-d", str(classes), str(source)], check=True)
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    small = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    return [str(java()), *small, quiet, "-cp", classpath, "SoakMember"]
+
+
+_ADMINS: dict[str, Any] = {}
+
+
+def _admin(bootstrap: str) -> Any:
+    from confluent_kafka.admin import AdminClient
+
+    if bootstrap not in _ADMINS:
+        _ADMINS[bootstrap] = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return _ADMINS[bootstrap]
+
+
+def _partitions(topics: Any, name: str) -> list[Any]:
+    return [*topics[name].partitions.values()] if name in topics else []

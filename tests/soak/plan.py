@@ -1,0 +1,88 @@
+"""What a soak run does, drawn from its seed alone: the group's strategy, its first members, what is done to whom, when.
+
+Whom an action meets is decided when it is carried out, among those who are there then, by the action's own `pick`: so a
+seed says the same story on a slow machine and on a fast one, up to the machine's own timing.
+"""
+
+from __future__ import annotations
+
+import random
+from enum import Enum
+from typing import NamedTuple
+
+OURS = ("kohort", "kohort-async")
+EAGER_PEERS = ("java", "confluent-kafka", "kafka-python", "aiokafka")
+COOPERATIVE_PEERS = ("java", "confluent-kafka")
+COOPERATIVE = "cooperative-sticky"
+STRATEGIES = ("range", "roundrobin", COOPERATIVE, COOPERATIVE)
+MOST_MEMBERS = 6
+QUIET_START_S = 1.5  # the first members meet before anything happens to them
+
+
+class Act(Enum):
+    """What can be done. `STOP` and `FREEZE` last for the action's `for_s`."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    KILL = "kill"
+    STOP = "stop"
+    RESTART_BROKER = "restart broker"
+    KILL_BROKER = "kill broker"
+    FREEZE_BROKER = "freeze broker"
+    ROLL_BROKERS = "roll brokers"
+
+
+BROKER_ACTS = frozenset({Act.RESTART_BROKER, Act.KILL_BROKER, Act.FREEZE_BROKER, Act.ROLL_BROKERS})
+_MEMBER_ODDS = {Act.JOIN: 5, Act.LEAVE: 3, Act.KILL: 3, Act.STOP: 3}
+_BROKER_ODDS = {Act.RESTART_BROKER: 4, Act.KILL_BROKER: 4, Act.FREEZE_BROKER: 2, Act.ROLL_BROKERS: 2}
+_CHANCE_OF_BROKER_ACT = 0.6  # one at most in a run: each takes seconds, and a run is to be short
+
+
+class Action(NamedTuple):
+    """`act` at `at_s` seconds after the start; `kind` for who joins, `pick` in [0, 1) for whom it meets."""
+
+    at_s: float
+    act: Act
+    kind: str
+    pick: float
+    for_s: float
+
+
+class Plan(NamedTuple):
+    """One run. `first`: the kinds of the members that are there from the start."""
+
+    seed: int
+    strategy: str
+    partitions: int
+    first: tuple[str, ...]
+    actions: tuple[Action, ...]
+    chaos_s: float
+
+
+def plan(seed: int, chaos_s: float = 9.0) -> Plan:
+    """The run of `seed`, whose faults end after `chaos_s` seconds."""
+    chance = random.Random(seed)
+    strategy = chance.choice(STRATEGIES)
+    peers = COOPERATIVE_PEERS if strategy == COOPERATIVE else EAGER_PEERS
+    kinds = (*OURS, *OURS, *peers)
+    first = ("kohort", chance.choice(OURS), *chance.sample(peers, chance.randint(1, 2)))
+    partitions = chance.randint(4, 12)
+    actions = list(_member_actions(chance, kinds, chaos_s))
+    if chance.random() < _CHANCE_OF_BROKER_ACT:
+        act = chance.choices(list(_BROKER_ODDS), list(_BROKER_ODDS.values()))[0]
+        actions.append(_action(chance, chance.uniform(QUIET_START_S, chaos_s * 0.6), act, ""))
+    return Plan(seed, strategy, partitions, first, tuple(sorted(actions, key=lambda one: one.at_s)), chaos_s)
+
+
+def _member_actions(chance: random.Random, kinds: tuple[str, ...], chaos_s: float) -> list[Action]:
+    actions = []
+    at_s = QUIET_START_S
+    while at_s < chaos_s:
+        act = chance.choices(list(_MEMBER_ODDS), list(_MEMBER_ODDS.values()))[0]
+        actions.append(_action(chance, at_s, act, chance.choice(kinds) if act is Act.JOIN else ""))
+        at_s += chance.uniform(0.2, 1.8)
+    return actions
+
+
+def _action(chance: random.Random, at_s: float, act: Act, kind: str) -> Action:
+    return Action(round(at_s, 3), act, kind, chance.random(), round(chance.uniform(0.5, 6.0), 3))
