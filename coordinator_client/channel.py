@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 READS_AT_ONCE = 64
 
+DEAD_AFTER_30_S = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+"""When a connection that answers nothing at all is over: a join or a long fetch may wait for minutes by right, and what
+is left of a connection whose path has gone would else be found out two hours later (B-25). Linux's names and units."""
+
 Address = tuple[int, Any]  # family, sockaddr
 
 
@@ -87,6 +91,9 @@ class Channel:
         self.sock.setblocking(False)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in DEAD_AFTER_30_S.items():
+            if hasattr(socket, name):
+                self.sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         if self.receive_buffer_bytes >= 0:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
         if self.send_buffer_bytes >= 0:

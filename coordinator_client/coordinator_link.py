@@ -4,6 +4,8 @@ Nothing of a membership is lost with the coordinator: same generation, same part
 is what was under way to it.
 """
 
+from typing import Final
+
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import requests
 from kohort.coordinator_client.in_flight import BEATS, FAREWELLS, InFlight
@@ -16,6 +18,10 @@ from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import IN_GROUP, CoordinatorState, MemberState
 from kohort.coordinator_client.walk import Walk
 from kohort.protocol.errors import error_name
+
+NO_OUTCOME: Final = "no outcome in time"
+SILENCE: Final = frozenset({"timeout", NO_OUTCOME})
+"""Reasons of a `Disconnected` that mean: it was asked, and said nothing."""
 
 
 class CoordinatorLink:
@@ -109,6 +115,11 @@ class CoordinatorLink:
         if asked.api == "FindCoordinator":
             self._search.not_found(self._walk.now)
             self._still_searching(event.reason or "the connection was closed")
+        elif asked.api == "Heartbeat" and asked.aside:
+            # The other connection may come and go as it likes; but silence on a fresh question is the coordinator's.
+            if event.reason in SILENCE:
+                self._in_flight.distrust()
+                self.gone("no answer to a heartbeat while a join waits")
         elif known is not None and asked.node_id == known.node_id:
             self.gone(event.reason or "the connection was closed")
         self._in_flight.answered(event.serial)
@@ -116,7 +127,7 @@ class CoordinatorLink:
     def watch_answers(self) -> None:
         """A request whose outcome never came is one whose connection was lost."""
         for serial in self._in_flight.overdue(self._walk.now):
-            self.on_disconnected(ev.Disconnected(serial, None, "no outcome in time"))
+            self.on_disconnected(ev.Disconnected(serial, None, NO_OUTCOME))
 
     def on_refused(self, event: ev.Refused) -> None:
         """A request that could not even be sent."""

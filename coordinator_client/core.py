@@ -208,7 +208,7 @@ class Core:
             self.cluster.ask_any(ask)
         else:
             line = Line.CONTROL if send.aside else Line.GROUP
-            self._outgoing.append(Outgoing(line, Endpoint(send.to.host, send.to.port), ask))
+            self._outgoing.append(Outgoing(line, Endpoint(send.to.host, send.to.port), ask, send.renew))
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
         """A coordinator's connection ended while nothing was waiting for an answer: that is news too."""

@@ -220,6 +220,9 @@ class Driver(Generic[C]):
             nobody = error or ConnectionFailed("no broker can be called now")
             return [(outgoing.ask, Unanswered(nobody))]
         channel = self._channels.get((outgoing.line, endpoint))
+        outcomes: list[tuple[Ask, Outcome]] = []
+        if channel is not None and outgoing.renew:
+            outcomes, channel = self._give_up(channel), None
         if channel is None:
             if not allowed:
                 away = ConnectionFailed("the broker is not called again yet", host=endpoint.host, port=endpoint.port)
@@ -228,7 +231,16 @@ class Driver(Generic[C]):
             with self.lock:
                 self.core.counters.connections_opened += 1
         channel.connection.ask(outgoing.ask, now)
-        return []
+        return outcomes
+
+    def _give_up(self, channel: Channel) -> list[tuple[Ask, Outcome]]:
+        """Close a channel by which answers do not come; that says nothing against its broker."""
+        error = ConnectionFailed("given up: no answer came by it", **_place(channel.endpoint))
+        outcomes = channel.connection.closed(error)
+        self._forget(channel)
+        with self.lock:
+            self.core.counters.connections_ended += 1
+        return outcomes
 
     def _open(self, line: Line, endpoint: Endpoint, now: float) -> Channel:
         config = self.config

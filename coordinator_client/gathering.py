@@ -116,6 +116,7 @@ class Gathering:
         self._membership.joined(answer.generation_id, answer.member_id, answer.protocol_name)
         self._failures = 0
         self._pulse.restarted(self._walk.now)
+        self._in_flight.forget("Heartbeat")  # one that went aside meanwhile speaks of who we were
         # The lease of what is kept is not moved by this answer: when the coordinator gave it is not known.
         self._pulse.confirmed(asked.sent_at)
         leads = answer.leader == answer.member_id

@@ -20,24 +20,30 @@ FAREWELLS: Final = ("LeaveGroup", "ConsumerGroupHeartbeat")
 BEATS: Final = ("Heartbeat", "ConsumerGroupHeartbeat")
 """The APIs by which a member stays."""
 
+ASIDE: Final = frozenset({"LeaveGroup", "Heartbeat"})
+"""What is asked while a join waits at the coordinator goes by another connection: brokers read nothing behind a request
+that they have not answered."""
+
 
 class Asked(NamedTuple):
-    """A request that is waited for. Times are monotonic seconds."""
+    """A request that is waited for. Times are monotonic seconds. `aside`: sent while a join waited there."""
 
     api: str
     identity: Identity
     sent_at: float
     node_id: int | None
     overdue_at: float
+    aside: bool = False
 
 
 class InFlight:
     """Which requests wait for their answers, and which are still to be handed out (`drain_sends`)."""
 
-    __slots__ = ("_asked", "_join_on_wire", "_sends", "_serial")
+    __slots__ = ("_asked", "_distrusted", "_join_on_wire", "_sends", "_serial")
 
     def __init__(self) -> None:
         self._serial = 0
+        self._distrusted = False
         self._asked: dict[int, Asked] = {}
         self._join_on_wire: int | None = None  # also one that nobody waits for any more
         self._sends: list[Send] = []
@@ -60,14 +66,21 @@ class InFlight:
     ) -> None:
         """Hand out a request. One that is not `awaited` goes out too, but nothing hangs on its outcome."""
         serial = self.next_serial()
-        aside = api == "LeaveGroup" and self._join_on_wire is not None
-        self._sends.append(Send(serial, to, api, request, timeout_ms, aside))
+        aside = api in ASIDE and self._join_on_wire is not None
+        renew = self._distrusted and to is not None and not aside
+        self._distrusted = self._distrusted and not renew
+        self._sends.append(Send(serial, to, api, request, timeout_ms, aside, renew))
         if api == "JoinGroup":
             self._join_on_wire = serial
         if awaited:
             node_id = None if to is None else to.node_id
             overdue_at = now + (timeout_ms + ANSWER_GRACE_MS) / 1000
-            self._asked[serial] = Asked(api, identity, now, node_id, overdue_at)
+            self._asked[serial] = Asked(api, identity, now, node_id, overdue_at, aside)
+
+    def distrust(self) -> None:
+        """What was asked of the coordinator by its own connection is not answered, though it should be: the next
+        request to a coordinator goes by a new one."""
+        self._distrusted = True
 
     def drain_sends(self) -> tuple[Send, ...]:
         """What was asked since the last call, in that order."""

@@ -144,8 +144,7 @@ class GroupMember(Machine):
         return bool(revoked)
 
     def _turn__joining(self) -> bool:
-        if (sent_at := self._in_flight.asked_at("JoinGroup")) is not None:
-            self._pulse.joining(self._walk.now, sent_at)
+        if self._in_flight.waits_for("JoinGroup"):
             return False
         topics, waits = self._topics.meant, self._walk.now < self._gathering.join_not_before
         if topics is None or waits or self._search.coordinator is None:
@@ -166,7 +165,7 @@ class GroupMember(Machine):
         times = self._standing.times()
         match self._walk.state:
             case MemberState.JOINING if self._in_flight.waits_for("JoinGroup"):
-                times.append(self._walk.now + self._pulse.interval_s)  # the lease moves while we look
+                pass  # its answer is waited for, and `standing` looks after what we hold meanwhile
             case MemberState.JOINING if self._search.coordinator is not None and self._topics.meant is not None:
                 times.append(self._gathering.join_not_before)
             case MemberState.PLANNING:

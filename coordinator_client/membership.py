@@ -78,6 +78,11 @@ class Membership:
         """Whether we are in a generation."""
         return self.identity.generation >= 0
 
+    @property
+    def holds(self) -> bool:
+        """Whether anything is owned."""
+        return bool(self._holding.assignment)
+
     def ask(self, api: str, request: Any, timeout_ms: int, *, anywhere: bool = False, awaited: bool = True) -> None:
         """Send a request as who we are now: to the coordinator, or `anywhere`."""
         to = None if anywhere else self._search.coordinator

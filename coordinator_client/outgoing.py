@@ -17,11 +17,13 @@ class Line(Enum):
 
 
 class Outgoing(NamedTuple):
-    """A request, the connection it goes by, and where that leads; None: any broker."""
+    """A request, the connection it goes by, and where that leads; None: any broker. `renew`: by a new connection, while
+    the one that is there is closed."""
 
     line: Line
     endpoint: Endpoint | None
     ask: Ask
+    renew: bool = False
 
 
 class Turn(NamedTuple):

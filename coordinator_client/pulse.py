@@ -52,15 +52,6 @@ class Pulse:
         self.confirmed_at = max(self.confirmed_at, sent_at)
         self.heard_at = max(self.heard_at, sent_at)
 
-    def joining(self, now: float, sent_at: float) -> None:
-        """A join is in flight. The coordinator counts us as alive by the join itself, so the lease moves with the
-        clock, with two exceptions. Right after the sending it does not: had the session ended before the join arrived,
-        its refusal would be under way; a heartbeat interval is time enough for that. And not when the clock has jumped
-        a whole session since we last looked: then this process slept, and the join may have been answered and our
-        session have ended meanwhile."""
-        if now - sent_at >= self.interval_s and now - self.confirmed_at < self.session_s:
-            self.confirmed_at = max(self.confirmed_at, now)
-
     def restarted(self, now: float) -> None:
         """Heartbeats begin (after a join was answered): the first is due one interval from now."""
         self.beat_sent_at = now

@@ -69,6 +69,9 @@ class Send(NamedTuple):
     `aside`: a JoinGroup waits on the coordinator's own connection, and brokers read nothing behind a request that they
     have not answered: send this one by another connection to the same node, or it will be as late as that join. (While
     `view.state` is JOINING the same is true of commits and of fetching committed offsets.)
+
+    `renew`: close the coordinator's own connection first, if there is one, and send this by another: what was asked by
+    the old one gets no answer.
     """
 
     serial: int
@@ -77,6 +80,7 @@ class Send(NamedTuple):
     request: "FindCoordinatorRequest | JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest"
     timeout_ms: int
     aside: bool = False
+    renew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ An expulsion is believed only if it speaks of the identity we still have: one of
 somebody we no longer are.
 """
 
+from typing import Final
+
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import requests
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
@@ -17,6 +19,9 @@ from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import HEARTBEATING, MemberState
 from kohort.coordinator_client.walk import Walk
 from kohort.protocol.errors import error_name
+
+ENOUGH_PROBES: Final = 3
+"""So many heartbeats one after the other have to say that a join was answered before its answer counts as lost."""
 
 
 class Standing:
@@ -39,6 +44,7 @@ class Standing:
         self._pulse = pulse
         self._membership = membership
         self._link = link
+        self._gone_on = 0
 
     @property
     def _beating(self) -> bool:
@@ -46,8 +52,18 @@ class Standing:
         known = self._search.coordinator is not None
         return known and self._walk.state in HEARTBEATING and self._membership.alive
 
+    @property
+    def _probing(self) -> bool:
+        """Whether we read on while a join waits at the coordinator. Nobody expects heartbeats then, but we want to know
+        that the answer can still come: it may have been given and lost on the way, or the coordinator may be another
+        one by now, and what we read be somebody else's."""
+        waits = self._walk.state is MemberState.JOINING and self._in_flight.waits_for("JoinGroup")
+        return waits and self._membership.alive and self._membership.holds
+
     def times(self) -> list[float]:
         """When to look again (monotonic seconds)."""
+        if self._probing and not self._in_flight.waits_for("Heartbeat"):
+            return [self._pulse.next_beat_at]
         if not self._beating:
             return []
         waiting = self._in_flight.waits_for("Heartbeat")
@@ -59,7 +75,9 @@ class Standing:
 
     def beat(self) -> None:
         """Send a heartbeat, if one is due."""
-        if not self._beating or self._in_flight.waits_for("Heartbeat") or self._walk.now < self._pulse.next_beat_at:
+        if not (self._beating or self._probing):
+            return
+        if self._in_flight.waits_for("Heartbeat") or self._walk.now < self._pulse.next_beat_at:
             return
         self._pulse.beat_sent_at = self._walk.now
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
@@ -76,8 +94,22 @@ class Standing:
         if code in (0, 27) and current:
             self._pulse.confirmed(asked.sent_at)
             self._pulse.last_beat_at = asked.sent_at
-        if code != 0:
+        if asked.aside:
+            self._probed(code, current)
+        elif code != 0:
             self._told("Heartbeat", code, current)
+
+    def _probed(self, code: int, current: bool) -> None:
+        """A heartbeat that went aside was answered. Where we stand the join's own answer says; but if the group has
+        gone on since, that answer is on its way, and when it does not arrive it is lost."""
+        gone_on = current and code in (22, 25) and self._in_flight.waits_for("JoinGroup")
+        self._gone_on = self._gone_on + 1 if gone_on else 0
+        if self._gone_on >= ENOUGH_PROBES:
+            self._gone_on = 0
+            self._in_flight.distrust()
+            self._link.gone("the answer to our join was lost")
+        elif REACTIONS["Heartbeat"].get(code) is Reaction.REDISCOVER:
+            self._link.gone(f"Heartbeat: {error_name(code)}")
 
     def on_commit_refused(self, event: ev.CommitRefused) -> None:
         self._walk.timeline.commit_refused(event.partitions, event.code)

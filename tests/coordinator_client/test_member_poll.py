@@ -284,21 +284,6 @@ def test_a_coordinator_that_comes_back_knowing_us_renews_the_lease() -> None:
     assert rig.ready.view.lease_until > rig.now
 
 
-@pytest.mark.proves("B-33", "F-14", "F-15")
-def test_the_lease_moves_while_a_join_is_under_way_but_not_over_a_sleep() -> None:
-    rig = Rig(session_timeout_ms=10_000, rebalance_timeout_ms=600_000)
-    rig.reach_stable(())
-    rig.heartbeat()
-    rig.tell(ev.RebalanceEnforced())
-    for _ in range(20):
-        assert rig.ready.wake_at is not None
-        rig.after(rig.ready.wake_at - rig.now)
-    assert rig.ready.view.lease_until > rig.now
-    lease = rig.ready.view.lease_until
-    rig.after(60)
-    assert rig.ready.view.lease_until == lease
-
-
 @pytest.mark.proves("F-15")
 def test_a_pause_before_the_join_loses_and_one_after_it_does_not() -> None:
     dropped = Rig(session_timeout_ms=10_000)
