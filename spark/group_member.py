@@ -70,9 +70,9 @@ class GroupMember(RebalanceHooks):
         self._stopping = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
-        self._consumer = Consumer(
-            options.bootstrap, group=options.member_of, **{**options.settings, "auto_offset_reset": "none"}
-        )
+        # Where reading begins is decided here; where the consumer would begin must only not be an error.
+        settings = {**options.settings, "auto_offset_reset": "earliest"}
+        self._consumer = Consumer(options.bootstrap, group=options.member_of, **settings)
         self._consumer.subscribe(options.topics or None, pattern=options.pattern, hooks=self)
         self._consumer.pause()
         self._thread = threading.Thread(target=self._live, name="kohort-spark-member", daemon=True)

@@ -11,7 +11,14 @@ source of filters (4.1+), but of no columns.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -91,6 +98,22 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         options = SourceOptions.of(dict(self.options), streaming=True)
         _refuse_other(schema, self.schema())
         return stream_reader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from kohort.spark.sink import BatchWriter, SinkOptions, check_columns
+
+        if overwrite:
+            raise OptionError("a log cannot be overwritten", hint='mode("append")', option="mode")
+        options = SinkOptions.of(dict(self.options))
+        check_columns(schema, options)
+        return BatchWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from kohort.spark.sink import SinkOptions, check_columns, stream_writer
+
+        options = SinkOptions.of(dict(self.options))
+        check_columns(schema, options)
+        return stream_writer(options, schema)
 
 
 class PushingSource(KohortSource):

@@ -36,6 +36,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def kohort_spark(spark: Any) -> Any:
+    """The session with format("kohort")."""
+    from kohort.spark import register
+
+    register(spark)
+    return spark
+
+
 @pytest.fixture
 def topic(make_topic: Callable[..., str]) -> str:
     """A fresh topic of three partitions that keeps old records: those of the tests are of 2023."""

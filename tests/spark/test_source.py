@@ -4,22 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.spark import OffsetRange, kafka_rdd, plan, register
+from kohort.spark import OffsetRange, kafka_rdd, plan
 from kohort.spark.reader import read_range
 from kohort.spark.source import SCHEMA, SCHEMA_WITH_HEADERS, arrow_schema, as_spark
 from kohort.testing.selection import Broker
 from tests.spark.sent import CODECS, varied
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture(scope="session")
-def kohort_spark(spark: Any) -> Any:
-    register(spark)
-    return spark
 
 
 @pytest.fixture
@@ -174,7 +169,8 @@ def test_a_stream_goes_on_where_it_stopped(stream: Callable[..., Any], topic: st
 def test_a_limit_cuts_a_stream_into_batches(stream: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
     send(topic, varied(30))
     assert stream(topic, maxOffsetsPerTrigger="7") == offsets(10, 10, 10)
-    assert stream_progress == [7, 7, 7, 7, 2]
+    # Before PySpark 4.2 an available-now run is one batch, which Spark bounds itself.
+    assert stream_progress == ([7, 7, 7, 7, 2] if pyspark.__version__ >= "4.2" else [30])
 
 
 def test_a_stream_tells_its_group_how_far_it_is(
@@ -182,8 +178,47 @@ def test_a_stream_tells_its_group_how_far_it_is(
 ) -> None:
     group = unique("group")
     send(topic, varied(30))
-    # What a batch finished is committed when the next one begins: the limit makes sure that there is a next one.
-    stream(topic, maxOffsetsPerTrigger="15", **{"kafka.group.id": group})
+    stream(topic, **{"kafka.group.id": group})
     with Consumer(broker.bootstrap, group=group) as consumer:
         found = consumer.committed([TopicPartition(topic, partition) for partition in range(3)])
-    assert {place.partition: commit and commit.offset for place, commit in found.items()} == {0: 5, 1: 5, 2: 5}
+    # Before PySpark 4.2 an available-now run is not asked again after its batch, and tells with the next one.
+    wanted = 10 if pyspark.__version__ >= "4.2" else None
+    assert {place.partition: commit and commit.offset for place, commit in found.items()} == dict.fromkeys(
+        range(3), wanted
+    )
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
+def test_a_stream_that_is_a_member_reads_what_it_is_assigned(
+    stream: Callable[..., Any], broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    group = unique("group")
+    send(topic, varied(30))
+    assert stream(topic, group=group, maxOffsetsPerTrigger="20") == offsets(10, 10, 10)
+    assert stream_progress == [20, 10]
+    send(topic, varied(6))
+    assert stream(topic, group=group) == offsets(12, 12, 12)
+    with Consumer(broker.bootstrap, group=group) as consumer:
+        found = consumer.committed([TopicPartition(topic, partition) for partition in range(3)])
+    assert {place.partition: commit and commit.offset for place, commit in found.items()} == {0: 12, 1: 12, 2: 12}
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.1", reason="PySpark tells sources of filters since 4.1")
+def test_filters_are_told_to_the_plan(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
+    send(topic, varied(30))
+    chosen = read(topic).where("partition = 1 AND offset >= 4 AND timestamp < '2023-11-14 22:13:45'")
+    assert chosen.rdd.getNumPartitions() == 1
+    assert [(row.partition, row.offset) for row in chosen.orderBy("offset").collect()] == [(1, n) for n in range(4, 8)]
+    late = read(topic).where("timestamp > '2023-11-14 22:13:47'")
+    assert sorted((row.partition, row.offset) for row in late.collect()) == [(1, 9), (2, 9)]
+
+
+def test_only_columns_that_are_asked_for_are_made(
+    kohort_spark: Any, broker: Broker, topic: str, send: Callable[..., None]
+) -> None:
+    send(topic, varied(30))
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    frame = kohort_spark.read.format("kohort").schema("offset long, value binary").options(**options).load()
+    assert frame.columns == ["offset", "value"]
+    found = sorted((row.offset, row.value and bytes(row.value)) for row in frame.collect())
+    assert found == sorted((n // 3, one.value) for n, one in enumerate(varied(30)))

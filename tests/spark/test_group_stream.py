@@ -1,0 +1,259 @@
+"""A stream whose driver is a member: what is owned is read, what goes is finished first, what is lost is not committed.
+
+The streams are asked here as Spark asks them, and read as its executors would; `test_group_apps.py` is on Spark itself.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a stream where it is since 4.2")
+
+from kohort import Consumer, TopicPartition
+from kohort.coordinator_client import RebalanceHooks
+from kohort.spark import OffsetRange
+from kohort.spark.group_member import NOTHING, GroupMember, Taken
+from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
+from kohort.spark.options import SourceOptions
+from kohort.spark.reader import read_range
+from kohort.spark.source import SCHEMA
+from kohort.testing.selection import Broker
+from tests.spark.sent import varied
+
+Make = Callable[..., "App"]
+Seen = tuple[int, int, int]
+"""(generation, partition, offset)."""
+
+
+class App:
+    """A Spark application as its stream sees it: ask how far, read that, ask again."""
+
+    def __init__(self, options: SourceOptions, at: Any = None) -> None:
+        self.stream = GroupStreamReader(options, SCHEMA)
+        self.options = options
+        self.at = self.stream.initialOffset() if at is None else at
+        self.seen: list[Seen] = []
+
+    def plan(self) -> Any:
+        """The next batch, once there is one."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            end = self.stream.latestOffset(self.at)
+            if end != self.at:
+                return end
+            time.sleep(0.02)
+        raise AssertionError("nothing to read")
+
+    def execute(self, end: Any) -> None:
+        for piece in self.stream.partitions(self.at, end):
+            for columns in read_range(piece.value, self.options.connect):
+                self.seen += [(end["generation"], columns.partition, offset) for offset in columns.offsets]
+        self.at = end
+
+    def step(self) -> None:
+        """One trigger."""
+        end = self.stream.latestOffset(self.at)
+        if end != self.at:
+            self.execute(end)
+
+    def live(self, until: threading.Event) -> None:
+        while not until.is_set():
+            self.step()
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def group(unique: Callable[[str], str]) -> str:
+    return unique("group")
+
+
+@pytest.fixture
+def app(broker: Broker, topic: str, group: str) -> Iterator[Make]:
+    """`app(option=...)` is an application that reads `topic` as a member of `group`."""
+    made: list[App] = []
+
+    def make(at: Any = None, **given: str) -> App:
+        options = {
+            "kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "group": group,
+            "startingOffsets": "earliest", "kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "300",
+        }  # fmt: skip
+        made.append(App(SourceOptions.of(options | given, streaming=True), at))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stream.stop()
+
+
+@pytest.fixture
+def committed(broker: Broker, topic: str, group: str) -> Callable[[], list[int | None]]:
+    def read() -> list[int | None]:
+        with Consumer(broker.bootstrap, group=group) as consumer:
+            found = consumer.committed([TopicPartition(topic, number) for number in range(3)])
+        return [None if stored is None else stored.offset for stored in found.values()]
+
+    return read
+
+
+def test_a_batch_and_its_offset_are_the_same_thing() -> None:
+    taken = Taken(3, (OffsetRange("a", 0, 5, 9), OffsetRange("b", 1, 0, 2)))
+    assert logged_batch(taken) == {"generation": 3, "ranges": {"a": {"0": [5, 9]}, "b": {"1": [0, 2]}}}
+    assert unlogged_batch(logged_batch(taken)) == taken
+    assert unlogged_batch(logged_batch(NOTHING)) == NOTHING
+
+
+@pytest.mark.broker
+def test_alone_it_reads_everything_and_commits_what_is_finished(
+    app: Make, topic: str, send: Callable[..., None], committed: Callable[[], list[int | None]]
+) -> None:
+    send(topic, varied(30))
+    one = app(maxOffsetsPerTrigger="15")
+    first = one.plan()
+    assert first == {"generation": 1, "ranges": {topic: {"0": [0, 5], "1": [0, 5], "2": [0, 5]}}}
+    one.execute(first)
+    assert committed() == [0, 0, 0]  # where it began; the batch counts when Spark asks for more
+    second = one.plan()
+    assert committed() == [5, 5, 5]
+    one.execute(second)
+    assert one.stream.latestOffset(one.at) == one.at
+    assert committed() == [10, 10, 10]
+    assert sorted(one.seen) == [(1, partition, offset) for partition in range(3) for offset in range(10)]
+    assert one.stream.partitions(second, first)[0].value == OffsetRange(topic, 0, 0, 5)  # run again, it is the same
+
+
+@pytest.mark.broker
+def test_a_run_that_takes_what_is_there_now_ends_and_commits(
+    app: Make, topic: str, send: Callable[..., None], committed: Callable[[], list[int | None]]
+) -> None:
+    send(topic, varied(30))
+    one = app()
+    one.stream.prepareForTriggerAvailableNow()
+    send(topic, varied(30))
+    one.execute(one.plan())
+    assert one.stream.latestOffset(one.at) == one.at
+    one.stream.stop()
+    assert committed() == [10, 10, 10]
+    assert len(one.seen) == 30
+
+
+@pytest.mark.broker
+def test_a_restart_goes_on_behind_what_was_finished_though_its_commit_was_cut_off(
+    app: Make, topic: str, send: Callable[..., None], committed: Callable[[], list[int | None]]
+) -> None:
+    send(topic, varied(30))
+    one = app(maxOffsetsPerTrigger="15")
+    one.execute(one.plan())
+    one.stream.stop()  # Spark has finished the batch, and was stopped before it asked again
+    assert committed() == [0, 0, 0]
+    again = app(at=one.at)
+    again.execute(again.plan())
+    assert sorted((partition, offset) for _, partition, offset in one.seen + again.seen) == [
+        (partition, offset) for partition in range(3) for offset in range(10)
+    ]
+
+
+@pytest.mark.broker
+def test_a_partition_that_goes_is_let_go_when_its_batch_is_done(
+    app: Make, topic: str, send: Callable[..., None], committed: Callable[[], list[int | None]]
+) -> None:
+    send(topic, varied(30))
+    one, two = app(), app()
+    end = one.plan()
+    over = threading.Event()
+    other = threading.Thread(target=two.live, args=(over,))
+    other.start()
+    try:
+        assert not over.wait(1.5)
+        assert two.seen == []  # the rebalance waits for the batch
+        one.execute(end)
+        one.step()
+        assert committed() == [10, 10, 10]
+        send(topic, varied(30))
+        until = time.monotonic() + 60
+        while len(one.seen) + len(two.seen) < 60 and time.monotonic() < until:
+            one.step()
+            time.sleep(0.02)
+    finally:
+        over.set()
+        other.join()
+    places = Counter((partition, offset) for _, partition, offset in one.seen + two.seen)
+    assert set(places.values()) == {1}
+    assert len(places) == 60
+    assert {generation for generation, *_ in two.seen}.isdisjoint({1})
+    assert two.seen
+
+
+@pytest.mark.broker
+def test_what_is_lost_under_a_batch_is_not_committed(
+    broker: Broker, topic: str, group: str, send: Callable[..., None], committed: Callable[[], list[int | None]]
+) -> None:
+    """A member that the group has given up must not move offsets that belong to another by now."""
+    send(topic, varied(30))
+    given = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "subscribe": topic,
+        "group": group,
+        "startingOffsets": "earliest",
+    }
+    member = GroupMember(SourceOptions.of(given, streaming=True))
+    try:
+        assert member.wait_for_assignment(60)
+        member.finish(60)
+        taken = member.take(lambda positions: dict.fromkeys(positions, 10))
+        assert len(taken.ranges) == 3
+        places = frozenset(one.place for one in taken.ranges)
+        member.on_lost(Lost(places, taken.generation, Cause(Why.UNKNOWN_MEMBER)))
+        member.finish(5.0)
+        assert committed() == [0, 0, 0]
+        assert member.take(lambda positions: dict.fromkeys(positions, 10)) == NOTHING
+    finally:
+        member.close()
+
+
+@pytest.mark.broker
+def test_two_applications_and_a_consumer_share_a_group_record_by_record(
+    app: Make, broker: Broker, make_topic: Callable[..., str], group: str, send: Callable[..., None]
+) -> None:
+    topic = make_topic(6, config={"retention.ms": "-1"})
+    over = threading.Event()
+    plain: list[Seen] = []
+
+    def consume() -> None:
+        hooks = RebalanceHooks()
+        with Consumer(
+            broker.bootstrap, group=group, auto_offset_reset="earliest", heartbeat_interval_ms=300
+        ) as consumer:
+            consumer.subscribe([topic], hooks=hooks)
+            while not over.is_set():
+                for columns in consumer.poll(0.2):
+                    generation = consumer.group_metadata().generation
+                    plain.extend((generation, columns.partition, offset) for offset in columns.offsets)
+                    consumer.commit(columns.next_offsets)
+
+    apps = [app(subscribe=topic, maxOffsetsPerTrigger="40") for _ in range(2)]
+    threads = [threading.Thread(target=one.live, args=(over,)) for one in apps] + [threading.Thread(target=consume)]
+    sent = 0
+    try:
+        for thread in threads:
+            thread.start()
+            send(topic, varied(240, partitions=6))
+            sent += 240
+            time.sleep(1.0)
+        until = time.monotonic() + 90
+        while sum(len(one.seen) for one in apps) + len(plain) < sent and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    seen = [*apps[0].seen, *apps[1].seen, *plain]
+    assert set(Counter(seen).values()) == {1}  # by one reader in each generation
+    places = Counter((partition, offset) for _, partition, offset in seen)
+    assert sorted(places) == [(partition, offset) for partition in range(6) for offset in range(sent // 6)]
+    assert set(places.values()) == {1}  # and, as nobody died, once altogether
+    assert all(one.seen for one in apps)
+    assert plain

@@ -1,0 +1,189 @@
+"""df.write and df.writeStream to format("kohort"): what arrives is what the rows said."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import Row, StructType
+
+from kohort import Consumer, Record, TopicPartition
+from kohort.coordinator_client import ConfigError
+from kohort.spark import OptionError, PlanError
+from kohort.spark.sink import BatchWriter, RowStreamWriter, SinkOptions, by_topic, check_columns
+from kohort.testing.selection import Broker
+from tests.spark.sent import varied
+
+LEAST = {"kafka.bootstrap.servers": "h:1"}
+
+
+def schema(**columns: Any) -> StructType:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+HEADER = {"type": "struct", "fields": [
+    {"name": "key", "type": "string", "nullable": True, "metadata": {}},
+    {"name": "value", "type": "binary", "nullable": True, "metadata": {}},
+]}  # fmt: skip
+HEADERS = {"type": "array", "elementType": HEADER, "containsNull": True}
+
+
+@pytest.fixture
+def written(broker: Broker) -> Callable[..., list[Record]]:
+    """`written(topic, count)` is what is in a topic of three partitions, by partition and offset."""
+
+    def read(topic: str, count: int) -> list[Record]:
+        found: list[Record] = []
+        with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign({TopicPartition(topic, number): 0 for number in range(3)})
+            for columns in consumer:
+                found += columns
+                if len(found) >= count:
+                    break
+            assert sum(consumer.end_offsets(consumer.assignment).values()) == count
+        return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"topics": "t"}, "unknown option 'topics' .*did you mean 'topic'"),
+        ({"kafka.transactional.id": "x"}, "cannot be set"),
+        ({"kafka.value.serializer": "x"}, "cannot be set"),
+        ({"subscribe": "t"}, "unknown option 'subscribe'"),
+    ],
+)
+def test_a_wrong_option_is_refused(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        SinkOptions.of(LEAST | given)
+
+
+def test_kafkas_own_names_are_the_producers() -> None:
+    assert SinkOptions.of(LEAST | {"kafka.linger.ms": "5", "topic": "t"}).properties["linger.ms"] == "5"
+    with pytest.raises(ConfigError, match=r"linger\.ms"):
+        SinkOptions.of(LEAST | {"kafka.linger.mss": "5"})
+    with pytest.raises(OptionError, match="which brokers"):
+        SinkOptions.of({"topic": "t"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "says"),
+    [
+        ({"key": "binary"}, "t", "there is no column 'value'"),
+        ({"value": "binary"}, None, "where to"),
+        ({"value": "long"}, "t", "column 'value' is bigint, not string or binary"),
+        ({"value": "string", "partition": "long"}, "t", "column 'partition' is bigint, not int"),
+        ({"value": "string", "headers": "string"}, "t", "column 'headers' is string, not array"),
+    ],
+)
+def test_a_frame_whose_rows_are_no_records_is_refused(columns: dict[str, Any], topic: str | None, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        check_columns(schema(**columns), SinkOptions(topic, {}))
+
+
+def test_a_frame_whose_rows_are_records_is_taken() -> None:
+    check_columns(
+        schema(value="string", key="binary", topic="string", partition="integer", other="long"), SinkOptions(None, {})
+    )
+    check_columns(schema(value="binary", headers=HEADERS), SinkOptions("t", {}))
+
+
+def test_rows_go_to_their_topics_in_their_order() -> None:
+    batch = pa.RecordBatch.from_pydict({
+        "value": ["1", "2", "3", "4"], "topic": ["b", "a", "b", "b"],
+        "partition": pa.array([0, None, None, 2], pa.int32()), "offset": [7, 8, 9, 10],
+    })  # fmt: skip
+    found = [(topic, rows.to_pydict()) for topic, rows in by_topic(batch, None)]
+    assert found == [
+        ("b", {"value": ["1", "4"], "partition": [0, 2]}),
+        ("b", {"value": ["3"]}),
+        ("a", {"value": ["2"]}),
+    ]
+    assert [topic for topic, _rows in by_topic(batch, "c")] == ["c", "c"]
+    with pytest.raises(PlanError, match="names no topic"):
+        list(by_topic(pa.RecordBatch.from_pydict({"value": ["1"], "topic": pa.nulls(1, pa.string())}), None))
+
+
+@pytest.mark.broker
+def test_a_task_writes_batches_as_they_come(broker: Broker, topic: str, written: Callable[..., list[Record]]) -> None:
+    options = SinkOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "topic": topic})
+    batches = [
+        pa.RecordBatch.from_pydict(
+            {"key": [b"%d" % (n % 7)] * 500, "value": [None if i % 50 == 0 else b"%d-%d" % (n, i) for i in range(500)]}
+        )
+        for n in range(20)
+    ]
+    message = BatchWriter(options, schema(key="binary", value="binary")).write(iter(batches))
+    assert message.records == 10_000
+    records = written(topic, 10_000)
+    by_key: dict[bytes | None, list[bytes | None]] = {}
+    for record in records:
+        by_key.setdefault(record.key, []).append(record.value)
+    wanted: dict[bytes | None, list[bytes | None]] = {}
+    for batch in batches:
+        for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
+            wanted.setdefault(key, []).append(value)
+    assert by_key == wanted  # each key in one partition, and there in its order
+
+
+@pytest.mark.broker
+def test_rows_that_come_one_by_one_are_written_too(
+    broker: Broker, topic: str, written: Callable[..., list[Record]]
+) -> None:
+    options = SinkOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "topic": topic})
+    columns = schema(value="binary", partition="integer", headers=HEADERS)
+    rows = [
+        Row(
+            value=bytearray(b"%d" % n),
+            partition=n % 3,
+            headers=[Row(key="n", value=bytearray(b"h"))] if n % 2 else None,
+        )
+        for n in range(6)
+    ]
+    assert RowStreamWriter(options, columns).write(iter(rows)).records == 6
+    records = written(topic, 6)
+    assert [(r.partition, r.value, r.headers) for r in records] == [
+        (n % 3, b"%d" % n, (("n", b"h"),) if n % 2 else ()) for n in (0, 3, 1, 4, 2, 5)
+    ]
+
+
+@pytest.mark.broker
+def test_a_frame_and_a_stream_are_copied_whole(
+    kohort_spark: Any,
+    broker: Broker,
+    topic: str,
+    make_topic: Callable[..., str],
+    send: Callable[..., None],
+    written: Callable[..., list[Record]],
+    tmp_path: Path,
+) -> None:
+    sent = varied(30)
+    send(topic, sent)
+    there = {"kafka.bootstrap.servers": broker.bootstrap}
+    wanted = [
+        (n % 3, one.key, one.value, one.headers) for n, one in sorted(enumerate(sent), key=lambda pair: pair[0] % 3)
+    ]
+
+    def copied(records: list[Record]) -> list[Any]:
+        return [(r.partition, r.key, r.value, r.headers) for r in records]
+
+    batch, stream = make_topic(3), make_topic(3)
+    source = {**there, "subscribe": topic, "includeHeaders": "true", "startingOffsets": "earliest"}
+    rows = "key", "value", "partition", "headers"
+    frame = kohort_spark.read.format("kohort").options(**source).load().select(*rows)
+    frame.write.format("kohort").mode("append").options(**there, topic=batch).save()
+    assert copied(written(batch, 30)) == wanted
+    query = (
+        kohort_spark.readStream.format("kohort").options(**source).load().selectExpr(*rows, f"'{stream}' AS topic")
+        .writeStream.format("kohort").options(**there).option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination(150)
+    assert query.exception() is None
+    assert copied(written(stream, 30)) == wanted
+    with pytest.raises(Exception, match="did you mean 'topic'"):
+        frame.write.format("kohort").mode("append").options(**there, topics=batch).save()
