@@ -1,0 +1,190 @@
+"""`kohort region reset` and `retire`, against a store, and on a region whose members run."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from kohort import ConsistentRegion, TopicPartition
+from kohort.cli.main import main
+from kohort.consistent_region import DictState, Periodic
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.store import SqliteStore
+from kohort.testing.selection import Broker
+
+P0 = TopicPartition("t", 0)
+
+
+class Region:
+    """A region with one member and five checkpoints of which it keeps five; offsets are ten times their number."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = f"sqlite:///{path}"
+        self.coordinator = Coordinator(SqliteStore(path), "bills", "billing", kept_checkpoints=5)
+        self.ticket = self.coordinator.register("one").ticket
+        self.coordinator.put_initial(self.ticket, {P0: Position(0)})
+        for number in range(1, 6):
+            self.checkpoint(number)
+
+    def checkpoint(self, number: int) -> None:
+        epoch = self.coordinator.look().epoch
+        self.coordinator.go_back(self.ticket, 5, 1)
+        barrier = self.coordinator.begin_checkpoint(self.ticket, epoch).barrier
+        assert barrier is not None
+        state = json.dumps({"a": number}).encode()
+        self.coordinator.contribute(self.ticket, barrier, {P0: Position(10 * number)}, state)
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Iterator[Region]:
+    made = Region(tmp_path / "region.db")
+    yield made
+    made.coordinator.store.close()
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def run(*arguments: str) -> Any:
+        assert main(["region", *arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.mark.proves("CR-53", "CR-54")
+def test_reset_makes_an_older_checkpoint_the_newest_and_begins_an_epoch(
+    region: Region, command: Callable[..., Any]
+) -> None:
+    answer = command("reset", region.url, "--to", "3")
+    assert answer == {"region": "bills", "to": 3, "epoch": 1, "forgotten": [4, 5]}
+    back = region.coordinator.go_back(region.ticket, 5, 1)
+    assert back.manifest is not None
+    assert (back.manifest.sequence, back.state) == (3, b'{"a": 3}')
+    assert back.seeks[P0].offset == 30
+    with pytest.raises(ResetFailedError, match="checkpoint 5 is not known"):
+        region.coordinator.manifest(5)
+    region.checkpoint(7)  # sequences go on growing: what was forgotten is never meant by its number again
+    assert region.coordinator.checkpoints() == (1, 2, 3, 6)
+
+
+def test_reset_to_nothing_is_the_initial_state(region: Region, command: Callable[..., Any]) -> None:
+    assert command("reset", region.url, "--to", "0")["forgotten"] == [1, 2, 3, 4, 5]
+    back = region.coordinator.go_back(region.ticket, 5, 1)
+    assert (back.manifest, back.state, back.seeks[P0].offset) == (None, None, 0)
+
+
+def test_reset_runs_a_stopped_region_again(region: Region, command: Callable[..., Any]) -> None:
+    region.coordinator.stop(region.ticket, "somebody said so")
+    assert command("status", region.url)["stopped"] == "somebody said so"
+    command("reset", region.url, "--to", "5")
+    assert command("status", region.url)["stopped"] is None
+    assert region.coordinator.register("one").past
+
+
+@pytest.mark.proves("CR-54")
+def test_reset_to_what_is_not_there_or_not_whole_changes_nothing(
+    region: Region, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = region.coordinator.record()
+    assert main(["region", "reset", region.url, "--to", "9", "--yes"]) == 1
+    assert "checkpoint 9 is not known" in capsys.readouterr().err
+    digest = region.coordinator.manifest(2).contributions[0].state.digest
+    store = region.coordinator.store
+    assert isinstance(store, SqliteStore)
+    with store.transaction() as books:
+        books._open().execute("UPDATE kohort_region SET value = x'00' WHERE kind = 'state' AND name = ?", (digest,))
+    assert main(["region", "reset", region.url, "--to", "2", "--yes"]) == 1
+    assert "contradicts its digest" in capsys.readouterr().err
+    assert region.coordinator.record() == before
+
+
+@pytest.mark.proves("CR-53")
+def test_retire_deletes_what_is_old_and_never_the_newest(region: Region, command: Callable[..., Any]) -> None:
+    assert command("retire", region.url, "--up-to", "2") == {"region": "bills", "retired": [1, 2], "left": [3, 4, 5]}
+    assert command("retire", region.url) == {"region": "bills", "retired": [3, 4], "left": [5]}
+    assert command("retire", region.url, "--up-to", "99") == {"region": "bills", "retired": [], "left": [5]}
+    with region.coordinator.store.read() as books:
+        assert len(books.names("manifest", "billing")) == 1
+        assert len(books.names("state", "billing")) == 1
+
+
+def test_both_ask_first_and_no_is_no(
+    region: Region, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def no(question: str, *, abort: bool) -> None:
+        import typer
+
+        asked.append(question)
+        raise typer.Abort
+
+    monkeypatch.setattr("typer.confirm", no)
+    before = region.coordinator.record()
+    assert main(["region", "reset", region.url, "--to", "4"]) != 0
+    assert main(["region", "retire", region.url]) != 0
+    assert region.coordinator.record() == before
+    assert "checkpoint 5 is forgotten" in asked[0]
+    assert "checkpoints 1, 2, 3, 4 are deleted" in asked[1]
+    assert main(["region", "reset", region.url, "--to", "4", "--yes"]) == 0
+    assert "goes back to checkpoint 4: epoch 1, checkpoint 5 is forgotten" in capsys.readouterr().out
+
+
+@pytest.mark.broker
+def test_a_running_region_follows_an_operator_back_and_counts_exactly(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    topic, url = make_topic(2), f"sqlite:///{tmp_path}/region.db"
+    state = DictState()
+
+    def count(_record: Any, totals: DictState) -> None:
+        totals["n"] = totals.get("n", 0) + 1
+
+    one = ConsistentRegion(
+        "live", group=f"live-{topic}", topics=[topic], bootstrap=broker.bootstrap, member="one", coordinator=url,
+        trigger=Periodic(0.2), state=state, handler=count, start_position="beginning", kept_checkpoints=100,
+    )  # fmt: skip
+    running = threading.Thread(target=one.run)
+    running.start()
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+    def until(reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not reached():
+            assert running.is_alive()
+            assert time.monotonic() < deadline, one.timeline()
+            time.sleep(0.02)
+
+    def counted() -> int:
+        kept = one.coordinator.checkpoints() if one.metrics()["checkpoints_total"] else ()
+        return sum(at.offset for at in one.coordinator.manifest(kept[-1]).offsets.values()) if kept else -1
+
+    try:
+        for number in range(3_000):
+            producer.produce(topic, value=b"x", partition=number % 2)
+        producer.flush(30)
+        until(lambda: counted() == 3_000)
+        first = command("status", url)["newest_checkpoint"]
+        for number in range(2_000):
+            producer.produce(topic, value=b"x", partition=number % 2)
+        producer.flush(30)
+        until(lambda: counted() == 5_000)
+        assert command("reset", url, "--to", str(first))["epoch"] == 1
+        until(lambda: any(at.kind == "went_back" and at.checkpoint == first for at in one.timeline()))
+        until(lambda: counted() == 5_000)
+        rows = command("checkpoints", url)["checkpoints"]
+        assert [row["epoch"] for row in rows if row["sequence"] > first] == [1] * sum(
+            row["sequence"] > first for row in rows
+        )
+    finally:
+        one.stop()
+        running.join(30)
+    assert state["n"] == 5_000
+    assert command("retire", url)["left"] == [command("status", url)["newest_checkpoint"]]
