@@ -415,6 +415,7 @@ class Core:
                     commit |= given
                 elif isinstance(call.event, Assigned):
                     start = {partition: to.offset for partition, to in given.items()}
+                    self.positions.resolved(start)
         self.visible = call.after
         self._caller_events.append(HookDone(call.serial, now, commit, start, error or wrong))
         if wrong is not None:

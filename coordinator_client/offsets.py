@@ -147,14 +147,14 @@ class Positions:
     def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Read on at `offset`; everything fetched before is void."""
         self.state(partition)
-        self._errors.pop(partition, None)  # whatever it was, the user has resolved it
+        self.resolved((partition,))
         phase = Phase.FETCHING if epoch == NO_EPOCH else Phase.NEEDS_VALIDATION
         self._states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
 
     def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
         """Read on at EARLIEST, LATEST or the first record not older than a time in ms, found out by asking."""
         self.state(partition)
-        self._errors.pop(partition, None)
+        self.resolved((partition,))
         self._states[partition] = PartitionState(
             Phase.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason="seek"
         )
@@ -344,6 +344,11 @@ class Positions:
         state = self._states.get(partition)
         if state is not None:
             self._states[partition] = replace(state, serial=next(self._serials), asking=False)
+
+    def resolved(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has said where to read these: what kept them from being read is settled."""
+        for partition in partitions:
+            self._errors.pop(partition, None)
 
     def take_error(self) -> KohortError | None:
         return self._errors.pop(next(iter(self._errors))) if self._errors else None
