@@ -120,6 +120,18 @@ class InconsistentGroup(GroupRefused):
     """No assignor in common with the members that are there already, or another kind of group (23)."""
 
 
+class ProtocolNotOffered(GroupRefused):
+    """The brokers do not speak this group's protocol, or have it switched off (35)."""
+
+    def __init__(self, code: int, message: str | None = None, **place: object) -> None:
+        super().__init__(code, message, **place)
+        if place.get("api") == "ConsumerGroupHeartbeat":
+            self.hint = (
+                "Consumer(..., protocol='classic'), or have the brokers offer KIP-848: Kafka 4.0 or later, "
+                "group.coordinator.rebalance.protocols=classic,consumer"
+            )
+
+
 class GroupProtocolError(KohortError):
     """A coordinator's answer contradicts the group protocol: `api`, `group`."""
 
@@ -127,6 +139,7 @@ class GroupProtocolError(KohortError):
 _FATAL_ERRORS: Final[Mapping[int, type[GroupRefused]]] = {
     23: InconsistentGroup,
     30: GroupAuthorizationFailed,
+    35: ProtocolNotOffered,
     82: FencedInstance,
 }
 
