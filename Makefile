@@ -12,7 +12,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c cons
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 
-.PHONY: help dev demo test test-fast test-brokers lint types bench fuzz sim soak mutants docs clean
+.PHONY: help dev demo test test-fast test-brokers teeth lint types bench fuzz sim soak mutants docs clean
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -32,6 +32,7 @@ demo: dev  ## the main job: broker, group of three, a kill, Spark, equal totals,
 
 test: dev lint types  ## everything a change must pass
 	@$(BIN)/python -m pytest
+	@$(BIN)/python -m kohort.testing.simulation --seeds 2000 --resume out/sim.jsonl
 
 test-fast: dev  ## what needs no broker
 	@$(BIN)/python -m pytest -m "not broker"
@@ -44,6 +45,9 @@ lint: dev  ## ruff and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@PYTHONPATH=src $(BIN)/lint-imports
+
+teeth: dev  ## every deliberate fault of a broker, which the conformance checks must catch
+	@KOHORT_TEETH=1 $(BIN)/python -m pytest tests/conformance/test_teeth.py
 
 types: dev  ## mypy, strict
 	@$(BIN)/mypy

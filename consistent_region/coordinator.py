@@ -24,6 +24,7 @@ from kohort.consistent_region.store import Books, Key, Store
 MAX_CONSECUTIVE_RESETS: Final = 5
 KEPT_CHECKPOINTS: Final = 3
 LEASE_S: Final = 30.0
+RENEWED_BELOW: Final = 2 / 3
 
 
 class Admission(NamedTuple):
@@ -104,7 +105,7 @@ class Coordinator:
                 record = self._stored(books)
         now = self._now()
         late = record.barrier is not None and now >= record.deadline
-        if late or (ticket is not None and rules.lease_left_s(record, ticket, now) < self.lease_s * 2 / 3):
+        if late or (ticket is not None and rules.lease_left_s(record, ticket, now) < self.lease_s * RENEWED_BELOW):
             with self.store.transaction() as books:
                 record = self._keep(books, self._known(books), ticket)
         return self._view(record)
@@ -277,10 +278,11 @@ class Coordinator:
         return rules.expired(self._stored(books), self._now(), self.max_consecutive_resets)
 
     def _keep(self, books: Books, record: RegionRecord, ticket: Ticket | None = None) -> RegionRecord:
-        """Write the record; whoever wrote is here."""
-        if ticket is not None:
+        """Write the record; whoever wrote is here. What is as it was is not written: a write is synced to the disk."""
+        if ticket is not None and rules.lease_left_s(record, ticket, self._now()) < self.lease_s * RENEWED_BELOW:
             record = rules.renewed(record, ticket, self._now(), self.lease_s)
-        books.put(Key("region", self.group), encode_record(record))
+        if record is not self._read[1]:
+            books.put(Key("region", self.group), encode_record(record))
         return record
 
     def _view(self, record: RegionRecord) -> RegionView:

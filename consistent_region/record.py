@@ -7,6 +7,7 @@ transaction; states and manifests, which are not, are stored beside it under the
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -92,6 +93,7 @@ def encode_record(record: RegionRecord) -> bytes:
     )
 
 
+@lru_cache(maxsize=4)  # members that are threads of one process read the same bytes, one after another
 def decode_record(data: bytes) -> RegionRecord:
     """The other way. Raises CorruptManifest for what is none."""
     try:
@@ -110,6 +112,6 @@ def _read(value: dict[str, Any]) -> RegionRecord:
             for member, offsets, digest, length in value.pop("contributions")
         ),
         initial=MappingProxyType(read_positions(value.pop("initial"))),
-        members={name: MemberRecord(*one) for name, one in value.pop("members").items()},
+        members=MappingProxyType({name: MemberRecord(*one) for name, one in value.pop("members").items()}),
         **value,
     )

@@ -1,4 +1,5 @@
-"""What users test against, and we do: real brokers at hand, faults between a client and a broker, a fake broker.
+"""What users test against, and we do: real brokers at hand, faults between a client and a broker, a fake broker,
+a seeded world for regions.
 
 Names are resolved at first use, so that a command which only starts a broker loads no codec.
 """
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from kohort.testing.real_broker import RealBroker as RealBroker
     from kohort.testing.real_broker import RealCluster as RealCluster
     from kohort.testing.real_postgres import RealPostgres as RealPostgres
+    from kohort.testing.simulation import Simulation as Simulation
+    from kohort.testing.simulation import Violation as Violation
 
 _HOME = {
     "BrokerStartError": "errors",
@@ -31,6 +34,8 @@ _HOME = {
     "RealBroker": "real_broker",
     "RealCluster": "real_broker",
     "RealPostgres": "real_postgres",
+    "Simulation": "simulation",
+    "Violation": "simulation",
 }
 
 __all__ = sorted(_HOME)

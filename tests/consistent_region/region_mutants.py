@@ -21,8 +21,9 @@ from kohort.consistent_region.coordinator import Coordinator, Return
 from kohort.consistent_region.offsets import OffsetManager, SeekMap
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.states import READING, Phase, RegionState
-from tests.consistent_region import region_world as world
-from tests.consistent_region.region_kafka import SimConsumer, Violation
+from kohort.testing.simulation import history as world_history
+from kohort.testing.simulation import world
+from kohort.testing.simulation.kafka import SimConsumer, Violation
 
 Mutant = tuple[Any, str, Callable[[Any], Any]]
 
@@ -170,7 +171,7 @@ def _drained_backwards(original: Any) -> Any:
 
 
 def _snapshot_without_the_last(original: Any) -> Any:
-    def snapshot(self: world.History, offsets: Any) -> bytes:
+    def snapshot(self: world_history.History, offsets: Any) -> bytes:
         for applied in self.applied.values():
             if applied:
                 applied.pop()
@@ -237,8 +238,8 @@ def _forgets_what_it_read(self: RegionMember, _event: object) -> None:
 MUTANTS: dict[str, list[Mutant]] = {
     "the queue is not cleared": [(RegionMember, "_clear", nothing)],
     "a reset does not seek": [(SimConsumer, "seek", nothing)],
-    "a reset does not restore": [(world.History, "restore", nothing)],
-    "a reset does not begin the state anew": [(world.History, "reset_initial", nothing)],
+    "a reset does not restore": [(world_history.History, "restore", nothing)],
+    "a reset does not begin the state anew": [(world_history.History, "reset_initial", nothing)],
     "a reset seeks to the initial offsets": [(Coordinator, "go_back", _go_back_to_the_initial)],
     "an assignment seeks to the initial offsets": [(Coordinator, "seeks", _seeks_to_the_initial)],
     "offsets are one too high": [(OffsetManager, "positions", _shifted(1))],
@@ -257,7 +258,7 @@ MUTANTS: dict[str, list[Mutant]] = {
     "a reset keeps the offsets": [(RegionMember, "_on_went_back", _epoch_of_ours_kept)],
     "committed when contributed": [(RegionMember, "_on_contributed", _commit_when_contributed)],
     "committed one more": [(Conductor, "_commit", _commit_one_more)],
-    "a snapshot lacks the last record": [(world.History, "snapshot", _snapshot_without_the_last)],
+    "a snapshot lacks the last record": [(world_history.History, "snapshot", _snapshot_without_the_last)],
     "missing initial offsets are remembered as missing": [
         (Coordinator, "initial", _initial_cached),
         (rules, "put_initial", _initial_rewritten),

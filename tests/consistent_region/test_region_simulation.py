@@ -1,20 +1,26 @@
 """Regions in a seeded world: any seed replays, none violates an invariant, and deliberate faults are found.
 
-More of it by command: `python -m tests.consistent_region.test_region_simulation FIRST COUNT`, and the mutants by
-`python -m tests.consistent_region.region_mutants`.
+More of it by command: `make sim SEEDS=100000` and `make mutants`.
 """
 
+import json
 import logging
-import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.consistent_region.region_kafka import Violation
-from tests.consistent_region.region_mutants import MUTANTS, caught
-from tests.consistent_region.region_world import run
+from kohort.consistent_region import DictState
+from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.offsets import Positions
+from kohort.testing import Simulation
+from kohort.testing.simulation import SimRecord, runner
+from kohort.testing.simulation.world import run
+from tests.consistent_region.region_mutants import MUTANTS, caught, mutated
 
-SEEDS, CHUNKS = 120, 8
+SEEDS, CHUNKS = 80, 4
 # Those that the first few seeds find, so that a run of all tests stays short; the runner tries all of them.
 QUICK = (
     "a reset does not seek",
@@ -68,15 +74,50 @@ def test_the_mutants_leave_nothing_behind() -> None:
     assert run(3).trace == before
 
 
-if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
-    begin, count = int(sys.argv[1]), int(sys.argv[2])
-    violated = 0
-    for number in range(begin, begin + count):
-        try:
-            run(number)
-        except Violation as violation:
-            violated += 1
-            print(violation, flush=True)
-    print(f"{count} histories, {violated} violated")
-    sys.exit(1 if violated else 0)
+def test_a_state_of_ones_own_is_tried_in_the_same_world() -> None:
+    def count(record: Any, state: DictState) -> None:
+        key = record.key.decode()
+        state[key] = state.get(key, 0) + 1
+
+    def verify(states: Mapping[str, bytes], records: Sequence[SimRecord]) -> None:
+        totals: Counter[str] = Counter()
+        for one in states.values():
+            totals.update(json.loads(one))
+        assert totals == Counter(record.key.decode() for record in records)
+
+    histories = [Simulation(seed, state=DictState, handler=count, verify=verify).run() for seed in range(10)]
+    assert all(one.checkpoints >= 3 and one.faults >= 5 and one.members >= 3 for one in histories)
+
+    class Forgetful(DictState):
+        def restore(self, snapshot: bytes, offsets: Positions) -> None:
+            """What was counted after the checkpoint stays."""
+
+    def until_found() -> None:
+        for seed in range(20):
+            Simulation(seed, state=Forgetful, handler=count, verify=verify).run()
+
+    with pytest.raises(AssertionError):
+        until_found()
+    with pytest.raises(ConfigurationError):
+        Simulation(1, state=DictState)
+
+
+def test_the_runner_goes_on_where_it_stopped_and_tells_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "CHUNK_SEEDS", 2)
+    monkeypatch.setattr(runner, "run_all", lambda asked, _workers: map(runner.chunk, asked))
+    given = ["sim", "--seeds", "4", "--resume", str(tmp_path / "sim.jsonl")]
+    monkeypatch.setattr("sys.argv", given)
+    assert runner.main() == 0
+    first = capsys.readouterr().out
+    assert "0 histories known, 4 to run" in first
+    assert "4 histories, 0 violated" in first
+    assert runner.main() == 0
+    again = capsys.readouterr().out
+    assert "4 histories known, 0 to run" in again
+    assert first.splitlines()[-1] == again.splitlines()[-1]
+    monkeypatch.setattr(runner, "code_digest", lambda: "changed")
+    with mutated(MUTANTS["advancing not at all"]):
+        assert runner.main() == 1
+    assert "0 histories known, 4 to run" in capsys.readouterr().out

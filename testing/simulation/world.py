@@ -1,4 +1,4 @@
-"""A seeded world for regions: a log, a group, a flaky store, nodes that are killed, stopped and cut off.
+"""The world itself: a log, a group, a flaky store, nodes that are killed, stopped and cut off, and the checks of it.
 
 The members are conducted by `kohort.consistent_region.conductor`, the code that also runs on a real broker; the world
 only plays Kafka and the store. One seed decides everything, the kinds and rates of faults among it, so that a seed that
@@ -6,111 +6,49 @@ fails is run again by its number. `run(seed)` returns what happened, or raises `
 """
 
 import hashlib
-import json
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
-from kohort import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
 from kohort.consistent_region.conductor import Conductor
 from kohort.consistent_region.coordinator import Coordinator
-from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError
+from kohort.consistent_region.errors import RegionError
 from kohort.consistent_region.manifest import decode
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.record import decode_record
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.start import StartPosition
+from kohort.consistent_region.state_handles import StateHandle
 from kohort.consistent_region.states import Phase, RegionState
-from kohort.consistent_region.store import Key, MemoryStore
+from kohort.consistent_region.store import Key
 from kohort.consistent_region.triggers import OperatorDriven, Periodic, Trigger
-from tests.consistent_region.region_kafka import Group, Log, SimConsumer, Violation, holds
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.testing.simulation.faults import Faults, FlakyStore, Killed
+from kohort.testing.simulation.history import History, Twin, applied, split
+from kohort.testing.simulation.kafka import Group, Log, SimConsumer, SimRecord, Violation, holds
 
 GROUP, REGION = "g", "r"
+LEAST_FAULTS, LEAST_CHECKPOINTS = 5, 3
+SETTLED_WITHIN_S = 120.0
 
 
-class Killed(BaseException):
-    """kill -9, at this very line."""
+@dataclass(frozen=True, slots=True)
+class UnderTest:
+    """A state of the user's: how it is made, fed, and judged. `verify(states, records)` gets each member's snapshot in
+    a complete checkpoint, and the records that all of them together must hold, each once."""
+
+    state: Callable[[], StateHandle]
+    handler: Callable[[Any, Any], object]
+    verify: Callable[[Mapping[str, bytes], Sequence[SimRecord]], object]
 
 
-@dataclass(slots=True)
-class Faults:
-    """How bad this seed's world is; drawn from the seed."""
-
-    kill: float
-    stop: float
-    cut: float
-    store_before: float
-    store_after: float
-    kill_in_store: float
-    kill_in_handler: float
-    outage: float
-    add_partition: float
-    ghost: float
-    static: bool
-    interleaved: bool
-
-    @classmethod
-    def drawn(cls, chance: random.Random) -> "Faults":
-        def rate(most: float) -> float:
-            return chance.choice([0.0, most / 4, most])
-
-        return cls(
-            kill=rate(0.02),
-            stop=rate(0.02),
-            cut=rate(0.02),
-            store_before=rate(0.05),
-            store_after=rate(0.05),
-            kill_in_store=rate(0.01),
-            kill_in_handler=rate(0.02),
-            outage=rate(0.005),
-            add_partition=chance.choice([0.0, 0.005]),
-            ghost=rate(0.01),
-            static=chance.random() < 0.3,
-            interleaved=chance.random() < 0.7,
-        )
-
-    def end(self) -> None:
-        for name in self.__slots__:
-            if name not in ("static", "interleaved"):
-                setattr(self, name, 0.0)
-
-
-class FlakyStore(MemoryStore):
-    """Refuses, forgets to answer, or kills whoever asks."""
-
-    def __init__(self, world: "World") -> None:
-        super().__init__()
-        self.world = world
-
-    @contextmanager
-    def transaction(self) -> Iterator["FlakyStore"]:
-        self._before()
-        with super().transaction():
-            yield self
-        self.world.check_store()
-        faults, chance = self.world.faults, self.world.chance
-        if chance.random() < faults.kill_in_store:
-            raise Killed
-        if chance.random() < faults.store_after:
-            raise CoordinatorUnavailable("the answer was lost")
-
-    @contextmanager
-    def read(self) -> Iterator["FlakyStore"]:
-        self._before()
-        with super().read():
-            yield self
-
-    def _before(self) -> None:
-        self.world.interleave()
-        faults, chance = self.world.faults, self.world.chance
-        if chance.random() < faults.kill_in_store:
-            raise Killed
-        if self.world.now < self.world.outage_until or chance.random() < faults.store_before:
-            raise CoordinatorUnavailable("locked")
+_STEPS_S = (0.001, 0.01, 0.02, 0.08)
+_QUIET_STEPS_S = (0.005, 0.01, 0.04, 0.1)
 
 
 class WatchedCoordinator(Coordinator):
@@ -125,22 +63,6 @@ class WatchedCoordinator(Coordinator):
             self.store.world.check_writer(ticket, barrier)  # type: ignore[attr-defined]
 
 
-class History:
-    """A state that remembers every record it was ever given, in order: the strictest there is."""
-
-    def __init__(self) -> None:
-        self.applied: dict[str, list[int]] = {}
-
-    def snapshot(self, offsets: Positions) -> bytes:
-        return json.dumps(self.applied, sort_keys=True).encode()
-
-    def restore(self, snapshot: bytes, offsets: Positions) -> None:
-        self.applied = json.loads(snapshot)
-
-    def reset_initial(self) -> None:
-        self.applied = {}
-
-
 class Node:
     """One process of a member."""
 
@@ -149,16 +71,22 @@ class Node:
         self.name = name
         member_id = name if world.faults.static else f"{name}#{world.serial()}"
         self.consumer = SimConsumer(world, member_id)
-        self.state = History()
+        self.history = History()
+        self.own = world.under_test.state() if world.under_test else None
         self.member = RegionMember(name, world.settings)
         coordinator = WatchedCoordinator(
-            world.store, REGION, GROUP, world.clock, barrier_timeout_s=world.settings.barrier_timeout_s
+            world.store,
+            REGION,
+            GROUP,
+            world.clock,
+            barrier_timeout_s=world.settings.barrier_timeout_s,
+            lease_s=world.lease_s,
         )
         self.conductor = Conductor(
             self.member,
             coordinator,
             self.consumer,
-            self.state,
+            self.history if self.own is None else Twin(self.history, self.own),
             self.handle,
             world.clock,
             start=world.start,
@@ -181,6 +109,7 @@ class Node:
     def handle(self, record: ev.RecordLike, _state: object) -> None:
         world, member = self.world, self.member
         if world.chance.random() < world.faults.kill_in_handler:
+            world.faults_done += 1
             raise Killed
         partition = TopicPartition(record.topic, record.partition)
         at = f"{self.name} {partition.partition}@{record.offset}"
@@ -193,17 +122,20 @@ class Node:
         holds(expected == [record.offset], "I12", f"{at} after {position.offset}")
         key = (member.epoch, member.generation, partition)
         holds(world.owners.setdefault(key, self.name) == self.name, "I3", f"{at}: {world.owners[key]} has it too")
-        self.state.applied.setdefault(str(partition.partition), []).append(record.offset)
+        self.history.applied.setdefault(str(partition.partition), []).append(record.offset)
+        if world.under_test is not None:
+            world.under_test.handler(record, self.own)
         world.note(at)
 
 
 class World:
     """Everything, and the checks of it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, under_test: UnderTest | None = None) -> None:
         self.seed = seed
+        self.under_test = under_test
         self.chance = random.Random(seed)
-        self.now = 1000.0
+        self.began_at = self.now = 1000.0
         self.faults = Faults.drawn(self.chance)
         self.log = Log(self.chance.randint(1, 6))
         self.group = Group(self)
@@ -217,6 +149,7 @@ class World:
         self.checkpoints = self.faults_done = self.deaths = self.epochs = 0
         self._serials = 0
         self._checked = b""
+        self._committed: dict[TopicPartition, int] = {}
         self._trace = hashlib.sha256()
         self.records_a_turn = self.chance.choice([1, 3, 100])
         trigger: Trigger = (Periodic(0.5), Periodic(3.0), OperatorDriven(5))[self.chance.randrange(3)]
@@ -229,6 +162,7 @@ class World:
             reset_timeout_s=6.0,
             look_interval_s=self.chance.choice([0.05, 0.5]),
         )
+        self.lease_s = self.chance.choice([2.0, 6.0])
         kind = self.chance.choice(["beginning", "end", "default"])
         self.start = StartPosition(kind)  # type: ignore[arg-type]
         for partition in self.log.offsets:
@@ -237,6 +171,7 @@ class World:
         names = [f"m{number}" for number in range(self.chance.randint(3, 4))]
         self.nodes: dict[str, Node | None] = {name: Node(self, name) for name in names}
         self.restart_at: dict[str, float] = {}
+        self.gone: set[str] = set()  # for good
         self.ghosts: list[Node] = []  # processes that live on under a name which another has taken
         self.running: list[Node] = []
         self.writing = True
@@ -258,8 +193,13 @@ class World:
     # --- life
 
     def run(self, steps: int) -> None:
+        """So many steps with faults, then without; raises Violation."""
         for _ in range(steps):
             self.step()
+        while self.faults_done < LEAST_FAULTS:
+            self._break_something()
+            for _ in range(10):
+                self.step()
         self.faults.end()
         self.writing = False
         self.outage_until = 0.0
@@ -267,26 +207,30 @@ class World:
         self.calm_down()
 
     def calm_down(self) -> None:
-        """Faults are over: everything written must be in a complete checkpoint soon (I14)."""
-        deadline = self.now + 120.0
-        steps = 0
-        while not self.settled():
-            if isinstance(self.settings.trigger, OperatorDriven):
+        """Faults are over: everything written must be in a complete checkpoint soon (I14), and a few more come."""
+        deadline = self.now + SETTLED_WITHIN_S
+        steps, asked_at = 0, 0.0
+        while not self.settled() or self.checkpoints < LEAST_CHECKPOINTS:
+            # Whoever asks for checkpoints without a pause leaves no time for records.
+            if isinstance(self.settings.trigger, OperatorDriven) and self.now >= asked_at:
+                asked_at = self.now + 1.0
                 for node in self.nodes.values():
                     if node is not None:
                         node.member.make_consistent(self.now)
             self.step(quiet=True)
             steps += 1
-            holds(self.now < deadline, "I14", f"not settled {120} s after the last fault")
+            holds(self.now < deadline, "I14", f"not settled {SETTLED_WITHIN_S} s after the last fault")
         holds(steps < 20_000, "I14", f"{steps} steps")
         for partition, end in self.final_offsets().items():
             holds(not self.log.between(partition, end, 1 << 60), "I1", f"{partition} ends at {end}")
 
     def final_offsets(self) -> dict[TopicPartition, int]:
+        """Of the newest complete checkpoint."""
         return self.manifests[max(self.manifests)]
 
     def settled(self) -> bool:
-        if not self.manifests or not all(self.nodes.values()):
+        """Whether everybody who is not gone for good is back, and all records are in a complete checkpoint."""
+        if not self.manifests or any(node is None for name, node in self.nodes.items() if name not in self.gone):
             return False
         newest = self.final_offsets()
         return newest.keys() == self.log.offsets.keys() and all(
@@ -294,7 +238,8 @@ class World:
         )
 
     def step(self, *, quiet: bool = False) -> None:
-        self.now += self.chance.choice([0.001, 0.01, 0.02, 0.08])
+        """A little time passes; somebody has a turn; everything is checked."""
+        self.now += self.chance.choice(_QUIET_STEPS_S if quiet else _STEPS_S)
         if not quiet:
             self._write()
             self._harm()
@@ -349,6 +294,21 @@ class World:
         self.deaths += 1
         self.restart_at[name] = self.now + self.chance.choice([0.1, 1.0, 5.0])
 
+    def _break_something(self) -> None:
+        """For seeds that drew a kind world: a fault all the same."""
+        name = self.chance.choice(sorted(self.nodes))
+        node = self.nodes[name]
+        kind = self.chance.randrange(4)
+        self.faults_done += 1
+        if kind == 0 and node is not None:
+            self._die(name)
+        elif kind == 1 and node is not None:
+            node.stopped_until = self.now + 4.0
+        elif kind == 2:
+            self.cut_until[name] = self.now + 4.0
+        else:
+            self.outage_until = self.now + 1.0
+
     def _write(self) -> None:
         if self.chance.random() < 0.3:
             self.log.append(self.chance.choice(sorted(self.log.offsets)), self.chance.choice([0, 0, 0, 1, 5]))
@@ -361,6 +321,13 @@ class World:
             self.note(f"{name} kill -9")
             self._die(name)
             self.faults_done += 1
+        if node is not None and chance.random() < faults.gone and len(self.gone) + 1 < len(self.nodes):
+            self.note(f"{name} is gone for good")
+            self._die(name)
+            self.restart_at[name] = inf
+            self.gone.add(name)
+            self.faults_done += 1
+        node = self.nodes[name]
         if node is not None and chance.random() < faults.stop:
             node.stopped_until = self.now + chance.choice([0.3, 4.0, 8.0])
             self.faults_done += 1
@@ -411,16 +378,23 @@ class World:
         manifest = decode(data, region=REGION, group=GROUP, sequence=sequence)
         offsets = {one: position.offset for one, position in manifest.offsets.items()}
         holds(offsets.keys() >= initial.keys(), "I6", f"checkpoint {sequence} lacks {initial.keys() - offsets.keys()}")
-        applied: dict[str, list[int]] = {}
+        held: dict[str, list[int]] = {}
+        states: dict[str, bytes] = {}
         for part in manifest.contributions:
             state = self.store.get(Key("state", GROUP, part.state.digest))
             assert state is not None
-            for partition, found in json.loads(state).items():
-                applied.setdefault(partition, []).extend(found)
+            if self.under_test is not None:
+                state, states[part.member] = split(state)
+            for number, found in applied(state).items():
+                held.setdefault(number, []).extend(found)
+        records: list[SimRecord] = []
         for partition, offset in offsets.items():
-            found = sorted(applied.get(str(partition.partition), []))
+            found = sorted(held.get(str(partition.partition), []))
             wanted = self.log.between(partition, initial[partition].offset, offset)
             holds(found == wanted, "I1/I2", f"checkpoint {sequence}, {partition}: {found} and not {wanted}")
+            records += [SimRecord(*partition, one) for one in wanted]
+        if self.under_test is not None:
+            self.under_test.verify(states, records)
         before = self.manifests[max(self.manifests)] if self.manifests else {}
         for partition, offset in before.items():
             holds(offsets[partition] >= offset, "I5", f"checkpoint {sequence} is behind the one before in {partition}")
@@ -438,22 +412,22 @@ class World:
             holds(record.members[ticket.member].incarnation == ticket.incarnation, "I8", f"{ticket} is a zombie")
 
     def _check(self) -> None:
+        most = self.settings.queue_records + 6 * len(self.log.offsets) + self.settings.max_poll_records
         for name, node in self.nodes.items():
-            if node is None:
-                continue
-            most = self.settings.queue_records + 6 * len(self.log.offsets) + self.settings.max_poll_records
-            holds(node.member.queued <= most, "I13", f"{name} queues {node.member.queued}")
-        if self.commit_point == "checkpoint_complete":
+            if node is not None and node.member.queued > most:
+                raise Violation(f"I13: {name} queues {node.member.queued}")
+        if self.commit_point == "checkpoint_complete" and self.group.committed != self._committed:
+            self._committed = dict(self.group.committed)
             newest = self.final_offsets() if self.manifests else {}
-            for partition, offset in self.group.committed.items():
+            for partition, offset in self._committed.items():
                 holds(offset <= newest.get(partition, -1), "I10", f"{partition}: {offset} is committed")
 
 
-def run(seed: int, steps: int = 400) -> World:
+def run(seed: int, steps: int = 400, under_test: UnderTest | None = None) -> World:
     """One history. Raises Violation, with the seed to run it again."""
-    world = World(seed)
+    world = World(seed, under_test)
     try:
         world.run(steps)
     except Violation as violation:
-        raise Violation(f"seed {seed} at {world.now - 1000:.3f} s: {violation}") from violation
+        raise Violation(f"seed {seed} at {world.now - world.began_at:.3f} s: {violation}") from violation
     return world

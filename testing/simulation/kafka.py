@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kohort import TopicPartition
 from kohort.consistent_region.errors import RegionError
 from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
+from kohort.fastpath.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from tests.consistent_region.region_world import World
+    from kohort.testing.simulation.world import World
 
 TOPIC = "t"
 CAUSE = Cause(Why.COORDINATOR_ASKED)
@@ -21,13 +21,32 @@ class Violation(BaseException):
     """An invariant does not hold. No Exception, so that nothing takes it for a handler's."""
 
 
-class Rec(NamedTuple):
+class SimRecord(NamedTuple):
+    """A record of the simulated log; key and value follow from where it stands."""
+
     topic: str
     partition: int
     offset: int
 
+    @property
+    def key(self) -> bytes:
+        return b"k%d" % ((self.partition + self.offset) % 7)
+
+    @property
+    def value(self) -> bytes:
+        return b"%d-%d" % (self.partition, self.offset)
+
+    @property
+    def timestamp_ms(self) -> int:
+        return self.offset
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        return ()
+
 
 def holds(condition: bool, invariant: str, text: str) -> None:
+    """Raises Violation where `condition` is false; `invariant` is its id."""
     if not condition:
         raise Violation(f"{invariant}: {text}")
 
@@ -122,7 +141,7 @@ class SimConsumer:
     def cut_off(self) -> bool:
         return self.world.now < self.world.cut_until.get(self.member.partition("#")[0], 0.0)
 
-    def poll(self, timeout_s: float) -> list[list[Rec]]:
+    def poll(self, timeout_s: float) -> list[list[SimRecord]]:
         group, chance = self.world.group, self.world.chance
         assert self.hooks is not None
         if self.cut_off:
@@ -156,7 +175,7 @@ class SimConsumer:
         self.positions = {one: answer.get(one, group.committed.get(one, 0)) for one in mine}
         self.assignment, self.generation = mine, group.generation
 
-    def _fetch(self) -> list[list[Rec]]:
+    def _fetch(self) -> list[list[SimRecord]]:
         if self.paused:
             return []
         fetched = []
@@ -166,7 +185,7 @@ class SimConsumer:
             start = self.positions[partition]
             stop = min(start + self.world.chance.randint(1, 6), self.world.log.ends[partition])
             if offsets := self.world.log.between(partition, start, stop):
-                fetched.append([Rec(*partition, offset) for offset in offsets])
+                fetched.append([SimRecord(*partition, offset) for offset in offsets])
             self.positions[partition] = max(start, stop)
         return fetched
 

@@ -1,0 +1,88 @@
+"""A seeded world for consistent regions: what is under test is the region's own code, and your state with it.
+
+    def count(record, state):
+        key = record.key.decode()
+        state[key] = state.get(key, 0) + 1
+
+    def verify(states, records):
+        totals = sum((Counter(json.loads(one)) for one in states.values()), Counter())
+        assert totals == Counter(record.key.decode() for record in records)
+
+    for seed in range(1000):
+        Simulation(seed, state=DictState, handler=count, verify=verify).run()
+
+Processes of members are killed (also inside the handler and inside the store's transaction), stopped, cut off, started
+twice, or never come back; the store refuses, or forgets to answer; partitions are added; everything is interleaved. All
+of it, and time, follows from the seed, so that whatever a seed finds it finds again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.state_handles import StateHandle
+from kohort.testing.simulation.kafka import SimRecord as SimRecord
+from kohort.testing.simulation.kafka import Violation as Violation
+from kohort.testing.simulation.world import UnderTest, run
+
+STEPS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What happened: `faults` that were made, complete `checkpoints`, `deaths` of processes, `resets` of the region,
+    `virtual_s` from beginning to end, and `trace`, a digest of every event in order."""
+
+    seed: int
+    members: int
+    partitions: int
+    faults: int
+    checkpoints: int
+    deaths: int
+    resets: int
+    virtual_s: float
+    trace: str
+
+
+class Simulation:
+    """One history of a region of three or four members, from `seed`.
+
+    `state`, `handler`, `verify` (all or none): a `StateHandle`'s constructor, what is done with a record, and what must
+    be true at every complete checkpoint: `verify(states, records)` gets the snapshot of each member and the records
+    that all of them together must hold, each exactly once. `steps`: how long faults go on, some 30 virtual ms each.
+
+    Whatever is given, the invariants I1 to I14 are checked after every step.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        state: Callable[[], StateHandle] | None = None,
+        handler: Callable[[Any, Any], object] | None = None,
+        verify: Callable[[Mapping[str, bytes], Sequence[SimRecord]], object] | None = None,
+        steps: int = STEPS,
+    ) -> None:
+        self.seed = seed
+        self.steps = steps
+        self._under_test: UnderTest | None = None
+        if state is not None and handler is not None and verify is not None:
+            self._under_test = UnderTest(state, handler, verify)
+        elif (state, handler, verify) != (None, None, None):
+            raise ConfigurationError("state, handler and verify go together")
+
+    def run(self) -> History:
+        """Raises Violation (its text names the invariant, the time and the seed), and whatever `verify` raises."""
+        world = run(self.seed, self.steps, self._under_test)
+        return History(
+            seed=self.seed,
+            members=len(world.nodes),
+            partitions=len(world.log.offsets),
+            faults=world.faults_done,
+            checkpoints=world.checkpoints,
+            deaths=world.deaths,
+            resets=world.epochs,
+            virtual_s=round(world.now - world.began_at, 3),
+            trace=world.trace,
+        )

@@ -1,0 +1,105 @@
+"""How bad a simulated world is, and the store that suffers from it."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kohort.consistent_region.errors import CoordinatorUnavailable
+from kohort.consistent_region.store import MemoryStore
+
+if TYPE_CHECKING:
+    from kohort.testing.simulation.world import World
+
+
+class Killed(BaseException):
+    """kill -9, at this very line."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """How bad this seed's world is; drawn from the seed."""
+
+    kill: float
+    stop: float
+    cut: float
+    store_before: float
+    store_after: float
+    kill_in_store: float
+    kill_in_handler: float
+    outage: float
+    add_partition: float
+    ghost: float
+    gone: float
+    static: bool
+    interleaved: bool
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> "Faults":
+        """Each kind none, some or much; chances are those of one step, or of one call."""
+
+        def rate(most: float) -> float:
+            return chance.choice([0.0, most / 4, most])
+
+        return cls(
+            kill=rate(0.02),
+            stop=rate(0.02),
+            cut=rate(0.02),
+            store_before=rate(0.05),
+            store_after=rate(0.05),
+            kill_in_store=rate(0.01),
+            kill_in_handler=rate(0.02),
+            outage=rate(0.005),
+            add_partition=chance.choice([0.0, 0.005]),
+            ghost=rate(0.01),
+            gone=chance.choice([0.0, 0.0, 0.002]),
+            static=chance.random() < 0.3,
+            interleaved=chance.random() < 0.7,
+        )
+
+    def end(self) -> None:
+        """Nothing breaks from now on."""
+        for name in self.__slots__:
+            if name not in ("static", "interleaved"):
+                setattr(self, name, 0.0)
+
+
+class FlakyStore(MemoryStore):
+    """Refuses, forgets to answer, or kills whoever asks."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__()
+        self.world = world
+
+    @contextmanager
+    def transaction(self) -> Iterator["FlakyStore"]:
+        self._before()
+        with super().transaction():
+            yield self
+        self.world.check_store()
+        faults, chance = self.world.faults, self.world.chance
+        if chance.random() < faults.kill_in_store:
+            self.world.faults_done += 1
+            raise Killed
+        if chance.random() < faults.store_after:
+            self.world.faults_done += 1
+            raise CoordinatorUnavailable("the answer was lost")
+
+    @contextmanager
+    def read(self) -> Iterator["FlakyStore"]:
+        self._before()
+        with super().read():
+            yield self
+
+    def _before(self) -> None:
+        self.world.interleave()
+        faults, chance = self.world.faults, self.world.chance
+        if chance.random() < faults.kill_in_store:
+            self.world.faults_done += 1
+            raise Killed
+        if self.world.now < self.world.outage_until:
+            raise CoordinatorUnavailable("locked")
+        if chance.random() < faults.store_before:
+            self.world.faults_done += 1
+            raise CoordinatorUnavailable("locked")
