@@ -1,0 +1,194 @@
+"""A producer's machine among brokers that forget answers, break connections and refuse: all out of one seed.
+
+The brokers keep the rules of KIP-98 as Kafka's do: the next sequence number or a duplicate of one of the last five
+batches, else OUT_OF_ORDER_SEQUENCE_NUMBER; an older epoch is INVALID_PRODUCER_EPOCH.
+"""
+
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kohort.coordinator_client.connections import Answered, Ask, Outcome, Unanswered
+from kohort.coordinator_client.errors import ConnectionFailed
+from kohort.coordinator_client.outgoing import Outgoing
+from kohort.fastpath import TopicPartition, decode
+from kohort.fastpath.batches import batches
+from kohort.producer.batch import Batch, Delivery
+from kohort.producer.core import ProducerCore
+from kohort.producer.settings import ProducerConfig
+from kohort.protocol.apis.init_producer_id import InitProducerIdResponse
+from kohort.protocol.apis.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kohort.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+
+TOPIC = "t"
+OUT_OF_ORDER, OLD_EPOCH = 45, 47
+BATCHES_REMEMBERED = 5
+
+
+@dataclass
+class Written:
+    """A partition's log, and what it remembers of the producer."""
+
+    values: list[bytes] = field(default_factory=list)
+    epoch: int = -1
+    next_sequence: int = 0
+    recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
+    leader: int = 0
+
+    def append(self, records: bytes) -> tuple[int, int]:
+        """(error code, base offset)"""
+        (head,) = batches(records)
+        if head.producer_epoch < self.epoch:
+            return OLD_EPOCH, -1
+        if head.producer_epoch > self.epoch:
+            if head.base_sequence:
+                return OUT_OF_ORDER, -1
+            self.epoch, self.next_sequence = head.producer_epoch, 0
+            self.recent.clear()
+        for sequence, offset in self.recent:
+            if sequence == head.base_sequence:
+                return 0, offset
+        if head.base_sequence != self.next_sequence:
+            return OUT_OF_ORDER, -1
+        offset = len(self.values)
+        self.values += [bytes(value or b"") for value in decode(records).values]
+        self.next_sequence += len(self.values) - offset
+        self.recent.append((head.base_sequence, offset))
+        return 0, offset
+
+
+class World:
+    """A producer of its own and the brokers it talks to. `run` lets things happen; `calm` lets everything settle."""
+
+    def __init__(self, seed: int, *, partitions: int = 3, nodes: int = 2, **settings: Any) -> None:
+        self.chance = random.Random(seed)
+        self.now = 1_000.0
+        self.nodes = nodes
+        self.logs = {TopicPartition(TOPIC, n): Written(leader=n % nodes) for n in range(partitions)}
+        self.faults = 0.3
+        self.code_of: Callable[[TopicPartition], int] = lambda _place: 0
+        self.sent: list[tuple[Delivery, bytes]] = []
+        self.asked: list[str] = []
+        self.core = ProducerCore(
+            ProducerConfig.of(bootstrap="b:1", **{"batch_bytes": 120, "linger_ms": 5, **settings}),
+            chance=self.chance.random,
+            started=self.now,
+        )
+        self._pipes: dict[str, deque[Ask]] = {}
+
+    # --- the caller
+
+    def send(self, value: bytes, partition: int | None = None) -> Batch | None:
+        batch = self.core.offer(TOPIC, None, value, None, partition, 1, self.now)
+        if batch is not None:
+            self.sent.append((Delivery(batch, batch.count - 1, _nobody_waits), value))
+        return batch
+
+    # --- time
+
+    def turn(self) -> None:
+        """One turn of the driver; its requests lie in the brokers' sockets then."""
+        self.now += 0.001
+        for outgoing in self.core.turn(self.now, 1).outgoing:
+            self._pipes.setdefault(self._pipe(outgoing), deque()).append(outgoing.ask)
+
+    def answer_one(self) -> None:
+        """One broker works off its oldest request, or its connection breaks."""
+        full = [name for name, pipe in self._pipes.items() if pipe]
+        if not full:
+            self.now += self.chance.choice((0.001, 0.1, 1.0))
+            return
+        pipe = self._pipes[self.chance.choice(full)]
+        ask = pipe[0]
+        trouble = self.chance.random() < self.faults
+        if trouble and ask.api == "Produce":
+            if self.chance.random() < 0.5:
+                self.carry_out(ask)  # done, and its answer lost
+            while pipe:
+                pipe.popleft().done(Unanswered(ConnectionFailed("it broke")), self.now)
+            return
+        pipe.popleft()
+        ask.done(self.carry_out(ask, self.chance.random() < self.faults), self.now)
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            happening = self.chance.random()
+            if happening < 0.4:
+                self.send(b"%d" % len(self.sent), self.chance.choice((None, 0, 1, 2)))
+            elif happening < 0.7:
+                self.turn()
+            else:
+                self.answer_one()
+
+    def calm(self) -> None:
+        """No more faults, until nothing is unsettled."""
+        self.faults = 0.0
+        for _ in range(10_000):
+            self.core.close_batches()
+            self.turn()
+            self.answer_one()
+            if self.core.sender.idle:
+                return
+        raise AssertionError("it never came to rest")
+
+    # --- the brokers
+
+    def carry_out(self, ask: Ask, trouble: bool = False) -> Outcome:
+        self.asked.append(ask.api)
+        match ask.api:
+            case "Metadata":
+                return Answered(self._metadata(), 12)
+            case "InitProducerId":
+                return Answered(
+                    InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=0), 4
+                )
+            case "Produce":
+                return Answered(self._produce(ask.request(11), trouble), 11)
+        raise AssertionError(f"nobody here answers {ask.api}")
+
+    def _produce(self, request: Any, trouble: bool) -> ProduceResponse:
+        topics = []
+        for topic in request.topic_data:
+            answers = []
+            for data in topic.partition_data:
+                place = TopicPartition(topic.name, data.index)
+                code, offset = self.code_of(place), -1
+                if not code and trouble and self.chance.random() < 0.5:
+                    code = self.chance.choice((6, 7, 19))
+                if not code:
+                    code, offset = self.logs[place].append(bytes(data.records))
+                answers.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+            topics.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(answers)))
+        return ProduceResponse(responses=tuple(topics))
+
+    def _metadata(self) -> MetadataResponse:
+        partitions = tuple(
+            MetadataResponsePartition(
+                error_code=0, partition_index=place.partition, leader_id=log.leader, leader_epoch=1,
+                replica_nodes=(log.leader,), isr_nodes=(log.leader,), offline_replicas=(),
+            )
+            for place, log in self.logs.items()
+        )  # fmt: skip
+        topic = MetadataResponseTopic(
+            error_code=0, name=TOPIC, topic_id=uuid.UUID(int=1), is_internal=False, partitions=partitions
+        )
+        brokers = tuple(MetadataResponseBroker(node_id=n, host="b", port=n + 1, rack=None) for n in range(self.nodes))
+        return MetadataResponse(
+            throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=0, topics=(topic,), error_code=0
+        )
+
+    @staticmethod
+    def _pipe(outgoing: Outgoing) -> str:
+        return f"{outgoing.line.value} {outgoing.endpoint}"
+
+
+def _nobody_waits(_reached: Callable[[], bool], _timeout_s: float | None) -> None:
+    raise AssertionError("a test waits for nothing")

@@ -1,0 +1,243 @@
+"""What a producer sends, in which order and under which numbers: on the machine, without a socket or a clock."""
+
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client import AuthorizationFailed, UnknownTopic
+from kohort.fastpath import TopicPartition
+from kohort.fastpath._encode import BatchBuilder, seal
+from kohort.fastpath.batches import batches
+from kohort.producer import DeliveryTimeout, RecordTooLarge
+from kohort.producer.batch import NOBODY, SEQUENCES, Batch, Lane, ProducerId
+from kohort.protocol.errors import BrokerError
+from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World
+
+P0 = TopicPartition(TOPIC, 0)
+
+
+def ready(**settings: Any) -> World:
+    """A world whose producer knows the topic and has its id."""
+    world = World(1, **settings)
+    world.faults = 0.0
+    while world.core.partitions(TOPIC) is None or world.core.transactions.producer is NOBODY:
+        world.turn()
+        world.answer_one()
+    return world
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_every_record_is_in_the_log_once_and_in_order_whatever_breaks(first: int) -> None:
+    resent = 0
+    for seed in range(first, first + 50):
+        world = World(seed)
+        world.run(600)
+        world.calm()
+        expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        for delivery, value in world.sent:
+            told = delivery.result()
+            assert told.offset == len(expected[told.partition]), f"seed {seed}"
+            expected[told.partition].append(value)
+        assert {place.partition: log.values for place, log in world.logs.items()} == expected, f"seed {seed}"
+        assert world.core.buffered == 0
+        resent += world.asked.count("Produce")
+    assert resent > 50 * len(expected)  # the faults did happen
+
+
+def test_without_the_numbers_the_same_faults_double_and_reorder() -> None:
+    """The world can tell: a broker that takes everything shows the faults that the numbers cure."""
+    broken = 0
+    for seed in range(30):
+        world = World(seed)
+        for log in world.logs.values():
+            log.append = lambda records, log=log: (0, log.values.extend(_values(records)) or 0)  # type: ignore[method-assign, misc]
+        world.run(600)
+        world.calm()
+        per_partition: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        for delivery, value in world.sent:
+            per_partition[delivery.batch.partition.partition].append(value)
+        broken += {place.partition: log.values for place, log in world.logs.items()} != per_partition
+    assert broken > 20
+
+
+def _values(records: bytes) -> list[bytes]:
+    from kohort.fastpath import decode
+
+    return [bytes(value or b"") for value in decode(records).values]
+
+
+@pytest.mark.parametrize("code", [45, 59, 47])
+def test_a_broker_that_lost_count_is_counted_for_anew_under_the_next_epoch(code: int) -> None:
+    world = ready()
+    world.send(b"first", 0)
+    world.calm()
+    assert world.logs[P0].epoch == 0
+    refused = iter([code])
+    world.code_of = lambda place: next(refused, 0)
+    batch = world.send(b"second", 0)
+    world.calm()
+    assert world.core.transactions.producer == ProducerId(7, 1)
+    assert (world.logs[P0].epoch, world.logs[P0].values) == (1, [b"first", b"second"])
+    assert batch is not None
+    assert batch.base_offset == 1
+
+
+def test_out_of_order_behind_an_unsettled_batch_is_only_sent_again() -> None:
+    world = ready()
+    for _ in range(3):
+        world.send(b"x" * 120, 0)
+        world.turn()
+    codes = iter([7, OUT_OF_ORDER, OUT_OF_ORDER])  # the first times out at its replicas, which the others follow from
+    world.code_of = lambda place: next(codes, 0)
+    world.calm()
+    assert world.core.transactions.producer == ProducerId(7, 0)
+    assert world.logs[P0].next_sequence == 3
+
+
+def test_a_refused_batch_gives_its_numbers_back_and_the_next_goes_through() -> None:
+    world = ready()
+    codes = iter([10])
+    world.code_of = lambda place: next(codes, 0)
+    refused = world.send(b"too large, says the topic", 0)
+    world.calm()
+    assert refused is not None
+    assert isinstance(refused.error, BrokerError)
+    assert refused.error.code == 10
+    world.send(b"fits", 0)
+    world.calm()
+    assert world.logs[P0].values == [b"fits"]
+    assert world.core.transactions.producer.epoch == 0
+
+
+def test_numbers_that_others_took_meanwhile_cost_one_epoch_and_no_record() -> None:
+    world = ready()
+    world.send(b"x" * 120, 0)
+    world.turn()
+    world.send(b"y" * 120, 0)
+    world.turn()
+    codes = iter([87])
+    world.code_of = lambda place: next(codes, 0)
+    world.calm()
+    assert world.logs[P0].values == [b"y" * 120]
+    assert world.core.transactions.producer.epoch == 1
+
+
+def test_a_record_that_nobody_takes_is_given_up_and_said_whether_it_left() -> None:
+    world = ready(delivery_timeout_ms=60_000, request_timeout_ms=1_000)
+    world.code_of = lambda place: 19
+    batch = world.send(b"x", 0)
+    until = world.now + 70
+    while world.now < until:
+        world.turn()
+        world.answer_one()
+    assert batch is not None
+    assert isinstance(batch.error, DeliveryTimeout)
+    assert batch.error.place["sent"] is True
+    assert world.core.buffered == 0
+    world.code_of = lambda place: 0
+    world.send(b"later", 0)
+    world.calm()
+    assert world.logs[P0].values == [b"later"]
+
+
+def test_at_most_five_requests_wait_for_a_broker() -> None:
+    world = ready(nodes=1, partitions=1)
+    for _ in range(9):
+        world.send(b"x" * 120, 0)
+    for _ in range(20):
+        world.turn()
+    (pipe,) = [pipe for pipe in world._pipes.values() if pipe]
+    assert [ask.api for ask in pipe] == ["Produce"] * 5
+    assert world.core.lanes[P0].in_flight == 5
+
+
+def test_no_more_than_the_buffer_is_taken_and_room_comes_back() -> None:
+    world = ready(buffer_bytes=1_000, max_request_bytes=500, batch_bytes=200)
+    taken = 0
+    while world.send(b"x" * 100, 0) is not None:
+        taken += 1
+    assert taken * 100 <= world.core.buffered <= 1_000
+    world.calm()
+    assert world.core.buffered == 0
+    assert world.send(b"again", 0) is not None
+    with pytest.raises(RecordTooLarge) as raised:
+        world.send(b"x" * 501, 0)
+    assert raised.value.place["max_request_bytes"] == 500
+
+
+def test_batches_linger_and_a_full_one_does_not() -> None:
+    world = ready(linger_ms=1_000)
+    world.send(b"x", 0)
+    world.turn()
+    assert not any(world._pipes.values())
+    world.send(b"x" * 200, 1)
+    world.turn()
+    assert sum(map(len, world._pipes.values())) == 1
+    world.now += 1.0
+    world.turn()
+    assert sum(map(len, world._pipes.values())) == 2
+
+
+def test_a_partition_that_moves_is_followed_only_when_nothing_is_in_flight() -> None:
+    world = ready(nodes=2)
+    world.send(b"x" * 120, 0)
+    world.turn()
+    world.logs[P0].leader = 1
+    world.core.keeper.view = world.core.keeper.view.with_leader(P0, 1, 9)
+    world.send(b"y" * 120, 0)
+    world.turn()
+    assert world.core.lanes[P0].in_flight == 1
+    world.calm()
+    assert world.core.lanes[P0].node == 1
+    assert world.logs[P0].values == [b"x" * 120, b"y" * 120]
+
+
+def test_a_request_holds_no_more_than_it_may_and_nobody_starves() -> None:
+    world = ready(nodes=1, max_request_bytes=250, batch_bytes=100, max_in_flight=1)
+    for _ in range(3):
+        for partition in range(3):
+            world.send(b"x" * 100, partition)
+    world.turn()
+    (pipe,) = [pipe for pipe in world._pipes.values() if pipe]
+    sizes = [len(data.records) for topic in pipe[0].request(11).topic_data for data in topic.partition_data]
+    assert len(sizes) == 2
+    world.calm()
+    assert [len(log.values) for log in world.logs.values()] == [3, 3, 3]
+
+
+def test_errors_of_a_topic_are_for_who_sends_to_it() -> None:
+    world = ready()
+    assert world.core.partitions("secret") is None
+    world.core.put_error(AuthorizationFailed("not allowed to read the topic", topic="secret"))
+    with pytest.raises(AuthorizationFailed, match="write"):
+        world.core.partitions("secret")
+    with pytest.raises(UnknownTopic):
+        world.send(b"x", 99)
+
+
+def test_sequence_numbers_begin_again_after_the_last() -> None:
+    lane = Lane(P0)
+    lane.producer, lane.next_sequence = ProducerId(7, 0), SEQUENCES - 2
+    first, second = Batch(P0, 0.0, count=5), Batch(P0, 0.0, count=1)
+    lane.number(first, lane.producer)
+    lane.number(second, lane.producer)
+    assert (first.sequence, second.sequence) == (SEQUENCES - 2, 3)
+
+
+def test_a_used_up_epoch_asks_for_another_id() -> None:
+    world = ready()
+    world.core.transactions.producer = ProducerId(7, 32_767)
+    codes = iter([OUT_OF_ORDER])
+    world.code_of = lambda place: next(codes, 0)
+    world.send(b"x", 0)
+    world.calm()
+    assert world.asked.count("InitProducerId") == 2
+    assert world.core.transactions.producer == ProducerId(7, 0)
+
+
+def test_a_body_is_sealed_as_often_as_it_is_sent() -> None:
+    builder = BatchBuilder()
+    builder.append(b"k", b"v", 5)
+    body = builder.finish("lz4")
+    first, again = seal(body, producer_id=1, base_sequence=3), seal(body, producer_id=1, base_sequence=9)
+    assert [one.base_sequence for data in (first, again) for one in batches(data)] == [3, 9]

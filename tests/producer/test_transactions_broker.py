@@ -1,0 +1,195 @@
+"""Transactions on a real broker: seen together or never, zombies fenced, offsets fenced by the group's generation."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, Producer, TopicPartition
+from kohort.coordinator_client import CommitFailed, IllegalState
+from kohort.producer import ProducerFenced, TransactionAborted
+from kohort.protocol.errors import BrokerError
+from kohort.testing.fault_proxy import ProxiedCluster
+from kohort.testing.faults import TO_CLIENT, Reset
+from kohort.testing.selection import Broker
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.kit import numbers, poll_until, read
+
+Name = Callable[[str], str]
+MakeTopic = Callable[..., str]
+
+
+def seen(broker: Broker | Any, topic: str, count: int, isolation: str = "read_committed") -> list[bytes | None]:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        return [record.value for record in read(consumer, count)]
+
+
+def seen_by_librdkafka(broker: Broker, topic: str, group: str, count: int) -> list[bytes]:
+    from confluent_kafka import Consumer as Librdkafka
+
+    peer = Librdkafka(
+        {
+            "bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )  # fmt: skip
+    peer.subscribe([topic])
+    got: list[Any] = []
+    limit = time.monotonic() + 60
+    while len(got) < count and time.monotonic() < limit:
+        got += peer.consume(count, 1.0)
+    peer.close()
+    return [one.value() for one in got]
+
+
+@pytest.mark.broker
+def test_committed_is_seen_and_aborted_never(broker: Broker, make_topic: MakeTopic, unique: Name) -> None:
+    topic = make_topic(1)
+    with Producer(broker.bootstrap, transactional_id=unique("txn")) as producer:
+        with pytest.raises(IllegalState, match="begin"):
+            producer.send(topic, b"outside")
+        with producer.transaction():
+            for value in numbers(0, 5):
+                producer.send(topic, value)
+        producer.begin()
+        assert producer.send(topic, b"aborted").result(30).offset >= 0
+        producer.abort()
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            producer.send(topic, b"aborted too")
+            raise ZeroDivisionError
+        producer.begin()
+        producer.commit()  # of nothing
+        with producer.transaction():
+            producer.send(topic, b"5")
+        with pytest.raises(IllegalState, match="no transaction to commit"):
+            producer.commit()
+    assert seen(broker, topic, 6) == numbers(0, 6)
+    assert seen_by_librdkafka(broker, topic, unique("group"), 6) == numbers(0, 6)
+    assert b"aborted" in seen(broker, topic, 7, "read_uncommitted")
+
+
+@pytest.mark.broker
+def test_of_two_with_the_same_id_the_newer_fences_the_older(
+    broker: Broker, make_topic: MakeTopic, unique: Name
+) -> None:
+    topic, name = make_topic(1), unique("txn")
+    old = Producer(broker.bootstrap, transactional_id=name)
+    old.begin()
+    old.send(topic, b"of the zombie").result(30)
+    with Producer(broker.bootstrap, transactional_id=name) as new:
+        new.begin()
+        new.send(topic, b"of the newer")
+        new.commit()
+        with pytest.raises(ProducerFenced):
+            old.commit()
+        with pytest.raises(ProducerFenced):
+            old.abort()
+        with pytest.raises(ProducerFenced):
+            old.send(topic, b"x")
+        old.close()
+    silent = Producer(broker.bootstrap, transactional_id=unique("other"))
+    silent.begin()
+    with Producer(broker.bootstrap, transactional_id=silent._settings.transactional_id) as newer:
+        newer.begin()
+        silent.send(topic, b"late")
+        with pytest.raises(ProducerFenced):
+            silent.commit()
+    silent.close()
+    assert seen(broker, topic, 1) == [b"of the newer"]
+
+
+@pytest.mark.broker
+def test_offsets_are_committed_with_the_transaction_or_not_at_all(
+    broker: Broker, make_topic: MakeTopic, unique: Name
+) -> None:
+    source, target, group = make_topic(1), make_topic(1), unique("group")
+    tp = TopicPartition(source, 0)
+    with (
+        Producer(broker.bootstrap, transactional_id=unique("txn")) as producer,
+        Consumer(broker.bootstrap, group=group, auto_offset_reset="earliest", session_timeout_ms=6_000) as consumer,
+    ):
+        consumer.subscribe([source])
+        poll_until(consumer, lambda: tp in consumer.assignment)
+        with producer.transaction():
+            producer.send(target, b"1")
+            producer.send_offsets({tp: 11}, consumer.group_metadata())
+        assert consumer.committed([tp])[tp] == (11, -1, "")
+        producer.begin()
+        producer.send(target, b"2")
+        producer.send_offsets({tp: 12}, consumer.group_metadata())
+        producer.abort()
+        assert consumer.committed([tp])[tp] == (11, -1, "")
+        # A member of an older generation is a zombie to its group (KIP-447).
+        stale = consumer.group_metadata()._replace(generation=consumer.group_metadata().generation + 7)
+        producer.begin()
+        producer.send(target, b"3")
+        with pytest.raises(CommitFailed, match="ILLEGAL_GENERATION"):
+            producer.send_offsets({tp: 13}, stale)
+        with pytest.raises(TransactionAborted) as raised:
+            producer.commit()
+        assert isinstance(raised.value.__cause__, CommitFailed)
+        producer.abort()
+        with producer.transaction():
+            producer.send(target, b"4")
+            producer.send_offsets({tp: 14}, consumer.group_metadata())
+        assert consumer.committed([tp])[tp] == (14, -1, "")
+    assert seen(broker, target, 2) == [b"1", b"4"]
+
+
+@pytest.mark.broker
+def test_a_record_that_is_refused_fails_the_transaction_and_the_next_one_works(
+    broker: Broker, make_topic: MakeTopic, unique: Name
+) -> None:
+    topic = make_topic(1, config={"max.message.bytes": "1000"})
+    with Producer(broker.bootstrap, transactional_id=unique("txn")) as producer:
+        producer.begin()
+        producer.send(topic, b"fits").result(30)
+        producer.send(topic, b"x" * 2_000)
+        with pytest.raises(TransactionAborted) as raised:
+            producer.commit()
+        assert isinstance(raised.value.__cause__, BrokerError)
+        with pytest.raises(TransactionAborted):
+            producer.send(topic, b"x")
+        producer.abort()
+        with producer.transaction():
+            producer.send(topic, b"good")
+    assert seen(broker, topic, 1) == [b"good"]
+
+
+@pytest.mark.broker
+def test_a_transaction_that_took_too_long_can_be_done_again(
+    broker: Broker, make_topic: MakeTopic, unique: Name
+) -> None:
+    topic = make_topic(1)
+    with Producer(broker.bootstrap, transactional_id=unique("txn"), transaction_timeout_ms=1_000) as producer:
+        producer.begin()
+        producer.send(topic, b"slow").result(30)
+        # The coordinator looks for such transactions every ten seconds.
+        limit = time.monotonic() + 60
+        with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            while consumer.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] < 2:
+                assert time.monotonic() < limit
+                time.sleep(0.2)
+        with pytest.raises(TransactionAborted):
+            producer.commit()
+        producer.abort()
+        with producer.transaction():
+            producer.send(topic, b"quick")
+    assert seen(broker, topic, 1) == [b"quick"]
+
+
+@pytest.mark.broker
+def test_lost_answers_of_coordinators_cost_nothing(unique: Name) -> None:
+    with ProxiedCluster() as proxied:
+        create_topic(proxied.cluster.bootstrap, "t")
+        (proxy,) = proxied.proxies
+        with Producer(proxied.bootstrap, transactional_id=unique("txn")) as producer:
+            for n, api in enumerate(("InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn")):
+                laid = proxy.add(Reset(), direction=TO_CLIENT, api=api, times=1)
+                with producer.transaction():
+                    producer.send("t", b"%d" % n)
+                assert laid.hits == (1 if n or api != "InitProducerId" else laid.hits)
+        assert seen(proxied.cluster, "t", 4) == numbers(0, 4)
