@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a stream where it is since 4.2")
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client import RebalanceHooks
+from kohort.coordinator_client import Cause, Lost, RebalanceHooks, Why
 from kohort.spark import OffsetRange
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch

@@ -1,0 +1,107 @@
+"""`kohort plan`: which offsets Spark would read, and what it would miss, before it reads anything."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kohort.fastpath import TopicPartition
+from kohort.spark.errors import PlanError
+from kohort.spark.logged import unlogged
+from kohort.spark.plan import Bound, Plan, Point
+from kohort.spark.plan import plan as make_plan
+
+app = typer.Typer(add_completion=False, help="Which offsets Spark would read, and what it would miss.")
+
+_POINTS: dict[int, Point] = {-1: "latest", -2: "earliest"}
+BOUND = "earliest, latest, committed (of --group), a time (2024-02-29T12:00Z), or offsets as Spark's source takes them"
+
+
+@app.command()
+def plan(
+    bootstrap: Annotated[str, typer.Option(help="HOST:PORT of a broker, or several with commas.")],
+    topic: Annotated[list[str] | None, typer.Option(help="A topic; repeatable.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="All topics whose whole name matches.")] = None,
+    partition: Annotated[list[str] | None, typer.Option(help="One partition, as TOPIC:NUMBER; repeatable.")] = None,
+    start: Annotated[str, typer.Option(help=f"From where on: {BOUND}.")] = "earliest",
+    stop: Annotated[str, typer.Option(help="Up to where: the same.")] = "latest",
+    group: Annotated[str | None, typer.Option(help="The group whose commits 'committed' means.")] = None,
+    min_partitions: Annotated[int | None, typer.Option(min=1, help="Cut into at least so many ranges.")] = None,
+    max_records: Annotated[int | None, typer.Option(min=1, help="No range with more offsets than this.")] = None,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Up to the last stable offset: no open transactions.")
+    ] = False,
+    fail_on_data_loss: Annotated[
+        bool, typer.Option("--fail-on-data-loss", help="An offset outside the log is an error, and no gap.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The ranges, as kafka_rdd and format("kohort") would read them, and the gaps before them.
+
+    Example: kohort plan --bootstrap localhost:9092 --topic payments --start committed --group billing
+    """
+    found = make_plan(
+        bootstrap, topics=topic or (), partitions=[_place(one) for one in partition or ()], pattern=pattern,
+        start=bound(start), stop=bound(stop), group=group, min_partitions=min_partitions,
+        max_records_per_partition=max_records, on_data_loss="fail" if fail_on_data_loss else "skip",
+        isolation_level="read_committed" if read_committed else "read_uncommitted",
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(to_json(found)))
+    else:
+        _show(found, Console())
+
+
+def bound(text: str) -> Bound:
+    """A bound as the command line says it. Raises PlanError."""
+    if text in ("earliest", "latest", "committed"):
+        return text  # type: ignore[return-value]  # mypy does not narrow a str to its words
+    if text.lstrip().startswith("{"):
+        try:
+            offsets = unlogged(json.loads(text))
+        except (ValueError, AttributeError) as error:
+            raise PlanError(f"not offsets: {error}", hint='{"topic":{"0":23,"1":-2}}') from None
+        return {place: _POINTS.get(offset, offset) for place, offset in offsets.items()}
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise PlanError(f"no word, time or JSON: {text!r}", hint="earliest, latest, 2024-02-29T12:00Z") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def to_json(found: Plan) -> dict[str, Any]:
+    """A plan for other programs."""
+    return {
+        "ranges": [
+            {"topic": one.topic, "partition": one.partition, "start": one.start, "stop": one.stop} for one in found
+        ],
+        "offsets": sum(map(len, found)),
+        "gaps": [
+            {"topic": gap.topic, "partition": gap.partition, "kind": gap.kind, "first": gap.first, "last": gap.last}
+            for gap in found.gaps
+        ],
+    }
+
+
+def _place(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition(":")
+    if not topic or not number.isdigit():
+        raise PlanError(f"not a partition: {text!r}", hint="TOPIC:NUMBER")
+    return TopicPartition(topic, int(number))
+
+
+def _show(found: Plan, console: Console) -> None:
+    table = Table("topic", "partition", "start", "stop", "offsets", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for one in found:
+        table.add_row(one.topic, str(one.partition), f"{one.start:,}", f"{one.stop:,}", f"{len(one):,}")
+    console.print(table if found else "nothing to read")
+    console.print(f"{len(found)} ranges, {sum(map(len, found)):,} offsets")
+    for gap in found.gaps:
+        console.print(f"gap: {gap}", highlight=False, soft_wrap=True)
