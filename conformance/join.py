@@ -8,6 +8,7 @@ from kohort.conformance.member import subscribe
 from kohort.conformance.scene import Scene
 
 SECTION = Section("B", "JoinGroup", "JoinGroup")
+LATE_S = 8.0  # an answer that 1.5 s were to hold back
 
 
 @SECTION.check(
@@ -431,7 +432,8 @@ async def initial_delay(scene: Scene) -> None:
     expected="after the rebalance timeout the others complete without it; it is unknown then",
 )
 async def dropped(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 6000)
+    # So long a session that its end cannot pass for the end of the rebalance timeout.
+    session = max(scene.target.min_session_ms, 20_000)
     members = [scene.member(rebalance_ms=1500, session_ms=session)]
     await members[0].enter()
     absent = await scene.add(members, rebalance_ms=1500, session_ms=session)
@@ -441,6 +443,8 @@ async def dropped(scene: Scene) -> None:
     await scene.rebalancing(members[0])
     again = scene.start(members[0].join())
     await scene.parked(again, "JoinGroup while one member has not rejoined")
+    await asyncio.wait({again}, timeout=LATE_S)
+    scene.true("JoinGroup with a rebalance timeout of 1.5 s", again.done(), f"an answer within {LATE_S:g} s", "none")
     answer = await again
     await joining
     scene.error(answer.error_code, "NONE", "JoinGroup of the member that rejoined")

@@ -137,7 +137,7 @@ async def _begin_again(producer: Producer) -> None:
         answer = await producer.begin()
         return answer.error_code not in _NOT_YET
 
-    await producer.scene.until(begun)
+    await producer.scene.until(begun, 30)
     if answer.error_code:
         raise Blocked(f"the second InitProducerId says {error_name(answer.error_code)}")
 

@@ -67,6 +67,7 @@ def topic(make_topic: Callable[..., str]) -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--behaviours", action="store_true", help="list every behaviour that no test proves")
+    parser.addoption("--bootstrap", default="", help="the broker that tests/conformance judges, HOST:PORT")
     parser.addoption("--rewrite", action="store_true", help="write what happens now over the transcripts of tests")
 
 

@@ -21,7 +21,7 @@ SELECTION = Selection.of("", CHECKS, skip="N1b,N1c")
 
 @pytest.fixture(scope="module")
 def address(request: pytest.FixtureRequest) -> str:
-    named: str = request.config.getoption("--bootstrap", "")
+    named: str = request.config.getoption("--bootstrap")
     if named:
         return named
     broker: Broker = request.getfixturevalue("broker")

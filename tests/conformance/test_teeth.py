@@ -1,39 +1,72 @@
 """Every check has teeth: a broker with one deliberate fault is caught by the checks of that rule, and by no others.
 
-The broker is the scripted one, whose answers are bent on their way out. Each fault runs against all quick checks, each
-in its highest version; the verdicts that the sound broker gets are the baseline.
+Most faults bend the answers of the scripted broker on their way out, or its coordinator; for what that lacks, a proxy
+bends what a real broker is asked and says. Each fault runs against the checks of its kind, each in its highest version;
+the verdicts that the sound broker gets are the baseline. `make teeth` plays all faults; without it every second one of
+the scripted broker's is played, and of those that take a real broker a sample, against the checks of their sections.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import os
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from kohort.conformance.catalogue import CHECKS
-from kohort.conformance.check import Kind
+from kohort.conformance.check import Check, Kind, Need
 from kohort.conformance.runner import Plan, plan, play
 from kohort.conformance.target import Target
 from kohort.conformance.verdict import Verdict
 from kohort.testing.fake_broker import FakeBroker
-from tests.conformance import faults_entering, faults_staying
+from kohort.testing.selection import Broker
+from tests.conformance import (
+    faults_entering,
+    faults_in_the_middle,
+    faults_showing,
+    faults_staying,
+    faults_waiting,
+)
 from tests.conformance.bending import Fault
+from tests.conformance.bent_broker import BentBroker
 
+ALL = bool(os.environ.get("KOHORT_TEETH"))
 AT_A_TIME = 6
-FAULTS = (*faults_entering.FAULTS, *faults_staying.FAULTS)
+SAMPLE = 8  # one fault in so many, where each takes a real broker
+EVERY_SCRIPTED = (*faults_entering.FAULTS, *faults_staying.FAULTS, *faults_showing.FAULTS)
+SCRIPTED = EVERY_SCRIPTED if ALL else EVERY_SCRIPTED[::2]
+WAITING = faults_waiting.FAULTS
+BENT = faults_in_the_middle.FAULTS if ALL else faults_in_the_middle.FAULTS[::SAMPLE]
+Verdicts = dict[str, Verdict]
 
 
-def verdicts(broker: FakeBroker) -> dict[str, Verdict]:
-    """Every quick check against the broker, in its highest version."""
+def is_quick(check: Check) -> bool:
+    return check.kind is not Kind.TIMING
 
-    async def run() -> dict[str, Verdict]:
-        target = await Target.reach(broker.bootstrap)
+
+def is_slow(check: Check) -> bool:
+    return check.kind is Kind.TIMING and Need.OPERATOR not in check.needs
+
+
+def is_about_bent(check: Check) -> bool:
+    """What a fault in the middle of a real broker can touch, as far as a sample looks."""
+    return is_quick(check) and (ALL or check.section in "KMH" or check.id.startswith(("F", "G")))
+
+
+def verdicts(address: str, wanted: Callable[[Check], bool]) -> Verdicts:
+    """The checks against the broker, in their highest versions."""
+
+    async def run() -> Verdicts:
+        target = await Target.reach(address)
         await target.prepare()
-        laid = plan(target, (check for check in CHECKS if check.kind is not Kind.TIMING))
+        laid = plan(target, filter(wanted, CHECKS))
         highest = dict(laid.cells)  # versions go up, so that the last one stays
         results, ended_early = await play(target, Plan(tuple(highest.items()), ()), at_a_time=64)
+        await target.clean_up()
         await target.close()
         assert not ended_early
         return {result.check: result.verdict for result in results}
@@ -41,52 +74,101 @@ def verdicts(broker: FakeBroker) -> dict[str, Verdict]:
     return asyncio.run(run())
 
 
-@pytest.fixture(scope="module")
-def sound() -> dict[str, Verdict]:
-    """What the broker without a fault gets."""
+def scripted(fault: Fault | None, wanted: Callable[[Check], bool] = is_quick) -> Verdicts:
+    """What the scripted broker with this one fault gets."""
     with FakeBroker() as broker:
-        return verdicts(broker)
+        if fault is not None:
+            fault.install(broker)
+        return verdicts(broker.bootstrap, wanted)
 
 
-def test_sound_broker_passes_what_the_faults_are_about(sound: dict[str, Verdict]) -> None:
-    about = {check for fault in FAULTS for check in fault.caught_by}
-    assert {check: sound[check] for check in about} == dict.fromkeys(about, Verdict.PASS)
+def waiting(fault: Fault | None) -> Verdicts:
+    return scripted(fault, is_slow)
 
 
-Outcomes = dict[str, "Future[dict[str, Verdict]]"]
+def bent(fault: Fault | None, address: str) -> Verdicts:
+    """What the real broker at the address gets behind this one fault."""
+    with BentBroker(address) as broker:
+        if fault is not None:
+            fault.install(broker)  # type: ignore[arg-type]
+        return verdicts(broker.bootstrap, is_about_bent)
 
 
-def judge(fault: Fault) -> dict[str, Verdict]:
-    """What a broker with this one fault gets."""
-    with FakeBroker() as broker:
-        fault.install(broker)
-        return verdicts(broker)
+Outcomes = dict[str | None, "Future[Verdicts]"]
 
 
-@pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
-    """Every fault of this session, several at a time: a run mostly waits."""
+def played(
+    request: pytest.FixtureRequest, judge: Callable[[Fault | None], Verdicts], faults: tuple[Fault, ...], many: int
+) -> Iterator[Outcomes]:
+    """Every fault of this session, several at a time: a run mostly waits. None stands for no fault."""
     wanted = [item.callspec.params.get("fault") for item in request.session.items if hasattr(item, "callspec")]
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        yield {fault.name: pool.submit(judge, fault) for fault in wanted if isinstance(fault, Fault)}
+    with ThreadPoolExecutor(many) as pool:
+        outcomes: Outcomes = {None: pool.submit(judge, None)}
+        outcomes |= {fault.name: pool.submit(judge, fault) for fault in faults if fault in wanted}
+        yield outcomes
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_fault_is_caught_by_its_check_and_by_no_other(
-    fault: Fault, outcomes: Outcomes, sound: dict[str, Verdict]
-) -> None:
-    def failed(found: dict[str, Verdict]) -> set[str]:
+@pytest.fixture(scope="module")
+def of_scripted(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
+    yield from played(request, scripted, SCRIPTED, AT_A_TIME)
+
+
+@pytest.fixture(scope="module")
+def of_waiting(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
+    yield from played(request, waiting, WAITING, len(WAITING) + 1)
+
+
+@pytest.fixture(scope="module")
+def of_bent(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Outcomes]:
+    yield from played(request, lambda fault: bent(fault, broker.bootstrap), BENT, 3)
+
+
+def caught(fault: Fault, outcomes: Outcomes, again: Callable[[Fault], Verdicts]) -> None:
+    sound = outcomes[None].result()
+
+    def failed(found: Verdicts) -> set[str]:
         return {check for check, got in found.items() if got is Verdict.FAIL and sound[check] is not Verdict.FAIL}
 
+    assert sound[fault.caught_by[0]] is Verdict.PASS, "its own check does not pass without the fault"
     noticed = failed(outcomes[fault.name].result())
     assert fault.caught_by[0] in noticed, "its own check does not notice"
     strangers = noticed - set(fault.caught_by)
     if strangers:
         # Many brokers and checks at a time can make one of them late on a busy machine; a fault does it again.
-        strangers &= failed(judge(fault))
-    assert strangers == set(), "checks of other rules notice too"
+        repeated = strangers & failed(again(fault))
+        assert repeated == set(), "checks of other rules notice too"
+        warnings.warn(f"{fault.name}: {sorted(strangers)} failed once, and not again", stacklevel=2)
 
 
-def test_there_are_enough_faults() -> None:
-    assert len({fault.caught_by[0] for fault in FAULTS}) >= 40
+@pytest.mark.parametrize("fault", SCRIPTED, ids=lambda fault: fault.name)
+def test_fault_is_caught_by_its_check_and_by_no_other(fault: Fault, of_scripted: Outcomes) -> None:
+    caught(fault, of_scripted, scripted)
+
+
+@pytest.mark.parametrize("fault", WAITING, ids=lambda fault: fault.name)
+def test_fault_of_a_clock_is_caught_by_its_check_and_by_no_other(fault: Fault, of_waiting: Outcomes) -> None:
+    caught(fault, of_waiting, waiting)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("fault", BENT, ids=lambda fault: fault.name)
+def test_fault_in_the_middle_is_caught_by_its_check_and_by_no_other(
+    fault: Fault, of_bent: Outcomes, broker: Broker
+) -> None:
+    if broker.version.startswith("3.") and fault.caught_by[0][0] == "M":
+        pytest.skip("consumer groups are switched off in Apache Kafka 3")
+    caught(fault, of_bent, lambda again: bent(again, broker.bootstrap))
+
+
+def test_scripted_broker_passes_the_whole_suite(of_scripted: Outcomes, of_waiting: Outcomes) -> None:
+    found = of_scripted[None].result() | of_waiting[None].result()
+    assert {check: verdict for check, verdict in found.items() if verdict in (Verdict.FAIL, Verdict.BLOCKED)} == {}
+
+
+def test_every_section_has_teeth() -> None:
+    """Each section has faults; a check that no fault is about is counted, so that the number is known."""
+    faults: tuple[Any, ...] = (*EVERY_SCRIPTED, *WAITING, *faults_in_the_middle.FAULTS)
+    bitten = {fault.caught_by[0] for fault in faults}
+    assert len(bitten) >= 100
+    assert {check.section for check in CHECKS} == {identity[0] for identity in bitten}
