@@ -158,6 +158,16 @@ class FakeBroker:
         """Move the log's start up to `start`, as retention does."""
         self._do(lambda: self._cluster.topics[topic].partitions[partition].log.trim(start))
 
+    def truncate(self, topic: str, partition: int, end: int) -> None:
+        """Lose the log from `end` on, as when an election has to take a leader that has less; the epoch grows."""
+
+        def lose() -> None:
+            cut = self._cluster.topics[topic].partitions[partition]
+            cut.log.truncate(end)
+            cut.epoch += 1
+
+        self._do(lose)
+
     def end_offset(self, topic: str, partition: int) -> int:
         return self._do(lambda: self._cluster.topics[topic].partitions[partition].log.end)
 
@@ -371,7 +381,8 @@ class FakeBroker:
         return self._arrived
 
     def _grow(self, topic: str, partition: int, batches: bytes) -> int:
-        base = self._cluster.topics[topic].partitions[partition].log.append(batches)
+        grown = self._cluster.topics[topic].partitions[partition]
+        base = grown.log.append(batches, grown.epoch)
         self._wake_fetches()
         return base
 

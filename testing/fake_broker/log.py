@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kohort.fastpath import decode
 
 _HEAD_BYTES = 61  # up to and with the record count of a magic 2 batch
-_LENGTH_AT, _MAGIC_AT, _LAST_DELTA_AT, _MAX_TIMESTAMP_AT = 8, 16, 23, 35
+_LENGTH_AT, _EPOCH_AT, _MAGIC_AT, _LAST_DELTA_AT, _MAX_TIMESTAMP_AT = 8, 12, 16, 23, 35
 
 
 class Batch(NamedTuple):
@@ -19,6 +19,7 @@ class Batch(NamedTuple):
     last_offset: int
     max_timestamp_ms: int
     data: bytes
+    epoch: int = 0
 
 
 class FakeLog:
@@ -29,22 +30,23 @@ class FakeLog:
         self.end = 0
         self._batches: list[Batch] = []
 
-    def append(self, data: bytes) -> int:
-        """Take one or more magic 2 batches; returns the first one's new base offset. ValueError for anything else."""
+    def append(self, data: bytes, epoch: int = 0) -> int:
+        """Take one or more magic 2 batches, under a leader of this epoch; returns the first one's new base offset.
+        ValueError for anything else."""
         base = self.end
         for piece in _split(data):
-            self.append_at(self.end, piece)
+            self.append_at(self.end, piece, epoch)
         return base
 
-    def append_at(self, base_offset: int, data: bytes) -> None:
+    def append_at(self, base_offset: int, data: bytes, epoch: int = 0) -> None:
         """Take one batch at `base_offset`, not below the end; a gap is what compaction leaves."""
         if base_offset < self.end:
             raise ValueError(f"offset {base_offset} is below the log's end {self.end}")
         last_delta = struct.unpack_from(">i", data, _LAST_DELTA_AT)[0]
         max_timestamp = struct.unpack_from(">q", data, _MAX_TIMESTAMP_AT)[0]
-        # The checksum does not cover the base offset, so that a broker may write it without another pass.
-        placed = struct.pack(">q", base_offset) + data[8:]
-        self._batches.append(Batch(base_offset, base_offset + last_delta, max_timestamp, placed))
+        # The checksum covers neither base offset nor leader epoch, so that a broker may write them without another pass.
+        placed = struct.pack(">q", base_offset) + data[8:_EPOCH_AT] + struct.pack(">i", epoch) + data[_MAGIC_AT:]
+        self._batches.append(Batch(base_offset, base_offset + last_delta, max_timestamp, placed, epoch))
         self.end = base_offset + last_delta + 1
 
     def append_raw(self, data: bytes, *, records: int) -> None:
@@ -68,6 +70,21 @@ class FakeLog:
         """Forget what is below `start`, as retention does; batches go whole."""
         self.start = max(self.start, min(start, self.end))
         self._batches = [batch for batch in self._batches if batch.last_offset >= self.start]
+
+    def truncate(self, end: int) -> None:
+        """Lose what is at `end` and above, as a log whose new leader had less does; batches go whole."""
+        self._batches = [batch for batch in self._batches if batch.last_offset < end]
+        self.end = max(self.start, self._batches[-1].last_offset + 1 if self._batches else self.start)
+
+    def epoch_end(self, epoch: int, *, newest: int) -> tuple[int, int]:
+        """(the newest epoch that is not above `epoch`, the offset behind its last batch); (-1, -1) if there is none.
+
+        `newest`: the leader's own epoch, which ends where the log does.
+        """
+        if epoch >= newest:
+            return newest, self.end
+        known = [batch for batch in self._batches if batch.epoch <= epoch]
+        return (known[-1].epoch, known[-1].last_offset + 1) if known else (-1, -1)
 
     def latest_record(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the record with the highest timestamp, or None in an empty log."""

@@ -22,6 +22,7 @@ from kohort.testing.fake_broker.handlers import (
     offset_commit,
     offset_delete,
     offset_fetch,
+    offset_for_leader_epoch,
     produce,
     sync_group,
 )
@@ -41,7 +42,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         for module in (
             produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator, join_group,
             heartbeat, leave_group, sync_group, api_versions, create_topics, delete_topics, describe_groups,
-            list_groups, delete_groups, offset_delete,
+            list_groups, delete_groups, offset_delete, offset_for_leader_epoch,
         )
     }
 )  # fmt: skip

@@ -45,7 +45,7 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
         data = bytes(sent.records or b"")
         try:
             decode(data)
-            base_offset = partition.log.append(data)
+            base_offset = partition.log.append(data, partition.epoch)
         except (CorruptRecord, ValueError):
             error = codes.CORRUPT_MESSAGE
     return PartitionProduceResponse(

@@ -1,0 +1,138 @@
+"""Leaders that move, followers that are nearer, logs that are cut: what a consumer makes of it, end to end."""
+
+import pytest
+
+from kohort.coordinator_client import Consumer, Gap, Truncation
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.fetch import LeaderIdAndEpoch, NodeEndpoint
+from kohort.testing.fake_broker import Alter, Call, FakeBroker, Hold
+from tests.coordinator_client.kit import poll_until, read
+
+P0 = TopicPartition("topic", 0)
+NOT_LEADER = 6
+
+
+def fill(fake: FakeBroker, first: int, count: int) -> None:
+    """One batch a record."""
+    for number in range(first, first + count):
+        fake.produce("topic", 0, [(None, b"%d" % number)])
+
+
+def reader(fake: FakeBroker, *, on_reset: object = None, **settings: object) -> Consumer:
+    kept: dict[str, object] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "retry_backoff_ms": 10}
+    return Consumer(fake.bootstrap, on_reset=on_reset, **{**kept, **settings})  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------------- KIP-951: hints
+
+
+@pytest.mark.proves("E-07")
+def test_a_leader_named_in_the_answer_is_fetched_from_before_any_metadata_says_so() -> None:
+    with FakeBroker(topics={"topic": 1}, nodes=2) as fake:
+        fill(fake, 0, 5)
+        with reader(fake) as consumer:
+            consumer.assign([P0])
+            read(consumer, 5)
+            held = Hold()
+            fake.control("Metadata", lambda call: held)
+            new = fake._cluster.addresses[2]
+            hint = LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+            endpoint = NodeEndpoint(node_id=2, host=new.host, port=new.port, rack=None)
+
+            def hinted(call: Call) -> Alter | None:
+                if call.node == 2:
+                    return None
+
+                def change(answer: object) -> object:
+                    (topic,) = answer.responses  # type: ignore[attr-defined]
+                    (data,) = topic.partitions
+                    if data.error_code != NOT_LEADER:
+                        return answer
+                    told = topic._replace(partitions=(data._replace(current_leader=hint),))
+                    return answer._replace(responses=(told,), node_endpoints=(endpoint,))  # type: ignore[attr-defined]
+
+                return Alter(change)  # type: ignore[arg-type]
+
+            fake.control("Fetch", hinted)
+            fake.set_leader("topic", 0, 2)
+            fill(fake, 5, 5)
+            assert [record.value for record in read(consumer, 5)] == [b"%d" % number for number in range(5, 10)]
+            assert held.reached.is_set(), "metadata was asked for too, and had not been answered"
+            assert not held.released.is_set()
+            assert 2 in {call.node for call in fake.calls_of("Fetch")}
+            held.released.set()
+
+
+# ------------------------------------------------------------------------------------------------ KIP-320: truncation
+
+
+def cut(fake: FakeBroker, consumer: Consumer) -> None:
+    """Ten records are read, an election takes a leader that has six of them, and four others are written."""
+    fill(fake, 0, 10)
+    consumer.assign([P0])
+    read(consumer, 10)
+    assert consumer.position_of(P0).leader_epoch == 0
+    fake.truncate("topic", 0, 6)
+    fill(fake, 100, 8)
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_a_log_that_was_cut_is_read_on_where_both_agree_and_said_so() -> None:
+    gaps: list[Gap] = []
+    with FakeBroker(topics={"topic": 1}) as fake, reader(fake, on_reset=gaps.append) as consumer:
+        cut(fake, consumer)
+        again = read(consumer, 8)
+        assert [(record.offset, record.value) for record in again] == [(6 + n, b"%d" % (100 + n)) for n in range(8)]
+        (gap,) = [gap for gap in gaps if gap.wanted is not None]
+        assert (gap.wanted, gap.start, gap.skipped) == (10, 6, -4)
+        assert "truncated" in gap.reason
+        assert consumer.position_of(P0).leader_epoch == 1
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_without_a_policy_a_cut_log_is_an_error_with_the_place_where_it_parts() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, reader(fake, auto_offset_reset="none") as consumer:
+        fill(fake, 0, 1)
+        consumer.assign({P0: 0})
+        fill(fake, 1, 9)
+        read(consumer, 10)
+        fake.truncate("topic", 0, 6)
+        fill(fake, 100, 8)
+        with pytest.raises(Truncation) as caught:
+            poll_until(consumer, lambda: False)
+        assert caught.value.place["offset"] == 10
+        assert caught.value.place["diverges_at"] == 6
+        consumer.seek(P0, 6)
+        assert [record.value for record in read(consumer, 8)] == [b"%d" % (100 + n) for n in range(8)]
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_a_committed_offset_remembers_the_epoch_it_was_read_under() -> None:
+    """The log is cut while nobody reads: the next member finds out by the commit alone."""
+    gaps: list[Gap] = []
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fill(fake, 0, 10)
+        with reader(fake, group="group") as first:
+            first.subscribe(["topic"])
+            read(first, 10)
+            first.commit()
+        fake.truncate("topic", 0, 6)
+        fill(fake, 100, 8)
+        with reader(fake, group="group", on_reset=gaps.append) as second:
+            second.subscribe(["topic"])
+            assert [record.offset for record in read(second, 8)] == list(range(6, 14))
+        assert [(gap.wanted, gap.start) for gap in gaps] == [(10, 6)]
+
+
+@pytest.mark.proves("E-08")
+def test_an_election_that_loses_nothing_costs_nothing() -> None:
+    gaps: list[Gap] = []
+    with FakeBroker(topics={"topic": 1}, nodes=2) as fake, reader(fake, on_reset=gaps.append) as consumer:
+        fill(fake, 0, 10)
+        consumer.assign([P0])
+        read(consumer, 10)
+        fake.set_leader("topic", 0, 2)
+        fill(fake, 10, 5)
+        assert [record.offset for record in read(consumer, 5)] == [10, 11, 12, 13, 14]
+        assert fake.calls_of("OffsetForLeaderEpoch")
+        assert [gap for gap in gaps if gap.wanted is not None] == []
