@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from kohort.coordinator_client import states
 from kohort.coordinator_client.states import (
+    CONSUMER_GROUP_TRANSITIONS,
     COORDINATOR_TRANSITIONS,
     TRANSITIONS,
     CoordinatorState,
@@ -71,22 +72,26 @@ def states_page() -> str:
         diagram(TRANSITIONS, "OUT", _aside),
         "Left out of the picture, so that the walk can be seen: from nearly every state a fatal error leads to FAILED, "
         "a handler that does not poll to STALLED, and the deadline of close to CLOSED. The table has all of it.",
+        "In a [KIP-848](kip848.md) group, where the coordinator assigns, nobody gathers and nothing is synced:",
+        diagram(CONSUMER_GROUP_TRANSITIONS, "OUT", _aside),
         "*The coordinator* is whether we know whom to talk to; losing it takes nothing from membership:",
         diagram(COORDINATOR_TRANSITIONS, "UNKNOWN"),
         "## What each state means",
         *(f"**{state.name}** ({state.value}). {described[state.name]}" for state in MemberState),
         *(f"**coordinator {state.name}**. {coordinator[state.name]}" for state in CoordinatorState),
         "## Every transition",
-        _table(),
+        _table(TRANSITIONS),
+        "## Every transition in a KIP-848 group",
+        _table(CONSUMER_GROUP_TRANSITIONS),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _table() -> str:
+def _table(table: Mapping[MemberState, Mapping[states.Trigger, MemberState]]) -> str:
     lines = ["| from | when | to |", "| --- | --- | --- |"]
     lines += [
         f"| {state.name} | {trigger.name}: {trigger.value} | {target.name} |"
-        for state, row in TRANSITIONS.items()
+        for state, row in table.items()
         for trigger, target in row.items()
     ]
     return "\n".join(lines)

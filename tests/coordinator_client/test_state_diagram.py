@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from kohort.coordinator_client.states import TRANSITIONS, CoordinatorState, MemberState
+from kohort.coordinator_client.states import CONSUMER_GROUP_TRANSITIONS, TRANSITIONS, CoordinatorState, MemberState
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -38,6 +38,6 @@ def test_every_state_has_a_paragraph(make: ModuleType) -> None:
 
 def test_every_transition_is_in_the_table_of_the_page(make: ModuleType) -> None:
     page = make.states_page()
-    for state, row in TRANSITIONS.items():
+    for state, row in [*TRANSITIONS.items(), *CONSUMER_GROUP_TRANSITIONS.items()]:
         for trigger, target in row.items():
             assert f"| {state.name} | {trigger.name}: {trigger.value} | {target.name} |" in page
