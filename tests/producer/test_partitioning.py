@@ -5,6 +5,7 @@ import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -46,10 +47,12 @@ def test_both_are_librdkafkas(broker: Broker, make_topic: MakeTopic, ours: str, 
     keys = random_keys(KEYS, seed=3)
     chosen: dict[bytes, int] = {}
     peer = Librdkafka({"bootstrap.servers": broker.bootstrap, "partitioner": theirs})
+
+    def told(_error: object, message: Any) -> None:
+        chosen[message.key()] = message.partition()
+
     for key in keys:
-        peer.produce(
-            topic, b"", key=key, on_delivery=lambda _error, told: chosen.update({told.key(): told.partition()})
-        )
+        peer.produce(topic, b"", key=key, on_delivery=told)
         peer.poll(0)
     assert peer.flush(30) == 0
     of = {"crc32": crc32, "murmur2": murmur2}[ours]

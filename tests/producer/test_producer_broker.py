@@ -11,7 +11,7 @@ import pytest
 from kohort import Consumer, Producer, Record, TopicPartition
 from kohort.coordinator_client import ConfigError, IllegalState, OperationTimeout, UnknownTopic
 from kohort.fastpath import Codec, KohortError
-from kohort.producer import BufferFull, DeliveryTimeout, ProducerClosed
+from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClosed
 from kohort.protocol.errors import BrokerError
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_BROKER, TO_CLIENT, Reset
@@ -124,11 +124,8 @@ def test_arrow_columns_arrive_as_records(broker: Broker, make_topic: MakeTopic) 
         assert (record.key, record.value) == (keys[n], b"v%d" % n if n % 7 else None)
     assert [columnar[n].partition for n in range(1, 5)] == alone
     for partition in range(3):
-        order = [
-            record.timestamp_ms
-            for record in records
-            if record.partition == partition and record.key and record.value != b""
-        ]
+        mine = [one for one in records if one.partition == partition and one.key and one.value != b""]
+        order = [one.timestamp_ms for one in mine]
         assert order == sorted(order)
 
 
@@ -189,15 +186,14 @@ def test_a_broker_that_is_away_fills_the_buffer_and_then_time_is_up(make_topic: 
     with ProxiedCluster() as proxied:
         create_topic(proxied.cluster.bootstrap, "t")
         producer = Producer(
-            proxied.bootstrap, max_block_ms=200, request_timeout_ms=1_000, delivery_timeout_ms=2_000, linger_ms=0,
+            proxied.bootstrap, max_block_ms=5_000, request_timeout_ms=1_000, delivery_timeout_ms=2_000, linger_ms=0,
             buffer_bytes=3_000, max_request_bytes=1_000, batch_bytes=1_000,
         )  # fmt: skip
         producer.send("t", b"x").result(30)
         proxied.proxies[0].add(Reset(), direction=TO_BROKER)
-        sent = []
+        sent: list[Delivery] = []
         with pytest.raises(BufferFull) as full:
-            for _ in range(100):
-                sent.append(producer.send("t", b"x" * 500))
+            sent.extend(producer.send("t", b"x" * 500) for _ in range(100))
         assert full.value.place["buffer_bytes"] == 3_000
         assert producer.buffered_bytes <= 3_000
         with pytest.raises(OperationTimeout):
