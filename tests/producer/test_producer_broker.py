@@ -186,7 +186,7 @@ def test_a_broker_that_is_away_fills_the_buffer_and_then_time_is_up(make_topic: 
     with ProxiedCluster() as proxied:
         create_topic(proxied.cluster.bootstrap, "t")
         producer = Producer(
-            proxied.bootstrap, max_block_ms=5_000, request_timeout_ms=1_000, delivery_timeout_ms=2_000, linger_ms=0,
+            proxied.bootstrap, max_block_ms=3_000, request_timeout_ms=1_000, delivery_timeout_ms=6_000, linger_ms=0,
             buffer_bytes=3_000, max_request_bytes=1_000, batch_bytes=1_000,
         )  # fmt: skip
         producer.send("t", b"x").result(30)
