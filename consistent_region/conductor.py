@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from math import inf
 from typing import Any, Protocol
+from uuid import UUID
 
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import ready as rd
@@ -24,11 +25,14 @@ from kohort.consistent_region.errors import (
     InconsistentCheckpointError,
     NotRegisteredError,
     RegionError,
+    TopicRecreatedError,
+    TruncationError,
 )
+from kohort.consistent_region.lineage import Lineage, Whereabouts
 from kohort.consistent_region.offsets import Position, Positions
-from kohort.consistent_region.region_member import NO_GENERATION, RegionMember
+from kohort.consistent_region.region_member import NO_GENERATION, RegionMember, partition_of
 from kohort.consistent_region.start import Lookups, StartPosition, beginnings, check_log
-from kohort.consistent_region.state_handles import StateHandle
+from kohort.consistent_region.state_handles import CheckpointListener, StateHandle
 from kohort.consistent_region.states import CLEAN, ENDED, READING
 from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
@@ -54,6 +58,8 @@ class GroupConsumer(Lookups, Protocol):
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None: ...
+    def topic_id(self, topic: str) -> UUID: ...
+    def position_of(self, partition: TopicPartition) -> Whereabouts: ...
 
 
 class Conductor(RebalanceHooks):
@@ -90,6 +96,7 @@ class Conductor(RebalanceHooks):
         self.records_a_turn = records_a_turn
         self.gaps: dict[TopicPartition, int] = {}
         self.diary = diary or Diary()
+        self._lineage = Lineage(consumer.topic_id, consumer.position_of)
         self._paused = False
         self._memory_low = memory_low
         self._memory_was_low = False
@@ -164,10 +171,14 @@ class Conductor(RebalanceHooks):
 
     def on_gap(self, gap: Gap) -> None:
         """The consumer could not read where it was to. Inside an epoch that is data loss, and never passed over."""
-        if gap.wanted is None or self.member.state not in READING or self.on_data_loss == "earliest":
+        if gap.wanted is None or gap.skipped is None or self.member.state not in READING:
             return
-        place: dict[str, Any] = {**gap.partition._asdict(), "offset": gap.wanted, "log_start": gap.start}
-        self._step(ev.Broke(DataLossError(f"records are gone from the log: {gap.reason}", **place)))
+        place: dict[str, Any] = {**gap.partition._asdict(), "offset": gap.wanted}
+        if gap.skipped < 0:
+            self._step(ev.Broke(TruncationError(f"the log was cut: {gap.reason}", log_end=gap.start, **place)))
+        elif self.on_data_loss != "earliest":
+            text = f"records are gone from the log: {gap.reason}"
+            self._step(ev.Broke(DataLossError(text, log_start=gap.start, **place)))
 
     # --- inner
 
@@ -190,8 +201,14 @@ class Conductor(RebalanceHooks):
         return self.ticket
 
     def _step(self, event: ev.Event) -> None:
+        complete = self.member.metrics["checkpoints_total"]
         self.member.step(event, self.clock())
         self.diary.saw(self.member, self.clock(), event)
+        if self.member.metrics["checkpoints_total"] > complete and isinstance(self.state, CheckpointListener):
+            try:
+                self.state.completed()
+            except KohortError as error:
+                self.member.step(ev.Broke(error), self.clock())
 
     def _report_none(self) -> None:
         """So that no checkpoint begins that would wait for us in vain. If it does not arrive, one will time out."""
@@ -255,7 +272,7 @@ class Conductor(RebalanceHooks):
             self.state.reset_initial()
         else:
             own = back.manifest.of(self.member.name)
-            self.state.restore(back.state, own.offsets if own else {})
+            self.state.restore(back.state, own.taken_at if own else {})
         starts = self._on_the_log(back.seeks.starts(assigned))
         for partition, position in starts.items():
             try:
@@ -266,9 +283,10 @@ class Conductor(RebalanceHooks):
         return ev.WentBack(back.view, starts)
 
     def _contribute(self, ask: rd.Contribute) -> ev.Event:
-        snapshot = self.state.snapshot(ask.offsets)
+        offsets = self._lineage.told(ask.offsets)
+        snapshot = self.state.snapshot(offsets)
         try:
-            return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, ask.offsets, snapshot))
+            return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, offsets, snapshot))
         except BarrierOver:
             return ev.Looked(self._look())
         except InconsistentCheckpointError as error:
@@ -281,9 +299,11 @@ class Conductor(RebalanceHooks):
         initial = self.coordinator.initial()
         if wanted <= initial.keys():
             return
-        self.coordinator.put_initial(self._ticket, beginnings(wanted, initial, self.start, self.consumer))
+        found = beginnings(wanted, initial, self.start, self.consumer)
+        self.coordinator.put_initial(self._ticket, self._lineage.named(found))
 
     def _on_the_log(self, starts: Positions) -> dict[TopicPartition, Position]:
+        self._lineage.check(starts)
         gaps = check_log(starts, self.consumer, on_data_loss=self.on_data_loss)
         for partition, records in gaps.items():
             log.warning("%s-%d: %d records are gone from the log", *partition, records)
@@ -327,10 +347,13 @@ class Conductor(RebalanceHooks):
         full = ready.polling is rd.Polling.FULL and not busy
         try:
             columns = self.consumer.poll(due_s if full else 0.0)
-        except KohortError as error:
+        except KohortError as problem:
+            error = self._lineage.typed(problem)
             self._step(ev.PollFailed(_trouble(error), error))
             return min(due_s, THROTTLE_S)
-        records = list(chain.from_iterable(columns))
+        slices = [list(one) for one in columns]
+        self._lineage.polled(partition_of(one[-1]) for one in slices if one)
+        records = list(chain.from_iterable(slices))
         self._step(ev.Polled(records))
         return 0.0 if full or busy or records else min(due_s, THROTTLE_S)
 
@@ -354,6 +377,8 @@ class Conductor(RebalanceHooks):
 
 def _trouble(error: KohortError) -> ev.PollTrouble:
     # The group client retries by itself whatever passes by itself; what it raises is for a person, or unknown.
+    if isinstance(error, (TopicRecreatedError, TruncationError)):
+        return ev.PollTrouble.FATAL
     return ev.PollTrouble.RETRIABLE if getattr(error, "retriable", False) else ev.PollTrouble.OTHER
 
 

@@ -12,7 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -27,6 +27,7 @@ VERSION: Final = 1
 MAX_PAYLOAD_BYTES: Final = 256 * 1024 * 1024
 _HEAD: Final = struct.Struct(">8sHQI")
 INT64_MAX: Final = 2**63 - 1
+NO_POSITIONS: Final[Positions] = MappingProxyType({})
 
 
 class StateReference(NamedTuple):
@@ -42,11 +43,21 @@ class StateReference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One member's part: its state, and the offset behind the last record in it for each partition it owns."""
+    """One member's part: its state, and the offset behind the last record in it for each partition it owns.
+
+    `carried`: for a member that is gone, whose state comes from an older manifest, the offsets that it had there. They
+    are others' now, and say nothing of where to read; but they were given to the state when it was taken.
+    """
 
     member: str
     offsets: Positions
     state: StateReference
+    carried: Positions = field(default_factory=lambda: NO_POSITIONS)
+
+    @property
+    def taken_at(self) -> Positions:
+        """The offsets that the state was snapshotted with."""
+        return self.carried or self.offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +226,8 @@ def _payload(data: bytes) -> bytes:
 
 
 def _plain(one: Contribution) -> dict[str, Any]:
-    return {
+    carried = {"carried": plain_positions(one.carried)} if one.carried else {}
+    return carried | {
         "offsets": plain_positions(one.offsets),
         "state": {"bytes": one.state.length_bytes, "sha256": one.state.digest},
     }
@@ -227,6 +239,7 @@ def _manifest(value: Mapping[str, Any]) -> Manifest:
             member=member,
             offsets=MappingProxyType(read_positions(one["offsets"])),
             state=StateReference(_digest(one["state"]["sha256"]), _whole(one["state"]["bytes"])),
+            carried=MappingProxyType(read_positions(one.get("carried", {}))),
         )
         for member, one in sorted(value["contributions"].items())
     )

@@ -311,7 +311,8 @@ def _known(record: RegionRecord, ticket: Ticket) -> MemberRecord:
 
 def _carried(barrier: Barrier, before: Manifest | None) -> tuple[Contribution, ...]:
     parts = before.contributions if before is not None else ()
-    return tuple(replace(one, offsets={}) for one in parts if one.member not in barrier.members)
+    gone = (one for one in parts if one.member not in barrier.members)
+    return tuple(replace(one, offsets={}, carried=one.taken_at) for one in gone)
 
 
 def _check_running(record: RegionRecord) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.commits import LedgerEntry
@@ -98,6 +99,14 @@ class Face:
     def subscription(self) -> Subscription | None:
         with self._session.use():
             return self._session.read(lambda core: core.subscription)
+
+    def topic_id(self, topic: str) -> UUID:
+        """The id that the topic has now, as metadata says (KIP-516); one that was deleted and made anew has another.
+
+        Zero while no metadata of it was heard, and from brokers before 2.8.
+        """
+        with self._session.use():
+            return self._session.read(lambda core: core.keeper.view.topic_id(topic))
 
     # --- positions
 

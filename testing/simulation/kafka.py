@@ -4,8 +4,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from kohort.consistent_region.errors import RegionError
+from kohort.consistent_region.offsets import Position
 from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
 from kohort.fastpath.topic_partition import TopicPartition
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 CAUSE = Cause(Why.COORDINATOR_ASKED)
+TOPIC_ID = UUID(int=7)
 SESSION_S, REBALANCE_S = 3.0, 4.0
 
 
@@ -206,6 +209,12 @@ class SimConsumer:
             return
         group.committed |= offsets
         on_done(offsets, None)
+
+    def topic_id(self, topic: str) -> UUID:
+        return TOPIC_ID
+
+    def position_of(self, partition: TopicPartition) -> Position:
+        return Position(self.positions[partition], 0, TOPIC_ID)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
         stored = self.world.group.committed
