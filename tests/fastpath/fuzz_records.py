@@ -2,6 +2,9 @@
 
     python -m tests.sanitized tests.fastpath.fuzz_records --inputs 1000000 --seed 1
 
+It works in slices, each with a seed of its own (SEED, SEED + 1, ...), and writes each finished one to
+out/fuzz/records.jsonl: started again, it goes on behind the last.
+
 The corpus is made from the seed: every magic, codec and kind of batch. Each input is one or two of them with a few
 bytes set, cut, doubled or spliced; half of the time inside the codec, most of the time under a true checksum. It must
 end in columns, whose every record, layout and pickle is then read, or in a CorruptRecord.
@@ -9,11 +12,13 @@ end in columns, whose every record, layout and pickle is then read, or in a Corr
 
 import argparse
 import ctypes
+import json
 import pickle
 import random
 import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import crc32c
@@ -22,6 +27,8 @@ from kohort import fastpath
 from kohort.fastpath.compression import CODECS, Codec
 from kohort.protocol import record_batch as wire
 
+SLICE = 250_000
+KEPT = Path(__file__).parents[2] / "out" / "fuzz" / "records.jsonl"
 NASTY = (0x00, 0x01, 0x02, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 MAX_GROWTH_KB = 160 * 1024  # the cap of 1 MiB, the sanitizer's quarantine, and Python's own
 
@@ -103,8 +110,30 @@ def read_all(columns: fastpath.RecordColumns) -> None:
     assert pickle.loads(pickle.dumps(columns[middle:])) == columns[middle:]
 
 
-def fuzz(inputs: int, seed: int) -> int:
-    """0 when every input ended in columns or a CorruptRecord and memory stayed where it was."""
+def in_slices(inputs: int, seed: int) -> int:
+    """0 when all slices are done and good; those that an earlier run has done are not done again."""
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    done = {}
+    for line in KEPT.read_text().splitlines() if KEPT.exists() else ():
+        row = json.loads(line)
+        done[row["seed"]] = row["inputs"]
+    total = 0
+    while total < inputs:
+        size = min(SLICE, inputs - total)
+        if done.get(seed, 0) < size:
+            accepted = fuzz(size, seed)
+            if accepted is None:
+                return 1
+            with KEPT.open("a") as kept:
+                kept.write(json.dumps({"seed": seed, "inputs": size, "accepted": accepted}) + "\n")
+        total += size
+        seed += 1
+        print(f"{total:,} of {inputs:,} inputs done", flush=True)
+    return 0
+
+
+def fuzz(inputs: int, seed: int) -> int | None:
+    """How many inputs were accepted; every other ended in a CorruptRecord. None: memory did not stay where it was."""
     dice = random.Random(seed)
     seeds = corpus(dice)
     print(f"{len(seeds)} batches; extension {fastpath._records.__file__}; seed {seed}", flush=True)
@@ -118,7 +147,7 @@ def fuzz(inputs: int, seed: int) -> int:
             print(f"{number:,} inputs, {accepted:,} accepted, {time.monotonic() - start:.0f} s", flush=True)
     growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(f"{inputs:,} inputs, {accepted:,} accepted, 0 crashes, memory grew by {growth / 1024:.1f} MiB")
-    return 0 if growth < MAX_GROWTH_KB else 1
+    return accepted if growth < MAX_GROWTH_KB else None
 
 
 def _decoded(data: bytes, dice: random.Random) -> bool:
@@ -143,7 +172,7 @@ def main() -> int:
     options.add_argument("--inputs", type=int, default=20_000)
     options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args()
-    return fuzz(chosen.inputs, chosen.seed)
+    return in_slices(chosen.inputs, chosen.seed)
 
 
 if __name__ == "__main__":

