@@ -327,7 +327,7 @@ class Core:
         if self.subscription is not None:
             self.subscription = None
             self._caller_events.append(Unsubscribed())
-        self.manual = Assignment()
+        self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
         self.marks = self.marks.resubscribed(None)
         self.keeper.want(WantedTopics())
         if self.member is None:
