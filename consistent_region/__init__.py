@@ -3,7 +3,14 @@
 Read `region_member.py` for the machine, `rules.py` for what a checkpoint is, `conductor.py` for what drives them.
 """
 
+from typing import TYPE_CHECKING
+
+from kohort.consistent_region.effects import CommitId as CommitId
+from kohort.consistent_region.effects import SinkPlace as SinkPlace
+from kohort.consistent_region.effects import TransactionalSink as TransactionalSink
+from kohort.consistent_region.file_state import FileState as FileState
 from kohort.consistent_region.region import ConsistentRegion as ConsistentRegion
+from kohort.consistent_region.sql_sink import SqlSink as SqlSink
 from kohort.consistent_region.start import StartPosition as StartPosition
 from kohort.consistent_region.state_handles import DictState as DictState
 from kohort.consistent_region.state_handles import SqliteState as SqliteState
@@ -13,12 +20,30 @@ from kohort.consistent_region.triggers import OperatorDriven as OperatorDriven
 from kohort.consistent_region.triggers import Periodic as Periodic
 
 __all__ = [
+    "CommitId",
     "ConsistentRegion",
     "DictState",
+    "FileState",
+    "KafkaSink",
     "Manual",
     "OperatorDriven",
     "Periodic",
+    "SinkPlace",
+    "SqlSink",
     "SqliteState",
     "StartPosition",
     "StateHandle",
+    "TransactionalSink",
 ]
+
+if TYPE_CHECKING:
+    from kohort.consistent_region.kafka_sink import KafkaSink as KafkaSink
+
+
+def __getattr__(name: str) -> object:
+    """The Kafka sink brings a producer along: loaded by those who use it."""
+    if name == "KafkaSink":
+        from kohort.consistent_region.kafka_sink import KafkaSink
+
+        return KafkaSink
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kohort.consistent_region.conductor import Conductor, Handler
 from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, Coordinator
 from kohort.consistent_region.diary import Diary, Moment
+from kohort.consistent_region.effects import Effects, SinkPlace, TransactionalSink
 from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
 from kohort.consistent_region.memory import memory_low
 from kohort.consistent_region.region_member import RegionMember
@@ -48,7 +49,8 @@ class ConsistentRegion:
     `region_id`, `group`: a group is in one region. `topics` or `pattern`: what is read. `member`: this process's name,
     the same after a restart; by default the host's. `coordinator`: a URL (see `open_store`) or a `Store`; all members
     name the same. `state`: a `StateHandle`; `handler(record, state)` is called once a record and changes nothing else:
-    what is not in `state` is done again after a reset. `on_moment`: hears, on the thread of `run`, of each moment that
+    what is not in `state` is done again after a reset. `sinks`, by name: what the handler writes to them becomes
+    visible outside with the checkpoints, exactly once. `on_moment`: hears, on the thread of `run`, of each moment that
     goes into the `timeline`. `settings`: of the `Consumer`.
 
     A member that was killed takes up its state and positions when it is started again under its name. Until then others
@@ -72,6 +74,7 @@ class ConsistentRegion:
         coordinator: str | Store = "memory:",
         trigger: Trigger = Periodic(5.0),  # noqa: B008 -- a frozen value
         state: StateHandle | None = None,
+        sinks: Mapping[str, TransactionalSink] | None = None,
         start_position: StartPosition | str = "default",
         commit_point: CommitPoint = "checkpoint_complete",
         on_commit_failure: OnCommitFailure = "warn",
@@ -110,6 +113,7 @@ class ConsistentRegion:
         self.state: StateHandle = DictState() if state is None else state
         self._bootstrap = bootstrap
         self._group = group
+        self._effects = Effects(self.state, sinks) if sinks else None
         self._handler = handler
         self._on_data_loss = on_data_loss
         self._member = RegionMember(member or socket.gethostname(), self.settings)
@@ -155,8 +159,8 @@ class ConsistentRegion:
                 self._member,
                 self.coordinator,
                 consumer,
-                self.state,
-                self._handler,
+                self._effects or self.state,
+                self._handler if self._effects is None else self._handle,
                 time.monotonic,
                 start=self._start,
                 on_data_loss=self._on_data_loss,
@@ -166,6 +170,9 @@ class ConsistentRegion:
             self._consumer = consumer
             conductors.append(conductor)
             try:
+                if self._effects is not None:
+                    here = SinkPlace(self.coordinator.region, self._group, self._member.name, consumer.group_metadata)
+                    self._effects.open(here)
                 conductor.register()
                 consumer.subscribe(self._topics, pattern=self._pattern, hooks=conductor)
                 conductor.subscribed()
@@ -175,9 +182,14 @@ class ConsistentRegion:
                         self._stopping.wait(idle_s)
             finally:
                 conductor.stop()
+                if self._effects is not None:
+                    self._effects.close()
                 consumer.close(CLOSE_S)
                 if self._owns_store:
                     self.coordinator.store.close()
+
+    def _handle(self, record: Any, _effects: Any) -> object:
+        return self._handler(record, self.state)
 
     def stop(self) -> None:
         """Have `run` return soon. What came after the last checkpoint is done again at the next start. Any thread."""

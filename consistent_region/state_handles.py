@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical, plain_positions, read_positions
@@ -19,6 +19,17 @@ class StateHandle(Protocol):
     def snapshot(self, offsets: Positions) -> bytes: ...
     def restore(self, snapshot: bytes, offsets: Positions) -> None: ...
     def reset_initial(self) -> None: ...
+
+
+@runtime_checkable
+class CheckpointListener(Protocol):
+    """A state that has this too is told when the checkpoint that holds its last snapshot is complete. Not always: one
+    that died before it heard of it, or that goes back first, is restored from that checkpoint and has to know by that.
+
+    A KohortError that it raises ends the member.
+    """
+
+    def completed(self) -> None: ...
 
 
 class DictState(dict[str, Any]):
@@ -52,7 +63,8 @@ class SqliteState:
     """An SQLite database in memory; the handler writes through `connection`, whatever tables `schema` made.
 
     A snapshot is the whole database with the offsets in a table of it, written in the transaction that holds the
-    handler's last writes; `restore` refuses one whose offsets are not the checkpoint's.
+    handler's last writes; `restore` refuses one whose offsets are not the checkpoint's. (A checkpoint that was taken
+    while the member was away holds its state, but no offsets of it.)
     """
 
     def __init__(self, schema: str) -> None:
@@ -75,7 +87,7 @@ class SqliteState:
         except sqlite3.Error as problem:
             connection.close()
             raise ResetFailedError(f"the snapshot is no database of this state: {problem}") from problem
-        if row is None or read_positions(json.loads(row[0])) != dict(offsets):
+        if row is None or (offsets and read_positions(json.loads(row[0])) != dict(offsets)):
             connection.close()
             raise ResetFailedError("the offsets in the snapshot are not those of the checkpoint")
         self.connection.close()

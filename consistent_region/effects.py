@@ -1,0 +1,167 @@
+"""Effects outside of a region that happen exactly once: sinks that commit with its checkpoints.
+
+A sink only collects while records are handled. What it collected goes into the checkpoint with the state
+(`pre_commit`), and is carried out when the checkpoint is complete (`commit`); if the member died in between, its next
+life does that, when it goes back to that checkpoint. So an effect is carried out if, and only if, the records it came
+from are in a complete checkpoint; and once, because a commit that came about is known by its number where the effects
+are.
+"""
+
+import json
+import logging
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.manifest import canonical
+from kohort.consistent_region.offsets import Positions
+from kohort.consistent_region.state_handles import CheckpointListener, StateHandle
+from kohort.coordinator_client.events import Identity
+
+log = logging.getLogger("kohort.region")
+
+MAGIC: Final = b"KEFFECT\n"
+_HEAD: Final = struct.Struct(">8sI")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlace:
+    """Where a sink is used: told to `open`. `group_metadata` says who the member is to its group at this moment."""
+
+    region: str
+    group: str
+    member: str
+    group_metadata: Callable[[], Identity]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitId:
+    """Which commit this is: the `number`-th of `run`. A run is one history of one member's sinks; an operator who goes
+    back to an older checkpoint begins another. `offsets`: behind the last records that the effects came from."""
+
+    run: str
+    number: int
+    offsets: Positions = field(default_factory=dict)
+
+
+class TransactionalSink(Protocol):
+    """Implement this for a sink of your own. All calls come on the thread of `run`, never while the handler runs; what
+    the handler calls to collect effects is the sink's own matter.
+
+    `open`, before anything else: reach the target, and see to it that an older process of the same member can commit
+    nothing any more, or nothing new. `close` comes at the end, also after errors.
+
+    `pre_commit`: what was collected since the last `commit`, as bytes that can be carried out in another process. It
+    has no effect by itself; it may be called again without a commit between.
+
+    `commit`: carry out what `pre_commit` gave, and forget what was collected; both in one transaction with a note of
+    the commit's run and number. Idempotent: where the note shows this run with this number or a higher one, it does
+    nothing. Returns the number that the note shows afterwards.
+
+    `abort`: forget what was collected.
+    """
+
+    def open(self, place: SinkPlace) -> None: ...
+    def pre_commit(self) -> bytes: ...
+    def commit(self, prepared: bytes, at: CommitId) -> int: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Effects:
+    """A `StateHandle` that carries what sinks prepared beside the user's state, and commits it in time.
+
+    Snapshot: magic "KEFFECT\\n" | head length (u32) | head (JSON) | state | one part a sink, in the head's order.
+    """
+
+    def __init__(self, state: StateHandle, sinks: Mapping[str, TransactionalSink]) -> None:
+        self.state = state
+        self._sinks = dict(sinks)
+        self._run = uuid.uuid4().hex
+        self._number = 0
+        self._prepared: tuple[dict[str, bytes], Positions] | None = None
+
+    def open(self, place: SinkPlace) -> None:
+        for sink in self._sinks.values():
+            sink.open(place)
+
+    def close(self) -> None:
+        for name, sink in self._sinks.items():
+            try:
+                sink.close()
+            except Exception as problem:
+                log.warning("closing sink %s: %s", name, problem)
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        state = self.state.snapshot(offsets)
+        parts = {name: sink.pre_commit() for name, sink in self._sinks.items()}
+        self._prepared = parts, offsets
+        head = canonical(
+            {
+                "number": self._number + 1,
+                "run": self._run,
+                "sinks": [[name, len(part)] for name, part in parts.items()],
+                "state": len(state),
+            }
+        )
+        return b"".join((_HEAD.pack(MAGIC, len(head)), head, state, *parts.values()))
+
+    def completed(self) -> None:
+        """The checkpoint that holds the last snapshot is complete: what it prepared is carried out."""
+        if self._prepared is not None:
+            parts, offsets = self._prepared
+            self._prepared = None
+            self._number += 1
+            self._commit(parts, CommitId(self._run, self._number, offsets))
+        if isinstance(self.state, CheckpointListener):
+            self.state.completed()
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        self._forget()
+        if not snapshot.startswith(MAGIC):
+            self.state.restore(snapshot, offsets)  # taken before the region had sinks
+            return
+        run, number, state, parts = unpacked(snapshot)
+        self.state.restore(state, offsets)
+        self._run, self._number = run, number
+        self._commit(parts, CommitId(run, number, offsets))
+
+    def reset_initial(self) -> None:
+        self._forget()
+        self._run, self._number = uuid.uuid4().hex, 0
+        self.state.reset_initial()
+
+    def _forget(self) -> None:
+        self._prepared = None
+        for sink in self._sinks.values():
+            sink.abort()
+
+    def _commit(self, parts: Mapping[str, bytes], at: CommitId) -> None:
+        for name, sink in self._sinks.items():
+            noted = sink.commit(parts.get(name, b""), at)
+            if noted > at.number:
+                # Only an operator makes a region go back behind what was committed. What comes now are other commits.
+                log.warning("sink %s has committed %d times, and goes back to commit %d", name, noted, at.number)
+                self._run = uuid.uuid4().hex
+
+
+def unpacked(snapshot: bytes) -> tuple[str, int, bytes, dict[str, bytes]]:
+    """A snapshot's run, commit number, state, and part of each sink. Raises ResetFailedError for what is none."""
+    try:
+        magic, length = _HEAD.unpack_from(snapshot)
+        at = _HEAD.size + length
+        head: dict[str, Any] = json.loads(snapshot[_HEAD.size : at])
+        sizes = [("", head["state"]), *head["sinks"]]
+        parts = {}
+        for name, size in sizes:
+            parts[name] = snapshot[at : at + size]
+            at += size
+        run, number = str(head["run"]), int(head["number"])
+    except (struct.error, ValueError, TypeError, KeyError, AttributeError) as problem:
+        raise ResetFailedError(f"the snapshot holds no effects: {problem}") from problem
+    if magic != MAGIC or at != len(snapshot):
+        raise ResetFailedError("the snapshot's effects are torn", announced_bytes=at, found_bytes=len(snapshot))
+    return run, number, parts.pop(""), parts

@@ -1,0 +1,143 @@
+"""State in files: copied whole, made durable, and put in place by one rename."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.manifest import canonical
+from kohort.consistent_region.offsets import Positions
+
+KEPT_SNAPSHOTS: Final = 4
+_CHUNK: Final = 1 << 20
+
+
+class FileState:
+    """Whatever files the handler keeps under `files`, a folder of this member alone. A `StateHandle`.
+
+    A snapshot is a copy of them under `FOLDER/snapshots`, named after what is in it; a checkpoint holds only that name
+    and each file's SHA-256 and size. So the folder belongs to the state: without it, `restore` raises ResetFailedError,
+    as it does for a copy that is not what it was. Copies appear by rename after everything in them is on the disk;
+    `kept` complete ones stay, which must be more than the region's `kept_checkpoints`.
+
+    Close or flush files before the handler returns: what is in a buffer is in no copy.
+    """
+
+    def __init__(self, folder: str | Path, *, kept: int = KEPT_SNAPSHOTS) -> None:
+        self._folder = Path(folder)
+        self._kept = kept
+        self._last: str | None = None
+        self._complete: deque[str] = deque(maxlen=kept)
+        self._snapshots.mkdir(parents=True, exist_ok=True)
+        self.files.mkdir(exist_ok=True)
+
+    @property
+    def files(self) -> Path:
+        """Where the handler reads and writes."""
+        return self._folder / "files"
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        copy = self._copied(self.files, self._folder / "copying")
+        listing = listed(copy)
+        name = hashlib.sha256(canonical(listing)).hexdigest()
+        target = self._snapshots / name
+        if target.exists():
+            shutil.rmtree(copy)
+            os.utime(target)
+        else:
+            os.replace(copy, target)
+        _sync(self._snapshots)
+        self._last = name
+        return canonical({"files": listing, "name": name})
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        try:
+            value = json.loads(snapshot)
+            name, listing = str(value["name"]), dict(value["files"])
+        except (ValueError, TypeError, KeyError) as problem:
+            raise ResetFailedError(f"the snapshot names no files: {problem}") from problem
+        source = self._snapshots / name
+        if not source.is_dir():
+            raise ResetFailedError("the copy that the checkpoint names is not in this folder", folder=self._folder)
+        if listed(source) != listing:
+            raise ResetFailedError("the copy that the checkpoint names is not what it was", folder=source)
+        self._put(self._copied(source, self._folder / "restoring"))
+        self._last = name
+        self.completed()
+
+    def reset_initial(self) -> None:
+        empty = self._folder / "restoring"
+        shutil.rmtree(empty, ignore_errors=True)
+        empty.mkdir()
+        self._put(empty)
+
+    def completed(self) -> None:
+        """The last snapshot is in a complete checkpoint: older ones than those that are kept go."""
+        if self._last is None:
+            return
+        if self._last in self._complete:
+            self._complete.remove(self._last)
+        self._complete.append(self._last)
+        if len(self._complete) < self._kept:
+            return  # what this process has not seen complete may still be
+        oldest_s = (self._snapshots / self._complete[0]).stat().st_mtime_ns
+        for one in self._snapshots.iterdir():
+            if one.name not in self._complete and one.stat().st_mtime_ns < oldest_s:
+                shutil.rmtree(one)
+
+    # --- inner
+
+    @property
+    def _snapshots(self) -> Path:
+        return self._folder / "snapshots"
+
+    def _copied(self, source: Path, target: Path) -> Path:
+        """All of a folder, on the disk."""
+        shutil.rmtree(target, ignore_errors=True)  # what a crash left
+        target.mkdir()
+        for path in sorted(source.rglob("*")):
+            there = target / path.relative_to(source)
+            if path.is_dir():
+                there.mkdir()
+            else:
+                shutil.copyfile(path, there)
+                _sync(there)
+        for folder in [target, *(path for path in target.rglob("*") if path.is_dir())]:
+            _sync(folder)
+        return target
+
+    def _put(self, folder: Path) -> None:
+        """Make `folder` the files. A crash between leaves none, and the next life begins by going back anyway."""
+        old = self._folder / "old"
+        shutil.rmtree(old, ignore_errors=True)
+        if self.files.exists():
+            os.replace(self.files, old)
+        os.replace(folder, self.files)
+        _sync(self._folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def listed(folder: Path) -> dict[str, list[object]]:
+    """Relative name -> [SHA-256, size in bytes] of every file in a folder and below."""
+    found: dict[str, list[object]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                digest = hashlib.sha256()
+                while chunk := file.read(_CHUNK):
+                    digest.update(chunk)
+            found[path.relative_to(folder).as_posix()] = [digest.hexdigest(), path.stat().st_size]
+    return found
+
+
+def _sync(path: Path) -> None:
+    """What is written is on the disk; of a folder, which names it has."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -1,0 +1,178 @@
+"""Records in Kafka, exactly once: output and offsets in one transaction."""
+
+import logging
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from kohort.consistent_region.effects import CommitId, SinkPlace
+from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
+from kohort.coordinator_client import Consumer, OffsetToCommit
+from kohort.coordinator_client.errors import CommitFailed
+from kohort.coordinator_client.events import Identity
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.producer import Producer
+
+log = logging.getLogger("kohort.region")
+
+_LENGTH: Final = struct.Struct(">i")
+_PLACE: Final = struct.Struct(">iq")
+ABSENT: Final = -1
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class KafkaSink:
+    """Records for `topic` that a handler collects with `send`, written in one Kafka transaction with each checkpoint.
+
+        sink = KafkaSink("localhost:9092", "totals")
+        def handle(record, state):
+            sink.send(b"value", key=record.key)
+
+    The same transaction commits the region's offsets to its group, fenced by the member's generation, and the number of
+    the commit as an offset of a group of its own, `kohort-sink-REGION-MEMBER`, by which a commit that came about is
+    known; where nothing was collected there is no transaction. read_committed readers of `topic` see each record once.
+    The transactional id is that group's name, so a process that was taken for dead can write nothing any more.
+    `settings`: of the `Producer`.
+
+    Raises what `kohort.Producer` raises; the member ends, and its next life commits what is owed.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, **settings: Any) -> None:
+        if "transactional_id" in settings:
+            raise ConfigurationError("a sink's transactional id is its own", setting="transactional_id")
+        if not topic:
+            raise ConfigurationError("a sink writes to a topic", setting="topic")
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._settings = settings
+        self._collected: list[bytes] = []
+        self._producer: Producer | None = None
+        self._place: SinkPlace | None = None
+        # Since `open` nobody else can write it.
+        self._noted: tuple[str | None, int] = (None, 0)
+
+    def send(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Have a record written when the checkpoint that this one comes into is complete."""
+        self._collected.append(packed(value, key, headers, partition, timestamp_ms))
+
+    def open(self, place: SinkPlace) -> None:
+        self._place = place
+        producer = Producer(self._bootstrap, transactional_id=self._marker, **self._settings)
+        self._producer, self._noted = producer, (None, 0)
+        with producer.transaction():
+            pass  # from here on an older instance is fenced, and what it had begun is over
+
+    def pre_commit(self) -> bytes:
+        return b"".join(self._collected)
+
+    def commit(self, prepared: bytes, at: CommitId) -> int:
+        if self._noted[0] != at.run:
+            self._noted = (at.run, self._looked_up(at.run))
+        if self._noted[1] < at.number and prepared:
+            self._write(prepared, at)
+            self._noted = (at.run, at.number)
+        self._collected.clear()
+        return max(self._noted[1], at.number)
+
+    def abort(self) -> None:
+        self._collected.clear()
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    # --- inner
+
+    @property
+    def _marker(self) -> str:
+        assert self._place is not None, "open() comes first"
+        return f"kohort-sink-{self._place.region}-{self._place.member}"
+
+    @property
+    def _note(self) -> TopicPartition:
+        return TopicPartition(self._topic, 0)
+
+    def _looked_up(self, run: str) -> int:
+        """The number of the last commit of a run, 0 before the first."""
+        with Consumer(self._bootstrap, group=self._marker) as reader:
+            found = reader.committed([self._note])[self._note]
+        return found.offset if found is not None and found.metadata == run else 0
+
+    def _write(self, prepared: bytes, at: CommitId) -> None:
+        assert self._place is not None
+        try:
+            self._transact(prepared, at, self._place.group_metadata())
+        except CommitFailed as refused:
+            # The group has gone on, but the checkpoint is complete: it is owed all the same. Offsets are only advice.
+            log.warning("the group's offsets are left out of commit %d: %s", at.number, refused)
+            self._transact(prepared, at, None)
+
+    def _transact(self, prepared: bytes, at: CommitId, member: Identity | None) -> None:
+        assert self._producer is not None
+        with self._producer.transaction() as producer:
+            for value, key, headers, partition, timestamp_ms in unpacked(prepared):
+                producer.send(self._topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+            producer.send_offsets({self._note: OffsetToCommit(at.number, metadata=at.run)}, Identity(self._marker))
+            offsets = {one: position.offset for one, position in at.offsets.items()}
+            if offsets and member is not None and member.generation >= 0:
+                producer.send_offsets(offsets, member)
+
+
+Packed = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None, int | None]
+
+
+def packed(
+    value: bytes | None, key: bytes | None, headers: Headers, partition: int | None, timestamp_ms: int | None
+) -> bytes:
+    """One record: partition (i32, -1: none), timestamp (i64, -1: none), value, key, number of headers, and each one's
+    name and value; bytes with their length before them (i32, -1: none), all big-endian."""
+    place = _PLACE.pack(ABSENT if partition is None else partition, ABSENT if timestamp_ms is None else timestamp_ms)
+    fields: Iterable[bytes | None] = (one for name, text in headers for one in (name.encode(), text))
+    return b"".join((place, _bytes(value), _bytes(key), _LENGTH.pack(len(headers)), *map(_bytes, fields)))
+
+
+def unpacked(data: bytes) -> Iterator[Packed]:
+    """Records again. Raises ResetFailedError for torn bytes."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        (found,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        return int(found)
+
+    def field() -> bytes | None:
+        nonlocal at
+        if (length := number()) == ABSENT:
+            return None
+        if not 0 <= length <= len(data) - at:
+            raise ResetFailedError("a sink's records are torn", at=at, length_bytes=length)
+        at += length
+        return data[at - length : at]
+
+    try:
+        while at < len(data):
+            partition, timestamp_ms = _PLACE.unpack_from(data, at)
+            at += _PLACE.size
+            value, key = field(), field()
+            headers = [((field() or b"").decode(), field()) for _ in range(number())]
+            yield value, key, headers, _known(partition), _known(timestamp_ms)
+    except struct.error as problem:
+        raise ResetFailedError(f"a sink's records are torn: {problem}") from problem
+
+
+def _bytes(text: bytes | None) -> bytes:
+    return _LENGTH.pack(ABSENT) if text is None else _LENGTH.pack(len(text)) + text
+
+
+def _known(number: int) -> int | None:
+    return None if number == ABSENT else number

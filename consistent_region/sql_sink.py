@@ -1,0 +1,144 @@
+"""Rows in an SQL database, exactly once: SQLite or PostgreSQL."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kohort.consistent_region.effects import CommitId, SinkPlace
+from kohort.consistent_region.errors import ConfigurationError, RegionError
+
+_NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
+    region TEXT NOT NULL, member TEXT NOT NULL, run TEXT NOT NULL, number BIGINT NOT NULL,
+    PRIMARY KEY (region, member))"""
+
+
+class SqlSink:
+    """Statements that a handler collects with `execute`, run in one transaction with each checkpoint.
+
+        sink = SqlSink("sqlite:///bills.db", schema="CREATE TABLE IF NOT EXISTS paid (name TEXT, amount INTEGER)")
+        def handle(record, state):
+            sink.execute("INSERT INTO paid VALUES (?, ?)", (record.key.decode(), 5))
+
+    `url`: `sqlite:///PATH`, or `postgresql://...` (needs psycopg; its placeholders are %s). Values of a statement are
+    what JSON holds: text, numbers, true, false, none. `schema`: statements that are run at each start. The database
+    keeps one row a member in `kohort_sink`: the commit that it has seen last, which is what makes a commit idempotent.
+
+    Raises ConfigurationError for another URL and for values that cannot be kept; RegionError, from the driver's error,
+    if the database refuses: the member ends, and its next life commits what is owed.
+    """
+
+    def __init__(self, url: str, *, schema: str = "") -> None:
+        scheme = url.partition(":")[0]
+        if not url.startswith("sqlite:///") and scheme not in ("postgresql", "postgres"):
+            raise ConfigurationError(f"unknown database {url!r}", hint='"sqlite:///PATH" or "postgresql://..."')
+        self._url = url
+        self._mark = "?" if scheme == "sqlite" else "%s"
+        self._schema = schema
+        self._collected: list[tuple[str, list[Any]]] = []
+        self._connection: Any = None
+        self._place: SinkPlace | None = None
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Have a statement run when the checkpoint that this record comes into is complete."""
+        self._collected.append((statement, list(values)))
+
+    def open(self, place: SinkPlace) -> None:
+        self._place = place
+        self._run([(one, ()) for one in (_NOTES, *self._schema.split(";")) if one.strip()])
+
+    def pre_commit(self) -> bytes:
+        try:
+            return json.dumps(self._collected, separators=(",", ":"), allow_nan=False).encode()
+        except (TypeError, ValueError) as problem:
+            raise ConfigurationError(f"a statement's values are what JSON holds: {problem}") from problem
+
+    def commit(self, prepared: bytes, at: CommitId) -> int:
+        statements = [(text, tuple(values)) for text, values in json.loads(prepared or b"[]")]
+        number = self._run(statements, at)
+        self._collected.clear()
+        return number
+
+    def abort(self) -> None:
+        self._collected.clear()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # --- inner
+
+    def _run(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId | None = None) -> int:
+        """Run them in one transaction; with `at`, only if that commit is not noted, and with a note of it."""
+        assert self._place is not None, "open() comes first"
+        who = (self._place.region, self._place.member)
+        number = 0
+        try:
+            connection = self._opened()
+            cursor = connection.cursor()
+            try:
+                cursor.execute("BEGIN IMMEDIATE" if self._mark == "?" else "BEGIN")
+                noted = None if at is None else self._noted(cursor, who, at)
+                if at is not None and noted is not None and noted >= at.number:
+                    number = noted
+                else:
+                    for text, values in statements:
+                        cursor.execute(text, values)
+                    if at is not None:
+                        self._note(cursor, who, at)
+                        number = at.number
+                cursor.execute("COMMIT")
+            except BaseException:
+                cursor.execute("ROLLBACK")
+                raise
+            finally:
+                cursor.close()
+        except self._errors() as problem:
+            self.close()  # whatever state it is in; the next call opens another
+            raise RegionError(
+                f"the sink's database refused: {problem}",
+                hint="nothing of it is visible; started again, the member commits it",
+                region=who[0],
+                member=who[1],
+            ) from problem
+        return number
+
+    def _noted(self, cursor: Any, who: tuple[str, str], at: CommitId) -> int | None:
+        """The number of the last commit of this run. Its row is locked: a process that is not quite dead waits."""
+        lock = "" if self._mark == "?" else " FOR UPDATE"
+        marks = f"region = {self._mark} AND member = {self._mark}"
+        row = cursor.execute(f"SELECT run, number FROM kohort_sink WHERE {marks}{lock}", who).fetchone()
+        return row[1] if row is not None and row[0] == at.run else None
+
+    def _note(self, cursor: Any, who: tuple[str, str], at: CommitId) -> None:
+        marks = ", ".join([self._mark] * 4)
+        cursor.execute(
+            f"INSERT INTO kohort_sink (region, member, run, number) VALUES ({marks}) "
+            "ON CONFLICT (region, member) DO UPDATE SET run = excluded.run, number = excluded.number",
+            (*who, at.run, at.number),
+        )
+
+    def _opened(self) -> Any:
+        if self._connection is None:
+            if self._mark == "?":
+                self._connection = sqlite3.connect(
+                    self._url.removeprefix("sqlite:///"), isolation_level=None, timeout=30.0, check_same_thread=False
+                )
+                self._connection.execute("PRAGMA synchronous=FULL")
+            else:
+                self._connection = _psycopg().connect(self._url, autocommit=True)
+        return self._connection
+
+    def _errors(self) -> type[Exception]:
+        return sqlite3.Error if self._mark == "?" else _psycopg().Error
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError as problem:
+        raise ConfigurationError(
+            "a postgresql:// sink needs psycopg", hint='pip install "kohort[postgres]"'
+        ) from problem
+    return psycopg
