@@ -1,0 +1,216 @@
+"""`df.write` and `df.writeStream` to Kafka: columns value, and optionally key, topic, partition and headers.
+
+    frame.selectExpr("string(user) AS key", "to_json(struct(*)) AS value")
+        .write.format("kohort").mode("append")
+        .option("kafka.bootstrap.servers", ...).option("topic", "payments").save()
+
+As for Spark's own sink, option `topic` wins over column `topic`, and other columns are left out. Arrow batches are
+encoded as they come, without a Python object for any row (rows with headers apart, and streams before PySpark 4.1 that
+come row by row). A task's records are acknowledged by all replicas in sync, each once, before the task ends;
+a task that Spark runs again writes its records again, so consumers see each at least once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+from kohort.producer import Producer, ProducerConfig
+from kohort.spark.errors import OptionError, PlanError
+from kohort.spark.java_settings import in_our_words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Row
+
+try:  # since Spark 4.1
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:
+    DataSourceStreamArrowWriter = DataSourceStreamWriter
+
+# By name in lower case. `includeHeaders` is known to Spark's own sink's users; a column says as much.
+_KNOWN: Mapping[str, str] = MappingProxyType({
+    name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation", "path", "queryName")
+})  # fmt: skip
+_DECIDED = frozenset({"kafka.key.serializer", "kafka.value.serializer", "kafka.transactional.id"})
+_TEXT = (StringType(), BinaryType())
+COLUMNS: Mapping[str, tuple[DataType, ...]] = MappingProxyType(
+    {"key": _TEXT, "value": _TEXT, "topic": (StringType(),), "partition": (IntegerType(),)}
+)
+ROWS_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What the options mean. `properties`: Kafka's own names, for the producer."""
+
+    topic: str | None
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "SinkOptions":
+        """Check options. Raises OptionError, or ConfigError for Kafka's own settings."""
+        given = {name.lower(): value for name, value in options.items()}
+        for name in given:
+            _refuse(name)
+        if "kafka.bootstrap.servers" not in given:
+            raise OptionError(
+                "which brokers?",
+                hint='option("kafka.bootstrap.servers", "host:port")',
+                option="kafka.bootstrap.servers",
+            )
+        kafkas = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
+        properties = {"client.id": "kohort-spark", **in_our_words(kafkas)}
+        ProducerConfig.from_kafka(properties)
+        return cls(given.get("topic"), properties)
+
+
+def _refuse(name: str) -> None:
+    if name in _DECIDED:
+        raise OptionError(
+            f"{name} cannot be set", option=name,
+            hint="tasks write each on their own; what they write is bytes, and no transaction of one spans a job",
+        )  # fmt: skip
+    if name not in _KNOWN and not name.startswith("kafka."):
+        near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
+        raise OptionError(
+            f"unknown option {name!r}", option=name,
+            hint=f"did you mean {_KNOWN[near[0]]!r}?" if near else "a sink has topic, and Kafka's own as kafka.NAME",
+        )  # fmt: skip
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Raises OptionError for a frame whose rows are no records."""
+    types = {field.name: field.dataType for field in schema}
+    if "value" not in types:
+        raise OptionError("there is no column 'value'", hint=f"the columns are {', '.join(types)}", column="value")
+    if options.topic is None and "topic" not in types:
+        raise OptionError("where to?", hint="an option or a column 'topic'", option="topic")
+    for name, allowed in COLUMNS.items():
+        if name in types and types[name] not in allowed:
+            said = " or ".join(kind.simpleString() for kind in allowed)
+            raise OptionError(f"column {name!r} is {types[name].simpleString()}, not {said}", column=name)
+    headers = types.get("headers")
+    if headers is not None and not _is_headers(headers):
+        raise OptionError(
+            f"column 'headers' is {headers.simpleString()}, not array<struct<key:string,value:binary>>",
+            column="headers",
+        )
+
+
+def _is_headers(kind: DataType) -> bool:
+    element = kind.elementType if isinstance(kind, ArrayType) else None
+    if not isinstance(element, StructType) or element.names != ["key", "value"]:
+        return False
+    return [field.dataType for field in element] == [StringType(), BinaryType()]
+
+
+class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's own types are not followed
+    """How many records a task has written."""
+
+    def __init__(self, records: int) -> None:
+        self.records = records
+
+
+class _Writing:
+    """The executor's part, the same for batches and streams."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def _write(self, batches: "Iterator[pa.RecordBatch]") -> Written:
+        count = 0
+        with Producer.from_config(self._options.properties) as producer:
+            for batch in batches:
+                for topic, rows in by_topic(batch, self._options.topic):
+                    producer.send_arrow(topic, rows)
+                count += batch.num_rows
+            producer.flush()
+        return Written(count)
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]
+    """`df.write`."""
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        return self._write(iterator)
+
+
+class RowStreamWriter(_Writing, DataSourceStreamWriter):  # type: ignore[misc]
+    """`df.writeStream` on PySpark 4.0, which hands over rows."""
+
+    def write(self, iterator: "Iterator[Row]") -> Written:
+        return self._write(_as_arrow(iterator, self._schema))
+
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:
+        """Nothing: what a task has written is in the log when it ends."""
+
+    def abort(self, messages: Sequence[Written | None], batchId: int) -> None:
+        """Nothing: a log takes nothing back."""
+
+
+class ArrowStreamWriter(RowStreamWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """`df.writeStream` since PySpark 4.1, which asks for the base class before it hands over Arrow."""
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        return self._write(iterator)
+
+
+def stream_writer(options: SinkOptions, schema: StructType) -> DataSourceStreamWriter:
+    """The writer for streams that this PySpark can take."""
+    kind = RowStreamWriter if DataSourceStreamArrowWriter is DataSourceStreamWriter else ArrowStreamWriter
+    return kind(options, schema)
+
+
+def by_topic(batch: "pa.RecordBatch", topic: str | None) -> "Iterator[tuple[str, pa.RecordBatch]]":
+    """Rows for one topic after another, in the order they have, as a producer takes them.
+
+    Rows that name a partition come apart from those whose key decides. Raises PlanError for a row without a topic.
+    """
+    import pyarrow.compute as pc
+
+    rows = batch.select([name for name in ("key", "value", "partition", "headers") if name in batch.schema.names])
+    if topic is not None:
+        yield from ((topic, part) for part in _by_kind_of_partition(rows))
+        return
+    topics = batch.column("topic")
+    if topics.null_count:
+        raise PlanError("a row names no topic", hint="filter them out, or set option 'topic' for all of them")
+    for name in topics.unique().to_pylist():
+        chosen = rows.filter(pc.equal(topics, name))
+        yield from ((name, part) for part in _by_kind_of_partition(chosen))
+
+
+def _by_kind_of_partition(rows: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
+    partitions = rows.column("partition") if "partition" in rows.schema.names else None
+    if partitions is None or partitions.null_count == 0:
+        yield rows
+        return
+    named = rows.filter(partitions.is_valid())
+    if named.num_rows:
+        yield named
+    yield rows.filter(partitions.is_null()).drop_columns(["partition"])
+
+
+def _as_arrow(rows: "Iterator[Row]", schema: StructType) -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    from kohort.spark.source import arrow_schema
+
+    wanted = arrow_schema(schema)
+    while chunk := list(islice(rows, ROWS_AT_ONCE)):
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([_plain(row[i]) for row in chunk], field.type) for i, field in enumerate(wanted)], schema=wanted
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [one.asDict() if hasattr(one, "asDict") else one for one in value]
+    return value

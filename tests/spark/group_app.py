@@ -1,0 +1,34 @@
+"""A Spark application that is a member of a group, until it is killed: BOOTSTRAP TOPIC GROUP FOLDER."""
+
+import sys
+from pathlib import Path
+
+
+def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    from kohort.spark import register
+
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    register(session)
+    options = {
+        "kafka.bootstrap.servers": bootstrap, "subscribe": topic, "group": group, "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "300", "kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "500",
+    }  # fmt: skip
+    query = (
+        session.readStream.format("kohort").options(**options).load().select("partition", "offset")
+        .writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="200 milliseconds").start(str(folder / "rows"))
+    )  # fmt: skip
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))
