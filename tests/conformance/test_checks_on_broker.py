@@ -16,7 +16,8 @@ from kohort.testing.topics import create_topic
 
 pytestmark = pytest.mark.broker
 # What Apache Kafka is known to get wrong: see docs/conformance/profiles. It also leaves a group behind.
-SELECTION = Selection.of("", CHECKS, skip="N1b,N1c")
+LEFT_OUT = "N1b,N1c"
+SELECTION = Selection.of("", CHECKS, skip=LEFT_OUT)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +42,20 @@ def report(address: str) -> Report:
 def test_check(check: Check, report: Report) -> None:
     """Not applicable is no failure, and no skip either: the reason is the verdict."""
     results = [result for result in report.results if result.check == check.id]
+    assert results or check.id in LEFT_OUT.split(",")
     bad = [result for result in results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED)]
     frames = "\n".join(str(frame) for frame in bad[0].frames) if bad else ""
     assert not bad, f"{[result.cell for result in bad]}: {bad[0].reason}\n{frames}"
 
 
-def test_run_was_whole_and_most_checks_applied(report: Report) -> None:
+def test_run_was_whole(report: Report) -> None:
     assert not report.ended_early
+    assert report.counts[Verdict.PASS] > 0
+
+
+def test_most_checks_apply_to_the_reference(report: Report, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--bootstrap"):
+        pytest.skip("how much of it applies to another broker is that broker's own business")
     assert report.counts[Verdict.PASS] > 900
     # A broker of one node, without users and without a wait at first joins, rules out some; nothing else may.
     reasons = {result.reason for result in report.results if result.verdict is Verdict.NOT_APPLICABLE}
@@ -55,15 +63,15 @@ def test_run_was_whole_and_most_checks_applied(report: Report) -> None:
 
 
 def test_clean_up_leaves_nothing_and_touches_nothing_else(
-    broker: Broker, report: Report, unique: Callable[[str], str]
+    address: str, report: Report, unique: Callable[[str], str]
 ) -> None:
     """What was there before is there afterwards; what the run made is gone."""
     assert report.left_behind == ()
     topic = unique("bystander")
-    create_topic(broker.bootstrap, topic)
+    create_topic(address, topic)
 
     async def run() -> tuple[set[str], set[str], set[str]]:
-        target = await Target.reach(broker.bootstrap)
+        target = await Target.reach(address)
         partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
         values: dict[str, object] = {
             "group_id": topic,
@@ -73,7 +81,7 @@ def test_clean_up_leaves_nothing_and_touches_nothing_else(
         await target.request("OffsetCommit", values, at_most=9)
         before = await groups(target)
         await conduct(target, CHECKS, selection=Selection.of("F*,H*,B1", CHECKS), timing=False)
-        again = await Target.reach(broker.bootstrap)
+        again = await Target.reach(address)
         names = await again.request("Metadata", {"topics": None}, at_most=7)
         after = await groups(again)
         await again.close()
