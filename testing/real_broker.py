@@ -49,8 +49,9 @@ class RealCluster:
     `tls=True` adds a TLS listener (`bootstrap_tls`, `ca_file`); `users` (name to password) adds a SASL listener that
     takes PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (`bootstrap_sasl`); both together add `bootstrap_sasl_tls`.
     `acls=True` denies named users whatever no ACL allows; the plaintext listener stays free of rules.
-    `properties` go into every server.properties and win over ours. `proxy_ports` (one a node) adds a listener whose
-    advertised port is the given one, for a proxy that forwards to `behind_proxy(node)`.
+    `properties` go into every server.properties and win over ours; `racks` says where each node stands. `proxy_ports`
+    (one a node) adds a listener whose advertised port is the given one, for a proxy that forwards to
+    `behind_proxy(node)`.
     `ports` fixes the plaintext ports. `folder` keeps data and logs after the end; a scratch folder is removed.
 
     Raises JdkMissing, JarsUnavailable or BrokerStartError. Safe to use several at a time.
@@ -65,6 +66,7 @@ class RealCluster:
         users: Mapping[str, str] | None = None,
         acls: bool = False,
         properties: Mapping[str, object] | None = None,
+        racks: Sequence[str] = (),
         proxy_ports: Sequence[int] = (),
         ports: Sequence[int] = (),
         folder: Path | None = None,
@@ -79,6 +81,7 @@ class RealCluster:
         self._users = dict(users or {})
         self._acls = acls
         self._extra = {name: _text(value) for name, value in (properties or {}).items()}
+        self._racks = tuple(racks)
         self._proxy_ports = tuple(proxy_ports)
         self._fixed_ports = tuple(ports)
         self._keep = folder
@@ -193,7 +196,8 @@ class RealCluster:
             for layout in layouts
         )
         for node in self.nodes:
-            node.configure(node_properties(node.layout, layouts, security, self._extra))
+            rack = {"broker.rack": self._racks[node.layout.node_id]} if self._racks else {}
+            node.configure(node_properties(node.layout, layouts, security, rack | self._extra))
         fresh = [node for node in self.nodes if not (node.layout.folder / "data" / "meta.properties").exists()]
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             list(pool.map(lambda node: node.format(self._users), fresh))

@@ -44,7 +44,7 @@ class FakeLog:
             raise ValueError(f"offset {base_offset} is below the log's end {self.end}")
         last_delta = struct.unpack_from(">i", data, _LAST_DELTA_AT)[0]
         max_timestamp = struct.unpack_from(">q", data, _MAX_TIMESTAMP_AT)[0]
-        # The checksum covers neither base offset nor leader epoch, so that a broker may write them without another pass.
+        # The checksum covers neither base offset nor leader epoch, so that a broker can write them without reading all.
         placed = struct.pack(">q", base_offset) + data[8:_EPOCH_AT] + struct.pack(">i", epoch) + data[_MAGIC_AT:]
         self._batches.append(Batch(base_offset, base_offset + last_delta, max_timestamp, placed, epoch))
         self.end = base_offset + last_delta + 1
