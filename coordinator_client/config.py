@@ -8,7 +8,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from kohort.coordinator_client.errors import ConfigError
 from kohort.coordinator_client.settings import MemberSettings
@@ -101,6 +101,7 @@ class Config:
     max_partition_fetch_bytes: int = row("max.partition.fetch.bytes", "int", 8 * MIB, "Most bytes of one partition in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
     max_buffered_bytes: int = row("kohort.max.buffered.bytes", "int", 64 * MIB, "Fetched and not yet polled: no Fetch is sent while there is more.", low=1)
     max_poll_records: int = row("max.poll.records", "int", 0, "Most records one poll returns; 0 is as many as one fetched slice of each partition holds.", low=0)
+    on_corrupt: Literal["raise", "skip_batch"] = row("kohort.on.corrupt", "str", "raise", "A batch that contradicts itself or its checksum: raise CorruptRecord and stay before it, or skip_batch, log it and list it in `columns.corrupt`.", choices=("raise", "skip_batch"))
     max_decompressed_bytes: int = row("kohort.max.decompressed.bytes", "int", 64 * MIB, "A batch that would grow past it is refused.", low=1)
 
     # --- connections

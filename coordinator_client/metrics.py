@@ -14,6 +14,7 @@ class Counters:
     fetches: int = 0
     fetch_failures: int = 0
     fetched_bytes: int = 0
+    corrupt_batches: int = 0
     commits: int = 0
     commits_refused: int = 0
     resets: int = 0

@@ -1,5 +1,6 @@
 """What both faces do alike: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
 
+import logging
 import os
 import threading
 from collections import deque
@@ -25,6 +26,8 @@ from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
 from kohort.coordinator_client.resets import Gap
 from kohort.coordinator_client.slices import Slice
 from kohort.fastpath import CorruptRecord, KohortError, RecordColumns, TopicPartition, decode
+
+log = logging.getLogger("kohort.consumer")
 
 T = TypeVar("T")
 
@@ -220,7 +223,7 @@ class Session:
         short: list[TopicPartition] = []
         for slice_ in deliver.slices:
             try:
-                columns = _decode(slice_, self.config.max_decompressed_bytes)
+                columns = _decode(slice_, self.config)
             except KohortError as error:
                 before = error.decoded if isinstance(error, CorruptRecord) else None
                 if before is None or before.next_offset <= slice_.start:
@@ -229,6 +232,10 @@ class Session:
                         self.core.refetch(slice_.partition)
                     continue
                 columns = before  # the error is met again, first, by the fetch that starts behind these
+            for skipped in columns.corrupt:
+                log.warning("skipped: %s", skipped)
+            with self.driver.lock:
+                self.core.counters.corrupt_batches += len(columns.corrupt)
             ready.append((slice_, columns))
             if not columns.complete:
                 short.append(slice_.partition)
@@ -260,7 +267,7 @@ class Session:
                     part = columns[: int(room)]
                     self._leftovers.append(_Leftover(slice_, columns[int(room) :]))
                 last = part.timestamps_ms[-1] if len(part) else None
-                if self.core.delivered(slice_, part.next_offset, len(part), last) and len(part):
+                if self.core.delivered(slice_, part.next_offset, len(part), last) and (len(part) or part.corrupt):
                     out.append(part)
                     room -= len(part)
         return out
@@ -304,7 +311,7 @@ class Session:
             raise error
 
 
-def _decode(slice_: Slice, max_decompressed_bytes: int) -> RecordColumns:
+def _decode(slice_: Slice, config: Config) -> RecordColumns:
     partition = slice_.partition
     columns = decode(
         slice_.records,
@@ -312,7 +319,8 @@ def _decode(slice_: Slice, max_decompressed_bytes: int) -> RecordColumns:
         partition=partition.partition,
         from_offset=slice_.start,
         aborted=slice_.aborted,
-        max_decompressed_bytes=max_decompressed_bytes,
+        on_corrupt=config.on_corrupt,
+        max_decompressed_bytes=config.max_decompressed_bytes,
     )
     if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
         raise CorruptRecord(

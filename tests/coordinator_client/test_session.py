@@ -70,6 +70,26 @@ def test_a_corrupt_batch_is_an_error_with_its_place_and_the_position_stays(consu
 
 
 @pytest.mark.proves("B-09")
+def test_a_corrupt_batch_is_skipped_with_a_report_where_that_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, on_corrupt="skip_batch") as consumer:
+        consumer.assign({P0: 100})
+        park(consumer, P0, batch(100) + broken(batch(103)) + batch(106))
+        (columns,) = consumer.poll(0)
+        assert [record.offset for record in columns] == [100, 101, 102, 106, 107, 108]
+        assert [error.place["offset"] for error in columns.corrupt] == [103]
+        assert consumer.position(P0) == 109
+        park(consumer, P0, broken(batch(109)), 109)
+        (alone,) = consumer.poll(0)
+        assert (len(alone), len(alone.corrupt)) == (0, 1)
+        assert consumer.position(P0) == 112
+        assert consumer.metrics()["corrupt_batches_total"] == 2
+    assert [record.message.startswith("skipped: ") for record in caplog.records if record.levelname == "WARNING"] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.proves("B-09")
 def test_what_comes_before_a_corrupt_batch_is_returned_first(consumer: Consumer) -> None:
     park(consumer, P0, batch(100) + batch(103) + broken(batch(106)))
     ((columns,),) = [consumer.poll(0)]

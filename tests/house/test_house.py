@@ -19,7 +19,7 @@ LONGEST_CYTHON = 850  # a .pyx is one unit of compilation: its structs and what 
 PUBLIC = {
     "kohort": (
         "Consumer", "AsyncConsumer", "RebalanceHooks", "Revoked", "Assigned", "Lost", "TopicPartition", "Record",
-        "RecordColumns", "Assignor", "GroupView", "Plan", "ConsistentRegion", "KohortError",
+        "RecordColumns", "Assignor", "GroupView", "Plan", "ConsistentRegion", "KohortError", "Producer",
     ),
     "kohort.assignors": ("Assignor", "GroupView", "Plan", "get"),
     "kohort.fastpath": ("decode", "Record", "RecordColumns", "TopicPartition", "KohortError", "WireError"),
@@ -30,6 +30,7 @@ PUBLIC = {
     "kohort.coordinator_client": (
         "Consumer", "AsyncConsumer", "RebalanceHooks", "Revoked", "Assigned", "Lost",
     ),
+    "kohort.producer": ("Producer", "Delivery", "ProducerFenced", "TransactionAborted"),
     "kohort.consistent_region": ("ConsistentRegion", "Periodic", "DictState"),
     "kohort.spark": ("kafka_rdd", "plan", "OffsetRange"),
     "kohort.testing": ("RealBroker", "RealCluster", "FakeBroker", "FaultProxy"),
