@@ -1,0 +1,177 @@
+"""A conductor with its consumer played by hand, on a coordinator in memory."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kohort import TopicPartition
+from kohort.consistent_region import DictState
+from kohort.consistent_region.conductor import Conductor
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.errors import CoordinatorUnavailable
+from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.region_member import RegionMember
+from kohort.consistent_region.settings import RegionSettings
+from kohort.consistent_region.store import MemoryStore
+from kohort.consistent_region.triggers import Manual
+from kohort.coordinator_client.errors import IllegalState, OperationTimeout
+from kohort.coordinator_client.hooks import Assigned, Cause, Lost, Revoked, Why
+from kohort.testing.simulation import SimRecord
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+CAUSE = Cause(Why.COORDINATOR_ASKED)
+
+
+class Where(NamedTuple):
+    offset: int
+    leader_epoch: int
+
+
+class HandConsumer:
+    """Gives what is put into `batches`; `ids` and `epochs` are what the cluster says now."""
+
+    def __init__(self) -> None:
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.batches: list[Any] = []
+        self.sought: dict[TopicPartition, tuple[int, int]] = {}
+        self.lost_at_seek: set[TopicPartition] = set()
+        self.committed_now: dict[TopicPartition, int] = {}
+        self.ids = {"t": UUID(int=1)}
+        self.epochs = {P0: 0, P1: 0}
+        self.positions: dict[TopicPartition, int] = {}
+        self.polls = 0
+        self.paused: list[bool] = []
+
+    def poll(self, timeout_s: float) -> list[list[SimRecord]]:
+        self.polls += 1
+        if not self.batches:
+            return []
+        batch = self.batches.pop(0)
+        if isinstance(batch, Exception):
+            raise batch
+        for record in batch:
+            self.positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        return [batch]
+
+    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
+        if partition in self.lost_at_seek:
+            raise IllegalState("not assigned")
+        self.sought[partition] = (offset, leader_epoch)
+        self.positions[partition] = offset
+
+    def pause(self) -> None:
+        self.paused.append(True)
+
+    def resume(self) -> None:
+        self.paused.append(False)
+
+    def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None:
+        self.committed_now |= offsets
+        on_done(offsets, None)
+
+    def topic_id(self, topic: str) -> UUID:
+        return self.ids[topic]
+
+    def position_of(self, partition: TopicPartition) -> Where:
+        if partition not in self.positions:
+            raise OperationTimeout("not known yet")
+        return Where(self.positions[partition], self.epochs[partition])
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
+        return dict.fromkeys(partitions)
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 100)
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
+        return dict.fromkeys(times_ms)
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        return [P0, P1]
+
+
+class HalfStore(MemoryStore):
+    """Looks may fail while writes go through."""
+
+    unreadable = False
+
+    @contextmanager
+    def read(self) -> Iterator[MemoryStore]:
+        if self.unreadable:
+            raise CoordinatorUnavailable("unreadable")
+        with super().read() as books:
+            yield books
+
+
+class Hand:
+    """One member, `name`, of the region on `store`; the clock is `now`."""
+
+    def __init__(self, store: MemoryStore, name: str = "a", **settings: Any) -> None:
+        self.now = 100.0
+        self.consumer = HandConsumer()
+        self.state = DictState()
+        self.member = RegionMember(name, RegionSettings(trigger=Manual(), look_interval_s=0.01, **settings))
+        self.coordinator = Coordinator(store, "r", "g", lambda: self.now, lease_s=30.0)
+        self.low = False
+        self.conductor = Conductor(
+            self.member,
+            self.coordinator,
+            self.consumer,
+            self.state,
+            self.handle,
+            lambda: self.now,
+            memory_low=lambda: self.low,
+        )
+        self.conductor.register()
+        self.conductor.subscribed()
+
+    def handle(self, record: Any, state: DictState) -> None:
+        state[f"{record.partition}"] = [*state.get(f"{record.partition}", []), record.offset]
+
+    def assigned(self, *partitions: TopicPartition, generation: int = 5) -> None:
+        mine = frozenset(partitions)
+        starts = self.conductor.on_assigned(Assigned(mine, mine, generation, CAUSE))
+        self.consumer.assignment = mine
+        self.consumer.positions = {one: (starts or {}).get(one, 0) for one in mine}
+
+    def revoked(self, generation: int = 5) -> None:
+        mine = self.consumer.assignment
+        self.conductor.on_revoked(Revoked(mine, mine, generation, CAUSE))
+        self.consumer.assignment = frozenset()
+
+    def lost(self, generation: int = 5) -> None:
+        self.consumer.assignment = frozenset()
+        self.conductor.on_lost(Lost(frozenset(), generation, CAUSE))
+
+    def reads(self, partition: TopicPartition, *offsets: int) -> None:
+        self.consumer.batches.append([SimRecord(*partition, one) for one in offsets])
+        self.turn()
+
+    def turn(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.now += 0.02
+            self.conductor.turn(0.0)
+
+    def until(self, reached: Callable[[], bool], *others: "Hand") -> None:
+        for _ in range(500):
+            if reached():
+                return
+            for one in (self, *others):
+                one.now = self.now
+                one.turn()
+                self.now = one.now
+        raise AssertionError("never")
+
+    def checkpoint(self, *others: "Hand") -> int:
+        before = self.member.base
+        self.member.make_consistent(self.now)
+        self.until(lambda: all(one.member.base != before for one in (self, *others)), *others)
+        assert self.member.base is not None
+        return self.member.base
+
+    def manifest_positions(self) -> dict[TopicPartition, Position]:
+        return dict(self.coordinator.manifest(self.coordinator.checkpoints()[-1]).offsets)

@@ -1,0 +1,383 @@
+"""What goes wrong around one member: a coordinator that forgets, partitions that vanish, logs that change."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from kohort import TopicPartition
+from kohort.consistent_region import events as ev
+from kohort.consistent_region.errors import (
+    BarrierOver,
+    DataLossError,
+    NotRegisteredError,
+    ResetFailedError,
+    TopicRecreatedError,
+    TruncationError,
+)
+from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
+from kohort.consistent_region.memory import memory_low
+from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.ready import Polling, RequestReset
+from kohort.consistent_region.states import Phase, RegionState
+from kohort.consistent_region.store import Key, MemoryStore
+from kohort.coordinator_client.errors import TopicRecreated, Truncation
+from kohort.coordinator_client.resets import Gap
+from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand
+from tests.consistent_region.region_rig import Rig
+
+
+def alone(store: MemoryStore | None = None) -> Hand:
+    """One member that has everything, and a checkpoint after two records of partition 0."""
+    hand = Hand(store or MemoryStore())
+    hand.assigned(P0, P1)
+    hand.reads(P0, 0, 1)
+    hand.checkpoint()
+    return hand
+
+
+# --- a coordinator that forgets, or cannot be read
+
+
+@pytest.mark.proves("CR-03")
+def test_a_coordinator_without_memory_is_registered_with_again_and_the_region_begins_anew() -> None:
+    store = MemoryStore()
+    a, b = Hand(store, "a"), Hand(store, "b")
+    a.assigned(P0)
+    b.assigned(P1)
+    a.reads(P0, 0, 1)
+    with store.transaction():
+        store._values.clear()
+    with pytest.raises(NotRegisteredError):
+        a.coordinator.begin_checkpoint(a.conductor.ticket, 0)  # type: ignore[arg-type]
+    for _ in range(40):
+        a.turn()
+        b.turn()
+    assert a.coordinator.members() == ("a", "b")
+    assert a.member.state is RegionState.RESET_COMPLETE
+    assert a.state == {}
+    assert a.consumer.sought[P0][0] == 0
+    a.reads(P0, 0, 1)
+    assert a.checkpoint(b) >= 1
+    assert a.state == {"0": [0, 1]}
+
+
+@pytest.mark.proves("CR-03", "CR-54")
+def test_a_coordinator_that_lost_checkpoints_is_an_error_and_never_a_new_beginning() -> None:
+    hand = alone()
+    with hand.coordinator.store.transaction() as books:
+        for kind in ("region", "manifest", "state"):
+            for name in books.names(kind, "g"):
+                books.delete(Key(kind, "g", name))
+    with pytest.raises(ResetFailedError, match="lost the checkpoint"):
+        hand.turn(30)
+    assert hand.member.state is RegionState.FAILED
+
+
+@pytest.mark.proves("CR-30")
+def test_a_region_that_cannot_be_looked_at_is_asked_to_reset_all_the_same() -> None:
+    store = HalfStore()
+    hand = alone(store)
+    hand.reads(P0, 2)
+    store.unreadable = True
+    hand.revoked()
+    assert hand.member.state is RegionState.CR_RESET_PENDING
+    hand.turn(5)
+    store.unreadable = False
+    assert hand.coordinator.record().epoch == 1
+
+
+# --- who is gone
+
+
+@pytest.mark.proves("CR-85", "I6", "I2")
+def test_a_member_that_is_gone_holds_up_nothing_and_its_state_is_carried_until_it_is_back() -> None:
+    store = MemoryStore()
+    a, b = Hand(store, "a"), Hand(store, "b")
+    a.assigned(P0)
+    b.assigned(P1)
+    a.reads(P0, 0, 1)
+    b.reads(P1, 0, 1)
+    first = a.checkpoint(b)
+    b.reads(P1, 2)  # which nobody will ever see
+    a.revoked()
+    a.assigned(P0, P1, generation=6)
+    a.member.make_consistent(a.now)
+    a.turn(20)
+    assert a.coordinator.checkpoints() == (first,)  # it may be back
+    a.now += 31.0
+    a.reads(P1, 2, 3)
+    second = a.checkpoint()
+    manifest = a.coordinator.manifest(second)
+    assert manifest.members == ("a", "b")
+    carried = manifest.of("b")
+    assert carried is not None
+    assert (dict(carried.offsets), {one: at.offset for one, at in carried.taken_at.items()}) == ({}, {P1: 2})
+    assert json.loads(a.coordinator.state(carried.state)) == {"1": [0, 1]}
+    assert a.state["1"] == [2, 3]
+    third = a.checkpoint()
+    assert a.coordinator.manifest(third).of("b") == carried
+    assert decode(encode(a.coordinator.manifest(third))) == a.coordinator.manifest(third)
+    # The process that slept all that time finds that the region went on, and takes up what was carried.
+    b.now = a.now
+    b.lost()
+    b.until(lambda: b.member.state is RegionState.RESET_COMPLETE)
+    assert b.state == {"1": [0, 1]}
+
+
+@pytest.mark.proves("CR-85", "CR-62")
+def test_who_said_goodbye_is_not_waited_for_and_who_left_no_state_begins_anew() -> None:
+    store = MemoryStore()
+    a, b = Hand(store, "a"), Hand(store, "b")
+    a.assigned(P0, P1)
+    b.conductor.stop()
+    a.reads(P0, 0)
+    a.checkpoint()
+    again = Hand(store, "b")
+    again.now = a.now
+    again.until(lambda: again.member.state is RegionState.RESET_COMPLETE)
+    assert again.state == {}
+
+
+def test_a_lease_of_a_clock_that_began_anew_is_none() -> None:
+    hand = alone()
+    record = hand.coordinator.record().members["a"]
+    assert record.here(hand.now, 30.0)
+    assert not record.here(hand.now - 50.0, 30.0)
+    assert not record.here(hand.now + 31.0, 30.0)
+
+
+def test_the_damaged_manifest_of_a_carried_state_is_an_error() -> None:
+    store = MemoryStore()
+    a, b = Hand(store, "a"), Hand(store, "b")
+    a.assigned(P0)
+    b.assigned(P1)
+    first = a.checkpoint(b)
+    b.conductor.stop()
+    a.revoked()
+    a.assigned(P0, P1, generation=6)
+    with store.transaction() as books:
+        books.delete(Key("manifest", "g", f"{first:020d}"))
+    a.member.make_consistent(a.now)
+    with pytest.raises(ResetFailedError):
+        a.turn(50)
+
+
+# --- contributions that come late, or twice
+
+
+@pytest.mark.proves("CR-59")
+def test_a_late_member_completes_for_all_who_have_contributed_before() -> None:
+    store = MemoryStore()
+    a, b = Hand(store, "a"), Hand(store, "b")
+    a.assigned(P0)
+    b.assigned(P1)
+    a.member.make_consistent(a.now)
+    a.until(lambda: a.member.phase is Phase.AWAITING)
+    contributed = a.coordinator.record().contributions
+    a.turn(5)
+    assert a.coordinator.record().contributions == contributed  # counted once, and not asked again
+    b.now = a.now
+    b.until(lambda: b.member.base is not None)
+    a.turn(3)
+    assert (a.member.base, a.member.phase) == (b.member.base, Phase.OPEN)
+    late = Hand(store, "c")
+    back = late.coordinator.go_back(late.conductor.ticket, 5, 0)  # type: ignore[arg-type]
+    assert back.manifest is not None  # who comes later reads what is complete, and waits for nobody
+    assert back.manifest.sequence == a.member.base
+
+
+@pytest.mark.proves("CR-60")
+def test_news_of_other_checkpoints_is_ignored_and_what_completed_before_is_used_at_once() -> None:
+    rig = Rig().reading()
+    assert rig.barrier(7).phase is Phase.DRAINED
+    assert rig.barrier(8, members=("b",)).phase is Phase.OPEN  # ours was given up; the other is not for us
+    hand = alone()
+    sequence = hand.member.base
+    assert sequence is not None
+    part = hand.coordinator.manifest(sequence)
+    record = hand.coordinator.record()
+    assert hand.conductor.ticket is not None
+    hand.member.make_consistent(hand.now)
+    barrier = hand.coordinator.begin_checkpoint(hand.conductor.ticket, record.epoch).barrier
+    assert barrier is not None
+    # Completed by an answer that was lost: the member still drains, sends again, and learns that it is over.
+    newest = hand.coordinator.contribute(hand.conductor.ticket, barrier, dict(part.offsets), b"{}").newest
+    assert newest == barrier.sequence
+    with pytest.raises(BarrierOver):
+        hand.coordinator.contribute(hand.conductor.ticket, barrier, dict(part.offsets), b"{}")
+    assert hand.coordinator.manifest(newest).offsets == part.offsets
+    rig = Rig().reading()
+    rig.barrier(3)
+    rig.sees(newest=3, barrier=None)
+    assert (rig.member.base, rig.member.phase, rig.member.state) == (3, Phase.OPEN, RegionState.RECORDS_FETCHED)
+
+
+# --- partitions that go
+
+
+@pytest.mark.proves("CR-42")
+def test_what_is_not_assigned_any_more_is_left_out_of_the_commit() -> None:
+    hand = alone()
+    hand.consumer.committed_now.clear()
+    hand.reads(P0, 2)
+    hand.member.make_consistent(hand.now)
+    hand.until(lambda: hand.member.phase is not Phase.OPEN)
+    hand.consumer.assignment = frozenset({P0})  # the hook has not run yet
+    hand.until(lambda: hand.member.phase is Phase.OPEN)
+    hand.turn()
+    assert hand.consumer.committed_now == {P0: 3}
+
+
+@pytest.mark.proves("CR-68")
+def test_a_partition_that_goes_while_going_back_is_left_out_and_sought_when_it_is_back() -> None:
+    hand = alone()
+    hand.reads(P0, 2)
+    assert hand.conductor.ticket is not None
+    hand.coordinator.request_reset(hand.conductor.ticket, 0, "asked", forced=True, generation=None)
+    hand.consumer.lost_at_seek = {P1}
+    hand.until(lambda: hand.member.state is RegionState.RESET_COMPLETE)
+    assert hand.consumer.sought == {P0: (2, 0)}
+    hand.consumer.lost_at_seek = set()
+    hand.lost()
+    hand.until(lambda: hand.member.state is RegionState.RESET_COMPLETE)
+    hand.assigned(P0, P1, generation=6)
+    assert hand.consumer.positions == {P0: 2, P1: 0}
+    hand.reads(P0, 2, 3)
+    assert hand.state == {"0": [0, 1, 2, 3]}
+
+
+@pytest.mark.proves("CR-47")
+def test_a_drain_that_outlasts_membership_ends_in_a_reset() -> None:
+    rig = Rig().reading()
+    rig.barrier()
+    assert rig.ready().polling is Polling.STOPPED  # heartbeats are the group client's, on a thread of its own
+    ready = rig.step(ev.Lost(5))
+    assert (ready.state, ready.phase) == (RegionState.CR_RESET_PENDING, Phase.OPEN)
+    assert isinstance(ready.ask, RequestReset)
+    assert ready.ask.forced
+    assert ready.polling is Polling.THROTTLED
+    assert rig.offsets() == {}
+
+
+# --- logs that change
+
+
+@pytest.mark.proves("CR-74", "B-39")
+def test_a_manifest_names_topics_and_epochs_and_a_topic_made_anew_is_refused() -> None:
+    hand = alone()
+    assert hand.manifest_positions()[P0] == Position(2, 0, UUID(int=1))
+    hand.consumer.epochs[P0] = 3
+    hand.reads(P0, 2)
+    hand.checkpoint()
+    assert hand.manifest_positions() == {P0: Position(3, 3, UUID(int=1)), P1: Position(0, -1, UUID(int=1))}
+    hand.lost()
+    hand.assigned(P0, P1, generation=6)
+    hand.consumer.ids["t"] = UUID(int=2)
+    with pytest.raises(TopicRecreatedError, match="made anew") as caught:
+        hand.turn(20)
+    assert caught.value.place["topic"] == "t"
+    assert caught.value.place["topic_id"] == UUID(int=2)
+    assert hand.consumer.sought == {}
+
+
+@pytest.mark.proves("CR-74", "B-39")
+def test_a_topic_made_anew_is_refused_at_an_assignment_without_a_reset() -> None:
+    hand = alone()
+    again = Hand(hand.coordinator.store, "a")  # type: ignore[arg-type]
+    again.until(lambda: again.member.state is RegionState.RESET_COMPLETE)
+    again.consumer.ids["t"] = UUID(int=2)
+    again.assigned(P0, P1, generation=6)
+    with pytest.raises(TopicRecreatedError):
+        again.turn()
+    assert again.consumer.polls <= 1 + again.member.metrics["resets_total"] * 20
+
+
+@pytest.mark.proves("CR-74", "B-38")
+def test_epochs_follow_the_handled_record_and_not_the_fetched_one() -> None:
+    hand = alone()
+    hand.conductor.records_a_turn = 1
+    for epoch, offsets in ((4, (2, 3)), (5, (4, 5))):
+        hand.consumer.epochs[P0] = epoch
+        hand.reads(P0, *offsets)
+    assert (hand.state["0"][-1], hand.member.queued) == (3, 2)
+    hand.checkpoint()
+    assert hand.manifest_positions()[P0] == Position(4, 4, UUID(int=1))
+    hand.until(lambda: hand.state["0"][-1] == 5)
+    hand.checkpoint()
+    assert hand.manifest_positions()[P0] == Position(6, 5, UUID(int=1))
+
+
+@pytest.mark.proves("CR-74", "B-38", "B-39")
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [(TopicRecreated("anew", topic="t"), TopicRecreatedError), (Truncation("cut", topic="t"), TruncationError)],
+)
+def test_what_the_consumer_says_of_a_log_ends_the_member_at_once(raised: Exception, expected: type[Exception]) -> None:
+    hand = alone()
+    hand.consumer.batches.append(raised)
+    with pytest.raises(expected) as caught:
+        hand.turn(2)
+    assert getattr(caught.value, "place", {})["topic"] == "t"
+
+
+@pytest.mark.proves("CR-73", "CR-74")
+@pytest.mark.parametrize(("start", "expected"), [(9, DataLossError), (1, TruncationError)])
+def test_a_position_that_the_log_does_not_have_tells_loss_from_truncation(
+    start: int, expected: type[Exception]
+) -> None:
+    hand = alone()
+    hand.conductor.on_gap(Gap(P0, 5, start, "out of range"))
+    with pytest.raises(expected):
+        hand.turn()
+
+
+# --- memory
+
+
+@pytest.mark.proves("CR-80")
+def test_low_memory_pauses_and_its_end_resumes() -> None:
+    hand = alone()
+    hand.low = True
+    hand.now += 1.0
+    hand.turn()
+    assert hand.consumer.paused == [True]
+    hand.turn(10)
+    assert hand.member.metrics["low_memory_pauses_total"] == 1
+    hand.low = False
+    hand.now += 1.0
+    hand.turn()
+    assert hand.consumer.paused == [True, False]
+
+
+@pytest.mark.proves("CR-80")
+def test_low_memory_is_the_hosts_or_the_cgroups(tmp_path: Path) -> None:
+    def write(files: Mapping[str, str]) -> Path:
+        root = tmp_path / str(len(list(tmp_path.iterdir())))
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        root.mkdir(exist_ok=True)
+        return root
+
+    mib = 1024 * 1024
+    plenty = {"proc/meminfo": "MemTotal:  8000000 kB\nMemFree: 1 kB\nMemAvailable:  4000000 kB\n"}
+    group = {
+        "sys/fs/cgroup/memory.max": f"{512 * mib}\n",
+        "sys/fs/cgroup/memory.current": f"{480 * mib}\n",
+        "sys/fs/cgroup/memory.stat": "anon 5\ninactive_file 1000\n",
+    }
+    assert not memory_low(write(plenty))
+    assert memory_low(write({"proc/meminfo": "MemTotal:  8000000 kB\nMemAvailable:  40000 kB\n"}))
+    assert memory_low(write(plenty | group))
+    assert not memory_low(write(plenty | group | {"sys/fs/cgroup/memory.stat": f"inactive_file {200 * mib}\n"}))
+    assert not memory_low(write(plenty | group | {"sys/fs/cgroup/memory.max": "max\n"}))
+    assert not memory_low(write({}))
+    assert not memory_low()
+
+
+def test_manifests_without_carried_states_are_the_bytes_that_they_were() -> None:
+    part = Contribution("a", {TopicPartition("t", 0): Position(5)}, StateReference.of(b"x"))
+    assert b"carried" not in encode(Manifest("r", "g", 1, 0, 3, (part,)))
