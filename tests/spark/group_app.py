@@ -1,5 +1,6 @@
 """A Spark application that is a member of a group, until it is killed: BOOTSTRAP TOPIC GROUP FOLDER."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
 
     from kohort.spark import register
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")

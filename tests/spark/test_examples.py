@@ -7,10 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
+import pyspark
 import pytest
 
 from examples.spark_batch import bytes_by_day, new_by_key
+from examples.spark_dead_letters import load
+from examples.spark_postgres import adder, count_by_key
 from examples.spark_stream import count_windows
+from kohort import Consumer, TopicPartition
+from kohort.testing import RealPostgres
 from kohort.testing.selection import Broker
 from tests.spark.sent import Sent, varied
 
@@ -48,6 +54,54 @@ def test_windows_are_counted_exactly_once_over_two_runs(
     assert second[: len(first)] == first
     assert len(second) > len(first)
     assert {count for _, count in second[1:]} == {60}
+
+
+def test_counts_are_in_postgresql_once_though_a_batch_runs_twice(
+    spark: Any, broker: Broker, postgres: RealPostgres, topic: str, send: Callable[..., None], tmp_path: Path
+) -> None:
+    url = postgres.fresh()
+    sent = varied(60)
+
+    def run() -> dict[str, tuple[int, int]]:
+        query = count_by_key(spark, broker.bootstrap, topic, url, tmp_path / "checkpoint", availableNow=True)
+        query.awaitTermination(150)
+        assert query.exception() is None
+        with psycopg.connect(url) as connection:
+            return {key: (records, size) for key, records, size in connection.execute("SELECT * FROM counts")}
+
+    send(topic, sent)
+    once = {one.key.decode(): (1, len(one.value or b"")) for one in sent if one.key is not None}
+    assert run() == once
+    again = spark.createDataFrame([(b"key-1", b"xx")], "key binary, value binary")
+    adder(url, f"{topic}-counts")(again, 0)  # batch 0 is there already
+    assert run() == once
+    adder(url, f"{topic}-counts")(again, 99)
+    assert run()["key-1"] == (2, once["key-1"][1] + 2)
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
+def test_dead_letters_say_where_they_came_from(
+    spark: Any,
+    broker: Broker,
+    topic: str,
+    make_topic: Callable[..., str],
+    send: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    dead = make_topic(1)
+    values = [b'{"account":"a","amount":1.5}', b"nonsense", None, b'{"account":"b"}', b'{"account":"c","amount":2}']
+    send(topic, [Sent(0, b"%d" % n, value, 1_700_000_000_000, ()) for n, value in enumerate(values)])
+    query = load(spark, broker.bootstrap, topic, dead, tmp_path, availableNow=True)
+    query.awaitTermination(150)
+    assert query.exception() is None
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert sorted((row.account, row.amount, row.offset) for row in rows) == [("a", 1.5, 0), ("c", 2.0, 4)]
+    letters: list[tuple[object, ...]] = []
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign({TopicPartition(dead, 0): 0})
+        while len(letters) < 3:
+            letters += [(one.key, one.value, one.headers) for columns in consumer.poll(5.0) for one in columns]
+    assert letters == [(b"%d" % n, values[n], (("from", f"{topic}/0/{n}".encode()),)) for n in (1, 2, 3)]
 
 
 def test_the_shortest_member_prints_what_it_reads_and_commits(

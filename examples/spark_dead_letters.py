@@ -1,0 +1,61 @@
+"""What cannot be read goes to a topic of dead letters, with where it came from; the rest to Parquet, exactly once.
+
+python examples/spark_dead_letters.py localhost:9092 payments payments-dead /tmp/payments
+
+The driver is a member of group "payments-loader": start the program twice, and each reads what the group assigns to it.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kohort.spark import register
+
+FIELDS = "account STRING, amount DOUBLE"
+WHOLE = "(read.account IS NOT NULL AND read.amount IS NOT NULL)"
+PLACE = "concat_ws('/', topic, partition, offset)"
+
+
+def load(session: Any, bootstrap: str, topic: str, dead: str, folder: Path, **trigger: Any) -> Any:
+    """Start (or continue) the query; returns it."""
+    register(session)
+    frame = (
+        session.readStream.format("kohort")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("group", f"{topic}-loader")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "100000")
+        .load()
+    )
+    store = sorter(bootstrap, dead, folder / "rows")
+    writer = frame.writeStream.foreachBatch(store).option("checkpointLocation", str(folder / "checkpoint"))
+    return writer.trigger(**trigger or {"processingTime": "1 second"}).start()
+
+
+def sorter(bootstrap: str, dead: str, rows: Path) -> Callable[[Any, int], None]:
+    """What takes a batch apart. Its Parquet has the batch's number for a name: written again, it replaces itself."""
+
+    def sort(batch: Any, number: int) -> None:
+        read = batch.selectExpr("*", f"from_json(string(value), '{FIELDS}') AS read").persist()
+        good, bad = read.where(WHOLE), read.where(f"NOT coalesce({WHOLE}, false)")
+        good.select("read.*", "partition", "offset").write.mode("overwrite").parquet(f"{rows}/batch={number}")
+        headers = f"array(struct('from' AS key, encode({PLACE}, 'UTF-8') AS value)) AS headers"
+        letters = bad.selectExpr("key", "value", headers)
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": dead}
+        letters.write.format("kohort").mode("append").options(**options).save()
+        read.unpersist()
+
+    return sort
+
+
+def main(bootstrap: str, topic: str, dead: str, folder: str) -> None:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.appName("kohort example").getOrCreate()
+    load(session, bootstrap, topic, dead, Path(folder)).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

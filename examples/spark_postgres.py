@@ -1,0 +1,76 @@
+"""Counts by key, exactly once into PostgreSQL: a batch's counts and its number are stored in one transaction.
+
+python examples/spark_postgres.py localhost:9092 payments postgresql://localhost/counts /tmp/checkpoint
+
+Spark may run a batch again, with the same number and the same records; the number is there already, and nothing is
+added. Back-pressure: no batch has more than 100,000 offsets, and none begins for less than 1,000 before 10 s are over.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from kohort.spark import register
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS batches (query text, number bigint, PRIMARY KEY (query, number));
+CREATE TABLE IF NOT EXISTS counts (key text PRIMARY KEY, records bigint, bytes bigint);
+"""
+ADD = """
+INSERT INTO counts VALUES (%s, %s, %s)
+ON CONFLICT (key) DO UPDATE SET records = counts.records + excluded.records, bytes = counts.bytes + excluded.bytes
+"""
+
+
+def count_by_key(session: Any, bootstrap: str, topic: str, url: str, checkpoint: Path, **trigger: Any) -> Any:
+    """Start (or continue) the query; returns it."""
+    register(session)
+    with psycopg.connect(url) as connection:
+        connection.execute(TABLES)
+    frame = (
+        session.readStream.format("kohort")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("kafka.group.id", f"{topic}-counts")  # what is done is committed, for those who watch lag
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "100000")
+        .option("minOffsetsPerTrigger", "1000")
+        .option("maxTriggerDelay", "10s")
+        .load()
+    )
+    # Grouped batch by batch: only sums leave the executors.
+    store = adder(url, f"{topic}-counts")
+    writer = frame.writeStream.foreachBatch(store).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**trigger or {"processingTime": "1 second"}).start()
+
+
+def adder(url: str, query: str) -> Callable[[Any, int], None]:
+    """What stores a batch, once, however often it is called with it."""
+
+    def add(batch: Any, number: int) -> None:
+        by_key = batch.selectExpr("string(key) AS key", "coalesce(length(value), 0) AS bytes").groupBy("key")
+        sums = (
+            by_key.agg({"*": "count", "bytes": "sum"}).select("key", "count(1)", "sum(bytes)").where("key IS NOT NULL")
+        )
+        rows = [tuple(row) for row in sums.collect()]
+        with psycopg.connect(url) as connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO batches VALUES (%s, %s) ON CONFLICT DO NOTHING", (query, number))
+            if cursor.rowcount == 1:
+                cursor.executemany(ADD, rows)
+
+    return add
+
+
+def main(bootstrap: str, topic: str, url: str, checkpoint: str) -> None:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.appName("kohort example").getOrCreate()
+    count_by_key(session, bootstrap, topic, url, Path(checkpoint)).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
