@@ -26,7 +26,7 @@ from kohort.testing import RealCluster
 from kohort.testing.topics import create_topic
 from tests.soak_region.harm import Crew, Harm
 from tests.soak_region.seen import Seen, differences, whole
-from tests.soak_region.store_host import SqliteHost, StoreHost
+from tests.soak_region.store_host import PostgresHost, SqliteHost, StoreHost
 
 PARTITIONS, KEYS = 12, 1_000
 MEMBERS = ("ada", "ben", "cleo", "dora")
@@ -219,7 +219,7 @@ def main() -> int:
         print(f"{time.monotonic() - started:7.1f} s {text}", flush=True)
 
     with RealCluster(3) as cluster, ExitStack() as stack:
-        host: StoreHost = SqliteHost(folder)
+        host: StoreHost = SqliteHost(folder) if task.store == "sqlite" else PostgresHost()
         stack.callback(host.close)
         outcome = soak(
             cluster, host, folder, seed=task.seed, kills=task.kills, records=task.records, every_s=task.every_s, say=say

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from kohort.testing import RealPostgres
+
 _HOLDER: Final = """
 import sqlite3, sys, time
 store = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
@@ -65,3 +67,23 @@ class SqliteHost:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n", "the store could not be taken hold of"
         return holder
+
+
+class PostgresHost:
+    """A PostgreSQL server: killed with all its sessions, or frozen with them."""
+
+    def __init__(self) -> None:
+        self._server = RealPostgres(durable=True)
+        self._server.__enter__()
+        self.url = self._server.fresh()
+
+    def kill(self) -> Callable[[], None]:
+        self._server.kill()
+        return self._server.start
+
+    def stop(self) -> Callable[[], None]:
+        self._server.pause()
+        return self._server.resume
+
+    def close(self) -> None:
+        self._server.__exit__(None, None, None)

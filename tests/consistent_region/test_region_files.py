@@ -1,0 +1,133 @@
+"""State in files: wherever the process dies, a checkpoint comes back as it was, or it is said that it cannot."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kohort.consistent_region import FileState
+from kohort.consistent_region.errors import ResetFailedError
+
+
+class Killed(BaseException):
+    """kill -9, at this very line."""
+
+
+def write(state: FileState, **files: str) -> None:
+    for name, text in files.items():
+        path = state.files / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def read(state: FileState) -> dict[str, str]:
+    return {path.relative_to(state.files).as_posix(): path.read_text() for path in state.files.rglob("*.txt")}
+
+
+def fill(state: FileState, number: int) -> dict[str, str]:
+    files = {"totals.txt": f"totals {number}", "days/monday.txt": "m" * number, f"only/{number}.txt": ""}
+    shutil.rmtree(state.files / "only", ignore_errors=True)
+    write(state, **{name.replace("/", "__"): text for name, text in files.items()})
+    return files
+
+
+def test_files_come_back_as_they_were_in_another_process(tmp_path: Path) -> None:
+    state = FileState(tmp_path)
+    first = fill(state, 1)
+    one = state.snapshot({})
+    second = fill(state, 2)
+    two = state.snapshot({})
+    write(state, stray="not in any checkpoint")
+    again = FileState(tmp_path)
+    again.restore(two, {})
+    assert read(again) == second
+    assert not (again.files / "stray").exists()
+    again.restore(one, {})
+    assert read(again) == first
+    again.reset_initial()
+    assert read(again) == {}
+    assert again.snapshot({}) == FileState(tmp_path).snapshot({})
+
+
+@pytest.mark.proves("B-45")
+def test_wherever_a_snapshot_or_a_reset_dies_the_complete_checkpoint_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = -1
+
+    def burning(real: Callable[..., object]) -> Callable[..., object]:
+        def burn(*arguments: object, **named: object) -> object:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Killed
+            return real(*arguments, **named)
+
+        return burn
+
+    # Every call that changes what is on the disk.
+    for module, name in ((os, "replace"), (os, "fsync"), (os, "utime"), (shutil, "copyfile"), (shutil, "rmtree")):
+        monkeypatch.setattr(module, name, burning(getattr(module, name)))
+
+    died = 0
+    for place in range(1, 200):
+        left, folder = -1, tmp_path / str(place)
+        state = FileState(folder, kept=2)
+        wanted = fill(state, 1)
+        complete = state.snapshot({})
+        state.completed()
+        left = place
+        try:
+            fill(state, 2)
+            state.snapshot({})  # nobody hears of this one
+            state.restore(complete, {})
+            wanted_then = fill(state, 3)
+            third = state.snapshot({})
+            complete, wanted = third, wanted_then
+            state.completed()
+        except Killed:
+            died += 1
+        left = -1
+        again = FileState(folder, kept=2)
+        again.restore(complete, {})
+        assert read(again) == wanted, place
+        if died < place:
+            break
+    assert died > 15
+
+
+def test_copies_that_nothing_needs_go_and_those_of_complete_checkpoints_stay(tmp_path: Path) -> None:
+    state = FileState(tmp_path, kept=2)
+    kept = []
+    for number in range(1, 6):
+        write(state, a=f"{number}")
+        kept.append(state.snapshot({}))
+        os.utime(tmp_path / "snapshots" / json.loads(kept[-1])["name"], ns=(number, number))
+        if number != 4:  # given up
+            state.completed()
+    names = {path.name for path in (tmp_path / "snapshots").iterdir()}
+    assert names == {json.loads(kept[place])["name"] for place in (2, 3, 4)}
+    state.restore(kept[2], {})
+    assert (state.files / "a").read_text() == "3"
+    with pytest.raises(ResetFailedError, match="not in this folder"):
+        state.restore(kept[0], {})
+
+
+@pytest.mark.proves("CR-72")
+def test_a_copy_that_is_not_what_it_was_is_refused_and_nothing_is_put_in_place(tmp_path: Path) -> None:
+    state = FileState(tmp_path)
+    write(state, a="good", b="good")
+    snapshot = state.snapshot({})
+    (copy,) = (tmp_path / "snapshots").iterdir()
+    write(state, a="newer")
+    for harm in (lambda: (copy / "a").write_text("evil"), lambda: (copy / "b").unlink()):
+        harm()
+        with pytest.raises(ResetFailedError, match="not what it was"):
+            state.restore(snapshot, {})
+    assert (state.files / "a").read_text() == "newer"
+    for damaged in (b"", b"[]", b"{}", b'{"name": 1, "files": 2}'):
+        with pytest.raises(ResetFailedError):
+            state.restore(damaged, {})

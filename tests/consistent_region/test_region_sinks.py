@@ -1,0 +1,356 @@
+"""Sinks: whatever dies, and wherever, each record's effect is outside exactly once."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kohort import TopicPartition
+from kohort.consistent_region import CommitId, DictState, KafkaSink, SinkPlace, SqlSink
+from kohort.consistent_region.effects import Effects, TransactionalSink, unpacked
+from kohort.consistent_region.errors import ConfigurationError, RegionError, ResetFailedError
+from kohort.consistent_region.kafka_sink import packed
+from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
+from kohort.consistent_region.offsets import Position, Positions
+from kohort.coordinator_client.events import Identity
+from kohort.fastpath.errors import KohortError
+from kohort.testing import RealPostgres
+from kohort.testing.selection import Broker
+
+P0 = TopicPartition("in", 0)
+RECORDS, A_CHECKPOINT = 14, 4
+SCHEMA = "CREATE TABLE IF NOT EXISTS seen (n INTEGER)"
+
+
+class Killed(BaseException):
+    """kill -9, at this very line."""
+
+
+class Fuse:
+    """Burns at its `length`-th place."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.places = 0
+
+    def burn(self) -> None:
+        self.places += 1
+        if self.places == self.length:
+            raise Killed
+
+
+class Cursor:
+    def __init__(self, cursor: Any, fuse: Fuse) -> None:
+        self._cursor, self._fuse = cursor, fuse
+
+    def execute(self, *what: Any) -> Any:
+        if what[0] == "ROLLBACK":  # what the dead do not say
+            return None
+        self._fuse.burn()
+        answer = self._cursor.execute(*what)
+        if what[0] == "COMMIT":
+            self._fuse.burn()
+        return answer
+
+    def close(self) -> None: ...
+
+
+class Connection:
+    def __init__(self, connection: Any, fuse: Fuse) -> None:
+        self._connection, self._fuse = connection, fuse
+
+    def cursor(self) -> Cursor:
+        return Cursor(self._connection.cursor(), self._fuse)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class BurningSqlSink(SqlSink):
+    def __init__(self, url: str, fuse: Fuse) -> None:
+        super().__init__(url, schema=SCHEMA)
+        self._fuse = fuse
+
+    def _opened(self) -> Any:
+        self._connection = self._connection or Connection(super()._opened(), self._fuse)
+        if not isinstance(self._connection, Connection):
+            self._connection = Connection(self._connection, self._fuse)
+        return self._connection
+
+    def add(self, number: int) -> None:
+        self.execute(f"INSERT INTO seen VALUES ({self._mark})", (number,))
+
+
+class BurningKafkaSink(KafkaSink):
+    def __init__(self, bootstrap: str, topic: str, fuse: Fuse) -> None:
+        super().__init__(bootstrap, topic, linger_ms=0)
+        self._fuse = fuse
+
+    def _transact(self, prepared: bytes, at: CommitId, member: Identity | None) -> None:
+        self._fuse.burn()
+        assert self._producer is not None
+        producer = self._producer
+        send_offsets = producer.send_offsets
+        try:
+            producer.send_offsets = self._burning(send_offsets)  # type: ignore[method-assign]
+            super()._transact(prepared, at, member)
+        finally:
+            producer.send_offsets = send_offsets  # type: ignore[method-assign]
+        self._fuse.burn()
+
+    def _burning(self, real: Callable[..., None]) -> Callable[..., None]:
+        def send_offsets(*arguments: Any) -> None:
+            real(*arguments)
+            self._fuse.burn()
+
+        return send_offsets
+
+    def add(self, number: int) -> None:
+        self.send(str(number).encode(), headers=[("n", b"%d" % number)])
+
+
+class Books:
+    """What survives: complete checkpoints, each with where it is."""
+
+    def __init__(self) -> None:
+        self.complete: list[tuple[bytes, int]] = []
+
+
+def positions(offset: int) -> Positions:
+    return {P0: Position(offset)}
+
+
+@contextmanager
+def life(sink: TransactionalSink, state: DictState, books: Books) -> Iterator[tuple[Effects, int]]:
+    """A process: opens, goes back, and closes unless it is killed."""
+    effects = Effects(state, {"out": sink})
+    try:
+        effects.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        offset = 0
+        if books.complete:
+            snapshot, offset = books.complete[-1]
+            effects.restore(snapshot, positions(offset))
+        else:
+            effects.reset_initial()
+        yield effects, offset
+    finally:
+        effects.close()
+
+
+def live(sink: BurningSqlSink | BurningKafkaSink, fuse: Fuse, books: Books) -> None:
+    """Handle all records, with a checkpoint after every few; every second one is given up the first time."""
+    state = DictState()
+    with life(sink, state, books) as (effects, offset):
+        while offset < RECORDS:
+            for number in range(offset, min(offset + A_CHECKPOINT, RECORDS)):
+                state["sum"] = state.get("sum", 0) + number
+                sink.add(number)
+                offset = number + 1
+            if len(books.complete) % 2:
+                effects.snapshot(positions(offset))  # its barrier ends without a manifest
+                if offset < RECORDS:
+                    state["sum"] += offset
+                    sink.add(offset)
+                    offset += 1
+            fuse.burn()
+            snapshot = effects.snapshot(positions(offset))
+            fuse.burn()
+            books.complete.append((snapshot, offset))
+            fuse.burn()
+            effects.completed()
+            fuse.burn()
+
+
+def die_everywhere(made: Callable[[Fuse], Any], lengths: Any, seen: Callable[[], list[int]]) -> int:
+    """One run for each place to die at, and one through. Returns how many places there are."""
+    places = 0
+    for length in lengths:
+        fuse, books = Fuse(length), Books()
+        try:
+            live(made(fuse), fuse, books)
+        except Killed:
+            calm = Fuse(-1)
+            live(made(calm), calm, books)
+        places = max(places, fuse.places)
+        found = Counter(seen())
+        assert found == Counter(range(RECORDS)), (length, found)
+        if fuse.places < length:
+            break
+    return places
+
+
+@pytest.mark.proves("B-45")
+def test_sqlite_holds_each_effect_once_wherever_the_process_dies(tmp_path: Path) -> None:
+    paths: list[Path] = []
+
+    def made(fuse: Fuse) -> BurningSqlSink:
+        if fuse.length > 0:
+            paths.append(tmp_path / f"{fuse.length}.db")
+        return BurningSqlSink(f"sqlite:///{paths[-1]}", fuse)
+
+    def seen() -> list[int]:
+        with sqlite3.connect(paths[-1]) as database:
+            found = [row[0] for row in database.execute("SELECT n FROM seen")]
+        database.close()
+        return found
+
+    assert die_everywhere(made, range(1, 1_000), seen) > 40
+
+
+def test_postgresql_holds_each_effect_once_wherever_the_process_dies(postgres: RealPostgres) -> None:
+    url = postgres.fresh()
+
+    def made(fuse: Fuse) -> BurningSqlSink:
+        if fuse.length > 0:
+            with psycopg.connect(url, autocommit=True) as database:
+                database.execute("DROP TABLE IF EXISTS seen")
+                database.execute("DROP TABLE IF EXISTS kohort_sink")
+        return BurningSqlSink(url, fuse)
+
+    def seen() -> list[int]:
+        with psycopg.connect(url) as database:
+            return [row[0] for row in database.execute("SELECT n FROM seen").fetchall()]
+
+    assert die_everywhere(made, range(1, 1_000), seen) > 40
+
+
+def test_a_database_that_is_down_is_one_error_and_the_next_life_commits(postgres: RealPostgres) -> None:
+    url, books, state = postgres.fresh(), Books(), DictState()
+    sink = BurningSqlSink(url, Fuse(-1))
+    with life(sink, state, books) as (effects, _):
+        sink.add(7)
+        books.complete.append((effects.snapshot(positions(1)), 1))
+        postgres.kill()
+        try:
+            with pytest.raises(RegionError, match=r"database refused.*member=m"):
+                effects.completed()
+        finally:
+            postgres.start()
+    with life(BurningSqlSink(url, Fuse(-1)), state, books):
+        pass
+    with psycopg.connect(url) as database:
+        assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
+
+
+@pytest.mark.broker
+def test_kafka_holds_each_effect_once_wherever_the_process_dies(
+    broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    topics: list[str] = []
+
+    def made(fuse: Fuse) -> BurningKafkaSink:
+        if fuse.length > 0:
+            topics.append(make_topic(2))
+        return BurningKafkaSink(broker.bootstrap, topics[-1], fuse)
+
+    def seen() -> list[int]:
+        reader = confluent_kafka.Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": unique("reader"), "enable.auto.commit": False,
+             "isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.partition.eof": True}
+        )  # fmt: skip
+        reader.assign([confluent_kafka.TopicPartition(topics[-1], number, 0) for number in range(2)])
+        found, ended = [], 0
+        while ended < 2:
+            message = reader.poll(10)
+            assert message is not None
+            if message.error():
+                ended += 1
+            else:
+                assert message.headers() == [("n", message.value())]
+                found.append(int(message.value()))
+        reader.close()
+        return found
+
+    # All of the first two commits' places: before, after each of the offsets, and behind the transaction.
+    die_everywhere(made, range(1, 13), seen)
+
+
+# --- the frame, and what is refused
+
+
+def test_an_operator_who_goes_back_begins_another_run(tmp_path: Path) -> None:
+    books, state = Books(), DictState()
+    url = f"sqlite:///{tmp_path}/out.db"
+    for number in range(3):
+        sink = BurningSqlSink(url, Fuse(-1))
+        with life(sink, state, books) as (effects, offset):
+            sink.add(number)
+            books.complete.append((effects.snapshot(positions(offset + 1)), offset + 1))
+            effects.completed()
+    del books.complete[1:]  # back to the first
+    sink = BurningSqlSink(url, Fuse(-1))
+    with life(sink, state, books) as (effects, offset):
+        sink.add(100)
+        books.complete.append((effects.snapshot(positions(offset + 1)), offset + 1))
+        effects.completed()
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        assert [row[0] for row in database.execute("SELECT n FROM seen")] == [0, 1, 2, 100]
+    database.close()
+
+
+def test_a_state_from_before_there_were_sinks_is_restored() -> None:
+    state = DictState(a=1)
+    inner = DictState()
+    effects = Effects(inner, {})
+    effects.restore(state.snapshot({}), {})
+    assert inner == {"a": 1}
+    effects.reset_initial()
+    assert inner == {}
+
+
+@pytest.mark.proves("CR-72")
+def test_torn_effects_are_refused_before_anything_is_carried_out() -> None:
+    class Refusing(DictState):
+        def restore(self, snapshot: bytes, offsets: Positions) -> None:
+            raise AssertionError("not to be reached")
+
+    whole = Effects(DictState(a=1), {}).snapshot({})
+    assert unpacked(whole)[1:] == (1, b'{"a":1}', {})
+    for damaged in (whole[:-1], whole + b"x", whole[:10], whole.replace(b'"state":7', b'"state":"')):
+        with pytest.raises(ResetFailedError):
+            Effects(Refusing(), {}).restore(damaged, {})
+
+
+Field = st.none() | st.binary(max_size=20)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            Field, Field, st.lists(st.tuples(st.text(max_size=5), Field), max_size=3),
+            st.none() | st.integers(0, 2**31 - 1), st.none() | st.integers(0, 2**62),
+        ),
+        max_size=4,
+    )
+)  # fmt: skip
+def test_records_come_back_as_they_were_and_torn_ones_never(records: list[Any]) -> None:
+    data = b"".join(packed(*one) for one in records)
+    assert list(unpacked_records(data)) == records
+    for cut in range(1, len(data)):
+        try:
+            found = list(unpacked_records(data[:cut]))
+        except ResetFailedError:
+            continue
+        assert found == records[: len(found)]  # cut between two records: the frame around it tells
+
+
+def test_what_cannot_work_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="unknown database"):
+        SqlSink("mysql://x")
+    with pytest.raises(ConfigurationError, match="transactional id"):
+        KafkaSink("localhost:1", "t", transactional_id="mine")
+    with pytest.raises(ConfigurationError, match="a topic"):
+        KafkaSink("localhost:1", "")
+    sink = SqlSink("sqlite:///x.db")
+    sink.execute("INSERT INTO t VALUES (?)", (b"bytes",))
+    with pytest.raises(KohortError, match="JSON"):
+        sink.pre_commit()
