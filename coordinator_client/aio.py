@@ -228,6 +228,10 @@ class AsyncConsumer(Face):
         ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
         return {one: max(ends[one] - await self.position(one, timeout_s), 0) for one in sorted(partitions)}
 
+    async def lag_s(self, timeout_s: float | None = None) -> dict[TopicPartition, float | None]:
+        """See `Consumer.lag_s`."""
+        return self._seconds_behind(await self.lag(timeout_s))
+
     async def commit(
         self, offsets: Offsets | None = None, *, timeout_s: float | None = None, allow_rewind: bool = False
     ) -> None:

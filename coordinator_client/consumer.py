@@ -248,6 +248,16 @@ class Face:
             raise error
         return found
 
+    def _seconds_behind(self, lag: Mapping[TopicPartition, int]) -> dict[TopicPartition, float | None]:
+        now_ms = self._session.driver.wall_ms()
+        since = self._session.read(
+            lambda core: {one: core.waiting_since_ms(one) for one, records in lag.items() if records}
+        )
+        return {
+            one: 0.0 if one not in since else None if (at := since[one]) is None else max(now_ms - at, 0) / 1000
+            for one in lag
+        }
+
     def _ask_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
     ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
@@ -468,6 +478,15 @@ class Consumer(Face):
             known = self._session.read(lambda core: core.known_ends(partitions))
             asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
             return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
+
+    def lag_s(self, timeout_s: float | None = None) -> dict[TopicPartition, float | None]:
+        """For how many seconds the next record has been waiting, by partition: now, less when it was written.
+
+        0.0 where nothing waits (beyond the last stable offset under read_committed). Nothing is fetched for it: where
+        the next record is not here, the timestamp of the last one returned stands in for it; None without one.
+        """
+        with self._session.use():
+            return self._seconds_behind(self.lag(timeout_s))
 
     # --- commits
 

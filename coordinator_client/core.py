@@ -58,7 +58,7 @@ from kohort.coordinator_client.ready import Coordinator, MemberView, Send, Wante
 from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.resets import Gap, ResetPolicy
 from kohort.coordinator_client.retry import Backoff
-from kohort.coordinator_client.slices import Slice
+from kohort.coordinator_client.slices import Slice, written_ms
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Assignment, PauseMarks, Subscription
 from kohort.fastpath import KohortError, TopicPartition
@@ -455,6 +455,11 @@ class Core:
             self.last_timestamps[partition] = timestamp_ms
         return True
 
+    def put_back(self, rest: Slice) -> None:
+        """Of a slice only a part was decoded: the rest comes next, and what was fetched ahead behind it."""
+        if self.is_current(rest):
+            self.fetcher.parked.put_back(rest)
+
     def refetch(self, partition: TopicPartition) -> None:
         """A slice could not be decoded: what follows it is given up, and fetched again from the position."""
         self.fetcher.drop(partition)
@@ -547,6 +552,15 @@ class Core:
             one: end.last_stable if stable and end.last_stable >= 0 else end.high_watermark for one, end in ends.items()
         }
 
+    def waiting_since_ms(self, partition: TopicPartition) -> int | None:
+        """When what is to be returned next was written, as well as is known without reading it: from the head of what
+        is fetched, else the timestamp of the last record that was returned, which is no later. None: nothing is known.
+        """
+        first = self.fetcher.parked.first(partition)
+        if first is not None and first.start == self.positions.known_position(partition):
+            return written_ms(first.records)
+        return self.last_timestamps.get(partition)
+
     @property
     def identity(self) -> Identity:
         """Who this consumer is to its group."""
@@ -558,11 +572,15 @@ class Core:
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = -1) -> None:
         self.positions.seek(partition, offset, epoch)
-        self.fetcher.drop(partition)
+        self._sought(partition)
 
     def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
         self.positions.seek_by_time(partition, timestamp)
+        self._sought(partition)
+
+    def _sought(self, partition: TopicPartition) -> None:
         self.fetcher.drop(partition)
+        self.last_timestamps.pop(partition, None)
 
 
 def _endpoint(coordinator: Coordinator) -> Endpoint:

@@ -14,8 +14,10 @@ from kohort.fastpath import TopicPartition
 
 _BATCH_HEAD = struct.Struct(">qiib")  # base offset, length of the rest, leader epoch (magic 2 only), magic
 _LAST_OFFSET_DELTA = struct.Struct(">i")
+_TIMESTAMP = struct.Struct(">q")
 _LENGTH_FIELD_END = 12
 _LAST_OFFSET_DELTA_AT = 23
+_FIRST_TIMESTAMP_AT = 27
 
 
 class SliceEnd(NamedTuple):
@@ -45,6 +47,14 @@ def slice_end(records: memoryview) -> SliceEnd:
     return SliceEnd(base_offset + delta + 1, leader_epoch)
 
 
+def written_ms(records: memoryview) -> int | None:
+    """When the first batch was begun (ms since the epoch), as its head says; None where there is no head of magic 2."""
+    if len(records) < _FIRST_TIMESTAMP_AT + _TIMESTAMP.size or _BATCH_HEAD.unpack_from(records)[3] != 2:
+        return None
+    timestamp = int(_TIMESTAMP.unpack_from(records, _FIRST_TIMESTAMP_AT)[0])
+    return timestamp if timestamp >= 0 else None
+
+
 class Slice(NamedTuple):
     """Undecoded records of one partition. `start` is the offset that was asked for (the first batch may begin before
     it), `end` the offset to fetch from next (`start` where no whole batch was found), `serial` the barrier's mark."""
@@ -68,6 +78,12 @@ class Parked:
     def put(self, slice_: Slice) -> None:
         partition = slice_.partition
         self._queues.setdefault(partition, deque()).append(slice_)
+        self._bytes[partition] = self._bytes.get(partition, 0) + len(slice_.records)
+
+    def put_back(self, slice_: Slice) -> None:
+        """The rest of a slice that was taken: it is the partition's next again."""
+        partition = slice_.partition
+        self._queues.setdefault(partition, deque()).appendleft(slice_)
         self._bytes[partition] = self._bytes.get(partition, 0) + len(slice_.records)
 
     def take(self, wanted: Callable[[Slice], bool]) -> Slice | None:
@@ -103,6 +119,10 @@ class Parked:
     def last(self, partition: TopicPartition) -> Slice | None:
         queue = self._queues.get(partition)
         return queue[-1] if queue else None
+
+    def first(self, partition: TopicPartition) -> Slice | None:
+        queue = self._queues.get(partition)
+        return queue[0] if queue else None
 
     def bytes_of(self, partition: TopicPartition) -> int:
         return self._bytes.get(partition, 0)

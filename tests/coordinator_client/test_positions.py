@@ -8,7 +8,9 @@ import pytest
 
 from kohort.coordinator_client import Consumer, IllegalState, Position
 from kohort.coordinator_client.metadata import NOTHING_KNOWN
+from kohort.coordinator_client.slices import written_ms as read_written_ms
 from kohort.fastpath import TopicPartition
+from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.kit import numbers, produce, read
@@ -21,6 +23,40 @@ def test_a_position_has_the_epoch_of_the_last_record_and_the_id_of_the_topic() -
     assert one.whereabouts(P0, NOTHING_KNOWN) is None, "an id that is not known yet is waited for"
     one.seek(P0, 4)
     assert one.whereabouts(P0, cluster()) == Position(4, -1, uuid.UUID(int=1))
+
+
+def written_ms_of(records: bytes) -> int | None:
+    return read_written_ms(memoryview(records))
+
+
+def test_lag_in_seconds_is_how_long_the_next_record_has_waited() -> None:
+    def seconds(consumer: Consumer) -> float | None:
+        return consumer.lag_s()[P0]
+
+    written_ms = time.time_ns() // 1_000_000 - 60_000
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        Consumer(fake.bootstrap, auto_offset_reset="earliest", max_poll_records=1, fetch_max_wait_ms=50) as consumer,
+    ):
+        for number in range(3):  # a batch a minute ago, one of half a minute ago, one of now
+            fake.produce("t", 0, [(None, b"v", written_ms + number * 30_000)])
+        consumer.assign([P0])
+        limit = time.monotonic() + 40
+        while consumer._session.read(lambda core: core.fetcher.parked.first(P0)) is None:
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        assert consumer.lag() == {P0: 3}
+        assert 60 <= (seconds(consumer) or 0) < 90
+        read(consumer, 1)
+        assert consumer.lag() == {P0: 2}
+        assert 30 <= (seconds(consumer) or 0) < 120, "no less than the next record has waited"
+        read(consumer, 2)
+        assert consumer.lag_s() == {P0: 0.0}
+        consumer.seek(P0, 1)
+        consumer.pause()
+        assert seconds(consumer) is None or 30 <= (seconds(consumer) or 0) < 90, "what was returned before says nothing"
+    assert written_ms_of(b"") is None
+    assert written_ms_of(bytes(61)) is None, "magic 0 has no such place"
 
 
 @pytest.mark.broker
