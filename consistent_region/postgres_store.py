@@ -117,7 +117,7 @@ class PostgresStore:
 
     def groups(self) -> list[str]:
         rows = self._session().execute(
-            """SELECT "group" FROM kohort_region WHERE kind = 'region' ORDER BY 1 COLLATE "C" """
+            """SELECT "group" FROM kohort_region WHERE kind = 'region' ORDER BY "group" COLLATE "C" """
         )
         return [row[0] for row in rows]
 
@@ -245,8 +245,9 @@ class PostgresStore:
         session.limit_s = 2 * self._timeout_s
         limit_ms = round(self._timeout_s * 1000)
         try:
-            for name in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
+            for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
                 session.execute(f"SET {name} = {limit_ms}")
+            session.execute(f"SET statement_timeout = {limit_ms + limit_ms // 2}")  # so that a lock is named as one
             # Weaker than this, what was committed might be gone after a crash of the server.
             session.execute(
                 "SELECT set_config('synchronous_commit', 'on', false) "

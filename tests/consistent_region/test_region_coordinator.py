@@ -449,6 +449,21 @@ def test_a_full_disk_is_a_typed_error_and_the_last_checkpoint_stays(tmp_path: Pa
 
 
 @pytest.mark.proves("B-45")
+def test_a_disk_that_takes_no_writes_is_a_typed_error_and_is_read_on(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "region.db")
+    two = Two(World(store, lambda: store))
+    two.checkpoint(1, 1)
+    store._open().execute("PRAGMA query_only=ON")
+    with pytest.raises(CoordinatorUnavailable, match="readonly"):
+        two.c.report(two.a, 6, 1)
+    assert two.c.checkpoints() == (1,)
+    assert two.c.look().newest == 1
+    store._open().execute("PRAGMA query_only=OFF")
+    assert two.checkpoint(2, 2) == 2
+    store.close()
+
+
+@pytest.mark.proves("B-45")
 def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
     path = tmp_path / "region.db"
     path.write_bytes(b"something else entirely" * 100)
