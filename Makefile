@@ -12,7 +12,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c cons
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 
-.PHONY: help dev demo test test-fast test-brokers teeth lint types bench fuzz sim soak mutants docs clean
+.PHONY: help dev demo test test-fast test-brokers teeth lint types bench fuzz sim soak mutants docs clean test-spark-jvm soak-spark bench-spark
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -41,6 +41,9 @@ test-brokers: dev  ## the broker tests on each of BROKER_VERSIONS
 	@for version in $(BROKER_VERSIONS); do echo "== Apache Kafka $$version"; \
 	  KOHORT_BROKER_VERSION=$$version $(BIN)/python -m pytest -m broker || exit 1; done
 
+test-spark-jvm: dev  ## the Spark source beside Spark's own connector, in a second PySpark (450 MB the first time)
+	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py
+
 lint: dev  ## ruff and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -57,6 +60,10 @@ bench: dev  ## ours and the peers in one run; JSON in benchmarks/results, a page
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.page
 
+bench-spark: dev  ## Spark reading Kafka through kohort and through Spark's own connector
+	@$(BIN)/python -m benchmarks spark
+	@$(BIN)/python -m benchmarks.page
+
 fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
 	@$(BIN)/python -m tests.sanitized tests.protocol.fuzz_codec --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 	@$(BIN)/python -m tests.sanitized tests.fastpath.fuzz_records --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
@@ -66,6 +73,9 @@ sim: dev  ## histories of a consistent region in a seeded world: SEEDS=2000 FIRS
 
 soak: dev  ## random mixed groups on three brokers through kills and restarts, resumable: SEED=1 RUNS=100
 	@nice -n 10 $(BIN)/python -m tests.soak --seed $(or $(SEED),1) --runs $(or $(RUNS),100)
+
+soak-spark: dev  ## a streaming job killed at random, into Parquet and PostgreSQL: KILLS=30 SEED=1
+	@$(BIN)/python -m tests.soak_spark.soak --kills $(or $(KILLS),30) --seed $(or $(SEED),1)
 
 mutants: dev  ## deliberate faults in a region, each of which the seeded world must catch
 	@$(BIN)/python -m tests.consistent_region.region_mutants

@@ -25,7 +25,7 @@ KAFKA_PYTHON_RECORDS = 400_000  # it needs 10 s for all of them; its rate does n
 def run(report: Report) -> None:
     with running_broker() as bootstrap:
         for codec in ("none", "lz4"):
-            topic = _filled(bootstrap, codec)
+            topic = filled(bootstrap, codec)
             work = f"consume {RECORDS:,} x {VALUE_BYTES} B, {codec}"
             for who, consume, count in (
                 (OURS, _kohort, RECORDS),
@@ -51,8 +51,8 @@ def running_broker() -> Iterator[str]:
         yield broker.bootstrap
 
 
-def _filled(bootstrap: str, codec: str) -> str:
-    """A topic with RECORDS records, spread evenly, written by librdkafka."""
+def filled(bootstrap: str, codec: str, records: int = RECORDS, size: int = VALUE_BYTES, distinct: int = 1) -> str:
+    """A topic with so many records, spread evenly, of 1,000 keys and `distinct` values, written by librdkafka."""
     from confluent_kafka import Producer
 
     from kohort.testing.topics import create_topic
@@ -68,11 +68,11 @@ def _filled(bootstrap: str, codec: str) -> str:
             "queue.buffering.max.messages": 1_000_000,
         }
     )
-    value = os.urandom(VALUE_BYTES // 2).hex().encode()
-    for number in range(RECORDS):
+    values = [os.urandom(size // 2).hex().encode() for _ in range(distinct)]
+    for number in range(records):
         while True:
             try:
-                producer.produce(topic, value, b"key-%06d" % (number % 1000), number % PARTITIONS)
+                producer.produce(topic, values[number % distinct], b"key-%06d" % (number % 1000), number % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -262,7 +262,7 @@ def _mistakes() -> Iterator[Case]:
         **at, "startingOffsets": '{"$plain":{"0":5,"1":0,"2":0}}', "endingOffsets": '{"$plain":{"0":4,"1":9,"2":9}}',
     }, ".", r"PlanError: .*topic=$plain, partition=0, start=5, stop=4")  # fmt: skip
     yield wrong("a time after the last record", {**at, "startingTimestamp": "1800000000000"}, "No offset matched",
-                r"PlanError: no record is as late.*topic=$plain, partition=0")  # fmt: skip
+                r"PlanError: no record is as late.*topic=$plain, partition=\d")  # fmt: skip
     yield wrong("a strategy that is none", {
         **at, "startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "first",
     }, "[sS]trategy", "OptionError: startingOffsetsByTimestampStrategy")  # fmt: skip

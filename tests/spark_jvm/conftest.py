@@ -1,10 +1,11 @@
-"""One broker, one world, and a session a connector and version of PySpark, each run when first asked for."""
+"""One broker, one world, and a session a connector and version of PySpark, which run side by side."""
 
 import json
 import os
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,20 +13,22 @@ import pytest
 from kohort.testing import RealBroker, jars
 from kohort.testing.selection import wanted_version
 from tests.spark_jvm.outcome import Outcome
+from tests.spark_jvm.page import KEPT
 from tests.spark_jvm.venvs import ROOT, python_with
-from tests.spark_jvm.world import world
+from tests.spark_jvm.world import BROKER, world
 
 CONNECTOR = "4.0.0"
-SESSION_TIMEOUT_S = 1500
+PYSPARKS = ("4.0.0", "4.3.0")
+SESSIONS = (("kafka", CONNECTOR), *(("kohort", pyspark) for pyspark in PYSPARKS))
+SESSION_TIMEOUT_S = 5000
 Outcomes = dict[str, Outcome]
 
 
 @pytest.fixture(scope="session")
 def names() -> Iterator[dict[str, str]]:
-    """What `$name` stands for, on a broker whose log cleaner does not rest."""
-    properties = {"log.cleaner.backoff.ms": "100"}
+    """What `$name` stands for."""
     with (
-        RealBroker(version=wanted_version(), properties=properties) as broker,
+        RealBroker(version=wanted_version(), properties=dict(BROKER)) as broker,
         world(broker.bootstrap, f"w{uuid.uuid4().hex[:6]}") as found,
     ):
         yield found
@@ -34,26 +37,28 @@ def names() -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="session")
 def outcomes(names: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Outcomes]:
     """`outcomes("kafka", "4.0.0")`: every case through that connector on that PySpark."""
-    folder = tmp_path_factory.mktemp("sessions")
-    known: dict[tuple[str, str], Outcomes] = {}
-
-    def outcomes_of(source: str, pyspark: str) -> Outcomes:
-        if (source, pyspark) not in known:
-            known[source, pyspark] = _run(source, pyspark, names, folder)
-        return known[source, pyspark]
-
-    return outcomes_of
+    told = tmp_path_factory.mktemp("sessions") / "names.json"
+    told.write_text(json.dumps(names))
+    for pyspark in PYSPARKS:
+        python_with(pyspark)
+    with ThreadPoolExecutor(len(SESSIONS)) as pool:
+        found = dict(zip(SESSIONS, pool.map(lambda one: _run(one[0], one[1], told), SESSIONS), strict=True))
+    return lambda source, pyspark: found[source, pyspark]
 
 
-def _run(source: str, pyspark: str, names: dict[str, str], folder: Path) -> Outcomes:
-    (folder / "names.json").write_text(json.dumps(names))
-    out = folder / f"{source}-{pyspark}.json"
+def _run(source: str, pyspark: str, names: Path) -> Outcomes:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    out = KEPT / f"{source}-{pyspark}.json"
     with_jars = ",".join(map(str, jars.spark_connector(pyspark))) if source == "kafka" else ""
-    command = [str(python_with(pyspark)), "-m", "tests.spark_jvm.session", source, str(folder / "names.json"), str(out)]
+    command = [str(python_with(pyspark)), "-m", "tests.spark_jvm.session", source, str(names), str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [*command, with_jars], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SESSION_TIMEOUT_S
-    )
+    # Spark forks a Python for each step of a query; where bytecode may not be kept, each would compile kohort anew.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    log = out.with_suffix(".log")
+    with log.open("w") as said:
+        done = subprocess.run(
+            [*command, with_jars], cwd=ROOT, env=environment, stdout=said, stderr=said, timeout=SESSION_TIMEOUT_S
+        )
     if done.returncode:
-        raise RuntimeError(f"the session of {source} on PySpark {pyspark} ended with {done.stderr[-3000:]}")
+        raise RuntimeError(f"the session of {source} on PySpark {pyspark} ended with {log.read_text()[-3000:]}")
     return {name: Outcome(**fields) for name, fields in json.loads(out.read_text()).items()}

@@ -10,10 +10,9 @@ from string import Template
 import pytest
 
 from tests.spark_jvm.cases import CASES, Case
-from tests.spark_jvm.conftest import CONNECTOR, Outcomes
+from tests.spark_jvm.conftest import CONNECTOR, PYSPARKS, Outcomes
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(3000)]
-PYSPARKS = ("4.0.0", "4.3.0")
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(6000)]
 EACH = pytest.mark.parametrize("case", [pytest.param(case, id=case.name.replace(" ", "-")) for case in CASES])
 
 

@@ -15,7 +15,12 @@ from tests.spark.sent import CODECS, Sent, varied
 KEEP = MappingProxyType({"retention.ms": "-1"})  # the records are of 2023
 TIME_MS = 1_700_000_000_000
 PARTITIONS = 3
+TRANSACTION_MS = 3 * 3600 * 1000  # one is open while the sessions run, which a slow machine may take long for
 PLAIN: Mapping[str, object] = MappingProxyType({})
+BROKER = MappingProxyType({
+    "log.cleaner.backoff.ms": "100",  # compaction is waited for
+    "transaction.max.timeout.ms": str(TRANSACTION_MS),
+})  # fmt: skip
 # What $name stands for in the table of cases, and the partitions and settings of the topic.
 TOPICS = MappingProxyType(
     {f"codec_{codec}": (PARTITIONS, KEEP) for codec in CODECS}
@@ -73,7 +78,7 @@ def world(bootstrap: str, prefix: str) -> Iterator[dict[str, str]]:
     _send(bootstrap, names["headers"], _odd_headers())
     _send(bootstrap, names["pat_one"], varied(4, 1))
     _send(bootstrap, names["pat_two"], varied(8, 2))
-    writer = _writer(bootstrap, "open", {"transaction.timeout.ms": 900_000})
+    writer = _writer(bootstrap, "open", {"transaction.timeout.ms": TRANSACTION_MS})
     _send(bootstrap, names["open"], varied(6, 1))
     writer.begin_transaction()
     _produce(writer, names["open"], varied(5, 1))

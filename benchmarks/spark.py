@@ -1,0 +1,154 @@
+"""Spark reading Kafka: kohort beside Spark's own connector, in sessions that take turns.
+
+Two million records of 100 bytes and 400,000 of 1,000, uncompressed and lz4, local[2], the same PySpark for both. The
+connector of Spark runs once with its defaults and once with larger polls and fetches; kohort with its defaults.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.consume import PARTITIONS, filled, running_broker
+from benchmarks.report import OURS, Report
+from kohort.testing import jars
+from kohort.testing.topics import create_topic
+from tests.spark_jvm.venvs import ROOT, python_with
+
+PYSPARK = "4.0.0"
+THEIRS, TUNED = "Spark's connector", "Spark's connector, tuned"
+TUNING = {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch.bytes": str(8 << 20)}
+SESSIONS = {OURS: ("kohort", {}), THEIRS: ("kafka", {}), TUNED: ("kafka", TUNING)}
+SIZES = ((2_000_000, 100), (400_000, 1000))
+QUERIES = {
+    "count": "count()",
+    "size": "sum(length(value))",
+    "group": "group by key",
+    "parquet": "write to Parquet",
+}
+DISTINCT = 1009  # values, so many that a batch holds none twice: lz4 leaves half of each
+TIMES = 2
+LATENCY_RATE = 5_000
+LATENCY_S = 10
+
+
+def run(report: Report) -> None:
+    with ExitStack() as stack:
+        bootstrap = stack.enter_context(running_broker())
+        sessions = {
+            who: stack.enter_context(session(source, {"kafka.bootstrap.servers": bootstrap, **options}))
+            for who, (source, options) in SESSIONS.items()
+        }
+        for records, size in SIZES:
+            for codec in ("none", "lz4"):
+                topic = filled(bootstrap, codec, records, size, DISTINCT)
+                named = f"{records:,} x {size} B, {codec}"
+                for query, title in QUERIES.items():
+                    right = {"count": records, "size": records * size, "group": records, "parquet": 1}[query]
+                    order = {"do": "read", "topic": topic, "query": query}
+                    _compare(report, f"{named}: {title}", sessions, order, records, right)
+                if size == SIZES[0][1]:
+                    order = {"do": "stream", "topic": topic}
+                    _compare(report, f"{named}: an available-now stream", sessions, order, records, records)
+        for who, one in sessions.items():
+            report.add(f"a batch of a stream, {LATENCY_RATE:,} records/s", who, _latency(one, bootstrap), "ms")
+
+
+class Child:
+    """A session in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def ask(self, order: dict[str, str] | None = None) -> dict[str, Any]:
+        """Its answer to an order, or its greeting."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if order is not None:
+            print(json.dumps(order), file=self._process.stdin, flush=True)
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return dict(json.loads(line))
+        raise RuntimeError(f"the session ended with {self._process.wait()} at {order}")
+
+
+@contextmanager
+def session(source: str, options: dict[str, str]) -> Iterator[Child]:
+    """A session that reads with these options; the connector's jars are fetched if need be."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder, "options.json")
+        given.write_text(json.dumps(options))
+        with_jars = ",".join(map(str, jars.spark_connector(PYSPARK))) if source == "kafka" else ""
+        command = [str(python_with(PYSPARK)), "-m", "benchmarks.spark_session", source, str(given), with_jars]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        # Spark forks a Python for each step of a query; where bytecode may not be kept, each would compile kohort anew.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with (
+            Path(folder, "stderr").open("w+") as log,
+            subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            ) as process,
+        ):
+            child = Child(process)
+            try:
+                child.ask()
+                yield child
+            except RuntimeError:
+                log.seek(0)
+                print(log.read()[-4000:], file=sys.stderr)
+                raise
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
+                try:
+                    process.wait(60)
+                finally:
+                    process.kill()
+
+
+def _compare(
+    report: Report, work: str, sessions: dict[str, Child], order: dict[str, str], records: int, right: int
+) -> None:
+    """Each in turn, TIMES times after one that warms up; the best is kept."""
+    best = dict.fromkeys(sessions, (float("inf"), float("inf")))
+    for turn in range(TIMES + 1):
+        for who, one in sessions.items():
+            found = one.ask(order)
+            if found["result"] != right:
+                raise AssertionError(f"{who} found {found['result']} and not {right}: {work}")
+            if turn:
+                wall, cpu = best[who]
+                best[who] = (min(wall, found["wall_s"]), min(cpu, found["cpu_s"]))
+    for who, (wall, cpu) in best.items():
+        report.add(work, who, records / wall, "records/s")
+        report.add(f"{work}, per CPU second", who, records / cpu, "records/s")
+
+
+def _latency(one: Child, bootstrap: str) -> float:
+    """Median milliseconds of a micro-batch while records come steadily."""
+    from confluent_kafka import Producer
+
+    topic = f"bench-spark-live-{uuid.uuid4().hex[:8]}"
+    create_topic(bootstrap, topic, partitions=PARTITIONS)
+    one.ask({"do": "begin", "topic": topic})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    started = time.monotonic()
+    total = LATENCY_RATE * LATENCY_S
+    for number in range(total):
+        producer.produce(topic, bytes(100), partition=number % PARTITIONS)
+        if number % 50 == 0:
+            producer.poll(0)
+            time.sleep(max(started + number / LATENCY_RATE - time.monotonic(), 0))
+    producer.flush()
+    found = one.ask({"do": "end", "rows": str(total)})
+    if found["rows"] != total:
+        raise AssertionError(f"a stream gave {found['rows']} of {total}")
+    return float(statistics.median(found["batches_ms"]))

@@ -1,0 +1,97 @@
+"""docs/spark.md: what moving from Spark's own connector changes, made from the table of cases and from a run of them.
+
+make test-spark-jvm && python -m tests.spark_jvm.page
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from tests.spark_jvm.cases import CASES, Case
+from tests.spark_jvm.outcome import Outcome
+from tests.spark_jvm.venvs import ROOT
+
+KEPT = ROOT / "out" / "spark-jvm"
+PAGE = ROOT / "docs" / "spark.md"
+LONGEST = 260
+THEIRS, OURS = "kafka-4.0.0", "kohort-4.3.0"
+Outcomes = Mapping[str, Outcome]
+
+HEAD = """# Moving from Spark's Kafka connector
+
+Made by `python -m tests.spark_jvm.page` from a run of `make test-spark-jvm`. How a job goes to a cluster is on
+[another page](spark-cluster.md).
+
+```python
+kohort.spark.register(spark)
+spark.read.format("kohort")        # instead of "kafka"; and no --packages
+```
+
+Options, defaults, columns and rows are those of Spark's own connector. {reads} reads (in batches and as streams:
+offsets, times, patterns, headers, nulls, every codec, transactions, compaction, retention, filters, mistakes) go
+through that connector (`spark-sql-kafka-0-10` {connector}) and through `kohort` on PySpark 4.0.0 and 4.3.0, on one
+broker. {alike} give the same rows, {refused} are refused by both, {differ} differ as below.
+
+## What differs
+"""
+
+MISTAKES = """## What is said of a mistake
+
+Both refuse these. Spark's connector says some of it on the driver, some in a task that failed; `kohort` says all but
+data lost while a task runs on the driver, naming option, topic, partition and offset. Long messages are cut.
+"""
+
+
+def differences() -> list[Case]:
+    """The cases that are not alike and not refused by both."""
+    return [case for case in CASES if case.why]
+
+
+def page(theirs: Outcomes, ours: Outcomes) -> str:
+    """The page's Markdown."""
+    refused = [case for case in CASES if case.count is None]
+    differ = differences()
+    head = HEAD.format(
+        reads=len(CASES), connector="4.0.0", alike=len(CASES) - len(refused) - len(differ), refused=len(refused),
+        differ=len(differ),
+    )  # fmt: skip
+    return "\n".join([head, *_differences(differ, theirs, ours), "", MISTAKES, *_mistakes(refused, theirs, ours), ""])
+
+
+def _differences(cases: list[Case], theirs: Outcomes, ours: Outcomes) -> Iterator[str]:
+    yield "| read | Spark's connector | kohort | |"
+    yield "| --- | --- | --- | --- |"
+    for case in cases:
+        yield f"| {case.name} | {_result(theirs[case.name])} | {_result(ours[case.name])} | {case.why} |"
+
+
+def _mistakes(cases: list[Case], theirs: Outcomes, ours: Outcomes) -> Iterator[str]:
+    yield "| read | Spark's connector | kohort |"
+    yield "| --- | --- | --- |"
+    for case in cases:
+        yield f"| {case.name} | {_message(theirs[case.name].error)} | {_message(ours[case.name].error)} |"
+
+
+def _result(outcome: Outcome) -> str:
+    if outcome.rows is None:
+        return _message(outcome.error)
+    return f"{len(outcome.rows):,} rows" + (f", {outcome.pieces} partitions" if outcome.pieces else "")
+
+
+def _message(error: str) -> str:
+    """The last and innermost of a chain; names that the run made up without what made them unique."""
+    links = [link for link in error.split(" <- ") if "An error occurred while calling" not in link]
+    text = re.sub(r"w[0-9a-f]{6}\.(\w+)-t", r"\1", links[-1] if links else error)
+    text = re.sub(r"\(TID \d+\) \(.*?\): |kohort\.[\w.]+\.(?=[A-Z])|(?:org|java)\.[\w.]+\.(?=[A-Z])", "", text)
+    text = re.sub(r"127\.0\.0\.1:\d{4,}", "127.0.0.1:9092", text).replace("|", "\\|").replace("\n", " ")
+    return f"`{text[:LONGEST]}{'…' if len(text) > LONGEST else ''}`" if text else ""
+
+
+def kept(name: str) -> Outcomes:
+    """What the last run of one session gave."""
+    return {case: Outcome(**found) for case, found in json.loads((KEPT / f"{name}.json").read_text()).items()}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(kept(THEIRS), kept(OURS)))
+    print(f"{PAGE.relative_to(ROOT)}, from {len(CASES)} reads")
