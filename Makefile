@@ -11,8 +11,9 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
+SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth lint types bench fuzz sim soak mutants docs clean test-spark-jvm soak-spark bench-spark
+.PHONY: help dev demo test test-fast test-brokers teeth lint types bench fuzz sim soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -43,6 +44,15 @@ test-brokers: dev  ## the broker tests on each of BROKER_VERSIONS
 
 test-spark-jvm: dev  ## the Spark source beside Spark's own connector, in a second PySpark (450 MB the first time)
 	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py
+
+test-spark-versions: dev  ## the Spark tests on each of SPARK_VERSIONS
+	@for version in $(SPARK_VERSIONS); do echo "== PySpark $$version"; \
+	  test -d out/pyspark-$$version/pyspark || $(BIN)/pip install -q --disable-pip-version-check \
+	    --target out/pyspark-$$version pyspark==$$version || exit 1; \
+	  PYTHONPATH=out/pyspark-$$version $(BIN)/python -m pytest tests/spark || exit 1; done
+
+test-spark-group: dev  ## two Spark applications and a consumer share a group through joins and a kill: some 2 minutes
+	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
 
 lint: dev  ## ruff and the import contracts
 	@$(BIN)/ruff check .
