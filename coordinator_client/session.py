@@ -220,7 +220,7 @@ class Session:
         ready = [(one.slice_, one.columns) for one in self._leftovers]
         self._leftovers.clear()
         errors: list[KohortError] = []
-        short: list[TopicPartition] = []
+        short: list[Slice] = []
         for slice_ in deliver.slices:
             try:
                 columns = _decode(slice_, self.config)
@@ -231,18 +231,18 @@ class Session:
                     with self.driver.lock:
                         self.core.refetch(slice_.partition)
                     continue
-                columns = before  # the error is met again, first, by the fetch that starts behind these
+                columns = before  # the error is met again, first, by the poll that goes on behind these
             for skipped in columns.corrupt:
                 log.warning("skipped: %s", skipped)
             with self.driver.lock:
                 self.core.counters.corrupt_batches += len(columns.corrupt)
             ready.append((slice_, columns))
             if not columns.complete:
-                short.append(slice_.partition)
+                short.append(slice_._replace(start=columns.next_offset))
         out = self._hand_over(ready)
         with self.driver.lock:
-            for partition in short:  # what was fetched ahead begins behind the rest: the rest would be skipped for good
-                self.core.refetch(partition)
+            for rest in short:
+                self.core.put_back(rest)
         if errors:
             if not out:
                 raise errors[0]

@@ -109,6 +109,20 @@ def test_other_partitions_go_on_and_the_error_comes_with_the_next_poll(consumer:
         consumer.poll(0)
 
 
+@pytest.mark.proves("B-13", "I11")
+def test_the_rest_of_a_slice_that_passes_the_cap_comes_next_without_another_fetch(consumer: Consumer) -> None:
+    value = bytes(1_000)
+    park(consumer, P0, b"".join(batch(100 + 8 * n, 8, codec="gzip", value=value) for n in range(3)))
+    park(consumer, P0, batch(124), 124)
+    seen = [[record.offset for columns in consumer.poll(0) for record in columns] for _ in range(4)]
+    assert seen == [[*range(100, 108)], [*range(108, 116)], [*range(116, 124)], [124, 125, 126]]
+    assert consumer.position(P0) == 127
+    park(consumer, P1, b"".join(batch(100 + 8 * n, 8, codec="gzip", value=value) for n in range(3)))
+    assert [len(columns) for columns in consumer.poll(0)] == [8]
+    consumer.seek(P1, 100)
+    assert consumer.poll(0) == []
+
+
 @pytest.mark.proves("B-13")
 def test_a_batch_that_grows_past_the_limit_is_refused(consumer: Consumer) -> None:
     park(consumer, P0, batch(100, 100, codec="gzip", value=bytes(1000)))
