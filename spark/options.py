@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kohort.coordinator_client import SETTINGS, Config
-from kohort.fastpath import TopicPartition
+from kohort.fastpath import KohortError, TopicPartition
 from kohort.spark.errors import OptionError
 from kohort.spark.java_settings import in_our_words
 from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
@@ -109,10 +109,16 @@ class SourceOptions:
         )  # fmt: skip
 
     @classmethod
-    def check_names(cls, options: Mapping[str, str]) -> None:
-        """Raises OptionError for a name that neither a batch nor a stream knows."""
-        for name in options:
-            _refuse_name(name.lower())
+    def check(cls, options: Mapping[str, str]) -> None:
+        """Before it is known whether a batch or a stream is meant: raises what is wrong for both, as `of` would."""
+        try:
+            cls.of(options, streaming=False)
+        except KohortError as of_batch:
+            try:
+                cls.of(options, streaming=True)
+            except KohortError as of_stream:
+                of_streams = {name.lower() for name in _STREAM_ONLY} & {name.lower() for name in options}
+                raise (of_stream if of_streams else of_batch) from None
 
 
 def _refuse_unknown(given: Mapping[str, str], streaming: bool) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pyspark import SparkContext
 from pyspark.core.rdd import PipelinedRDD
@@ -32,7 +32,7 @@ def kafka_rdd(
     context: SparkContext,
     ranges: Iterable[OffsetRange],
     *,
-    as_columns: bool = False,
+    as_columns: bool | Literal["arrow"] = False,
     key_decoder: Decoder | None = None,
     value_decoder: Decoder | None = None,
     skip_lost: bool = False,
@@ -40,10 +40,10 @@ def kafka_rdd(
 ) -> "KafkaRDD":
     """An RDD of the records in `ranges` (see `plan`), one RDD partition a range, in the order of the ranges.
 
-    Elements are `Record`s; with decoders `DecodedRecord`s; with `as_columns` a `RecordColumns` for each fetched slice.
-    `connect`: the settings of `Consumer`, `bootstrap` among them. Executors read their range without joining a group,
-    so a task that Spark runs again reads the same. A range that the log no longer holds fails its task with
-    DataLossError, unless `skip_lost`.
+    Elements are `Record`s; with decoders `DecodedRecord`s; with `as_columns` a `RecordColumns` for each fetched slice,
+    with `as_columns="arrow"` a pyarrow.RecordBatch of it. `connect`: the settings of `Consumer`, `bootstrap` among them.
+    Executors read their range without joining a group, so a task that Spark runs again reads the same. A range that
+    the log no longer holds fails its task with DataLossError, unless `skip_lost`.
     """
     read = RangeReader(dict(connect), as_columns, key_decoder, value_decoder, skip_lost)
     return KafkaRDD(context, tuple(ranges), read)
@@ -80,7 +80,7 @@ class RangeReader:
     """What an executor runs: picklable, and holding nothing open."""
 
     settings: Mapping[str, Any]
-    as_columns: bool
+    as_columns: bool | Literal["arrow"]
     key_decoder: Decoder | None
     value_decoder: Decoder | None
     skip_lost: bool
@@ -88,7 +88,9 @@ class RangeReader:
     def __call__(self, _index: int, ranges: Iterator[OffsetRange]) -> Iterator[Any]:
         for one in ranges:
             for columns in read_range(one, self.settings, skip_lost=self.skip_lost):
-                if self.as_columns:
+                if self.as_columns == "arrow":
+                    yield columns.to_arrow()
+                elif self.as_columns:
                     yield columns
                 elif self.key_decoder is None and self.value_decoder is None:
                     yield from columns

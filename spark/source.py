@@ -83,7 +83,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         return "kohort"
 
     def schema(self) -> StructType:
-        SourceOptions.check_names(dict(self.options))  # Spark asks for the schema before it asks for anything else
+        SourceOptions.check(dict(self.options))  # Spark asks for the schema before it asks for anything else
         headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return SCHEMA_WITH_HEADERS if headers else SCHEMA
 

@@ -152,10 +152,26 @@ def test_a_pattern_and_what_only_a_member_says() -> None:
     assert found.connect == {"bootstrap": "h:1"}
 
 
-def test_names_are_known_before_it_is_known_what_for() -> None:
-    SourceOptions.check_names({"endingOffsets": "latest", "maxOffsetsPerTrigger": "5", "kafka.anything": "x"})
-    with pytest.raises(OptionError, match="did you mean 'endingOffsets'"):
-        SourceOptions.check_names({"endingOffset": "latest"})
+@pytest.mark.parametrize(
+    "given", [{"endingOffsets": "latest"}, {"maxOffsetsPerTrigger": "5"}, {"startingOffsets": "latest"}, {"group": "g"}]
+)
+def test_what_a_batch_or_a_stream_can_have_is_not_refused_too_early(given: dict[str, str]) -> None:
+    SourceOptions.check(LEAST | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"endingOffset": "latest"}, "did you mean 'endingOffsets'"),
+        ({"startingOffsets": "nowhere"}, "startingOffsets cannot be 'nowhere'"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be a whole number"),
+        ({"endingOffsets": "latest", "group": "g"}, "endingOffsets has no meaning for a stream"),
+        ({"assign": '{"a":[0]}'}, "say what to read, one way"),
+    ],
+)
+def test_what_neither_can_have_is_refused_before_it_is_known_which_is_meant(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        SourceOptions.check(LEAST | given)
 
 
 JAAS = "org.apache.kafka.common.security.{}.{}LoginModule required {};"
