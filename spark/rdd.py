@@ -41,7 +41,7 @@ def kafka_rdd(
     """An RDD of the records in `ranges` (see `plan`), one RDD partition a range, in the order of the ranges.
 
     Elements are `Record`s; with decoders `DecodedRecord`s; with `as_columns` a `RecordColumns` for each fetched slice,
-    with `as_columns="arrow"` a pyarrow.RecordBatch of it. `connect`: the settings of `Consumer`, `bootstrap` among them.
+    with `as_columns="arrow"` a pyarrow.RecordBatch of it. `connect`: the settings of `Consumer`, as `bootstrap`.
     Executors read their range without joining a group, so a task that Spark runs again reads the same. A range that
     the log no longer holds fails its task with DataLossError, unless `skip_lost`.
     """
