@@ -27,9 +27,11 @@ COMMANDS = {
     ),
     "assign": Entry("kohort.cli.assign", "See what a rebalance would move before it does, and plan a migration."),
     "conformance": Entry("kohort.cli.conformance", "Judge a broker's group APIs, check by check, with the frames."),
+    "group": Entry("kohort.cli.group", "Consumer groups: list, describe, lag, reset offsets, delete."),
     "plan": Entry("kohort.cli.plan", "Which offsets Spark would read, and what it would miss."),
     "region": Entry("kohort.cli.region", "Look at a consistent region and its checkpoints."),
     "segment": Entry("kohort.cli.segment", "Read a broker's log segments from disk: dump, stats, Parquet."),
+    "topic": Entry("kohort.cli.topic", "Topics: list, describe, create, delete."),
     "wire": Entry("kohort.cli.wire", "Kafka's frames: explain them field by field, record a membership, replay it."),
 }
 

@@ -1,0 +1,143 @@
+"""Admin: the blocking face for who looks after groups and topics."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from kohort.admin import groups, offsets, topics
+from kohort.admin.asking import Asker
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.events import OffsetToCommit
+from kohort.fastpath import KohortError, TopicPartition
+
+
+class Admin:
+    """Asks a cluster about groups, offsets and topics, and changes them.
+
+        with Admin("localhost:9092") as admin:
+            for one in admin.lag("billing"):
+                print(one.partition, one.lag)
+
+    `settings` as Consumer's: security, timeouts. Every error derives from KohortError; every call ends within
+    `default_api_timeout_ms`.
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], **settings: Any) -> None:
+        self._asker = Asker(Config.of(bootstrap=bootstrap, **settings))
+
+    @classmethod
+    def from_config(cls, properties: Mapping[str, Any]) -> Self:
+        """From Kafka's own dotted names; values may be strings."""
+        admin = cls.__new__(cls)
+        admin._asker = Asker(Config.from_kafka(properties))
+        return admin
+
+    def close(self) -> None:
+        self._asker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- groups
+
+    def list_groups(self) -> list[groups.GroupListing]:
+        """Every group of the cluster, by name."""
+        return groups.list_groups(self._asker)
+
+    def describe_group(self, group: str) -> groups.GroupDescription:
+        """State, assignor and members of a group, classic or KIP-848. Raises GroupMissing."""
+        return groups.describe_group(self._asker, group)
+
+    def delete_groups(self, *names: str) -> None:
+        """Delete groups that have no members, with their offsets. Raises GroupNotEmpty, GroupMissing."""
+        groups.delete_groups(self._asker, names)
+
+    def remove_members(
+        self, group: str, members: Iterable[str] | None = None, *, reason: str = "removed by an operator"
+    ) -> list[groups.MemberDescription]:
+        """Have members leave, by member id or instance id; all of them if none is named. Who did is returned.
+
+        A live dynamic member joins again; a static one is fenced for good (KIP-345). Classic groups only: a KIP-848
+        coordinator takes a static member's leave, and refuses the rest.
+        """
+        described = groups.describe_group(self._asker, group)
+        wanted = None if members is None else frozenset(members)
+        chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
+        if wanted is not None and len(chosen) < len(wanted):
+            known = {name for one in chosen for name in (one.member_id, one.instance_id)}
+            raise KohortError("no such member", group=group, member=", ".join(sorted(wanted - known)))
+        if chosen:
+            groups.remove_members(self._asker, group, chosen, reason)
+        return chosen
+
+    # --- offsets
+
+    def committed(self, group: str) -> dict[TopicPartition, OffsetToCommit]:
+        """All offsets that the group has committed."""
+        return offsets.committed(self._asker, group)
+
+    def lag(self, group: str) -> list[offsets.PartitionLag]:
+        """How many records wait in each partition that the group has committed."""
+        return offsets.lag(self._asker, group)
+
+    def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each log begins."""
+        return self.offsets_at(dict.fromkeys(partitions, offsets.EARLIEST))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each log ends: the offset of the next record."""
+        return self.offsets_at(dict.fromkeys(partitions, offsets.LATEST))
+
+    def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first offset not older than a time, by partition; -1 where there is none."""
+        leaders = topics.Leaders.asked(self._asker, {partition.topic for partition in times_ms})
+        return offsets.listed(self._asker, leaders, times_ms)
+
+    def reset_offsets(
+        self, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool = False
+    ) -> list[offsets.OffsetChange]:
+        """Commit these offsets for a group without members, moved into the log where they lie outside it.
+
+        What was, or with `dry_run` would be, changed. Raises GroupNotEmpty.
+        """
+        first, last = self.first_offsets(to), self.end_offsets(to)
+        if missing := to.keys() - last.keys():
+            one = min(missing)
+            raise KohortError("no such partition, or no leader", topic=one.topic, partition=one.partition)
+        after = offsets.within(to, first, last)
+        found = offsets.changes(self.committed(group), after)
+        if not dry_run:
+            offsets.store(self._asker, group, after)
+        return found
+
+    # --- topics
+
+    def list_topics(self, *, internal: bool = False) -> list[topics.TopicDescription]:
+        """Every topic, by name; Kafka's own too if `internal`."""
+        return topics.list_topics(self._asker, internal=internal)
+
+    def describe_topic(self, topic: str) -> topics.TopicDescription:
+        """Partitions, leaders, replicas and the topic's own settings. Raises UnknownTopic."""
+        return topics.describe_topic(self._asker, topic)
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a topic; -1 leaves a number to the broker. Raises TopicExists."""
+        topics.create_topic(
+            self._asker, topic, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+        )
+
+    def delete_topics(self, *names: str) -> None:
+        """Delete topics and all that is in them. Raises UnknownTopic."""
+        topics.delete_topics(self._asker, names)

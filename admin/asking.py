@@ -1,0 +1,197 @@
+"""One question at a time, or many at once, to the brokers that can answer: the driver of consumers, without a group.
+
+`AskingCore` is what the driver drives; `Asker` is the blocking face of it.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from kohort.coordinator_client.cluster import Contacts
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.coordinator_client.driver import Driver
+from kohort.coordinator_client.endpoints import Endpoints
+from kohort.coordinator_client.errors import ConnectionFailed, OperationTimeout
+from kohort.coordinator_client.events import Event
+from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.metrics import Counters
+from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.refresh import MetadataKeeper
+from kohort.coordinator_client.refusals import group_error
+from kohort.coordinator_client.retry import Backoff
+from kohort.fastpath import KohortError
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
+
+NOT_NOW: Final = frozenset({14, 15, 16})
+"""A coordinator that loads, is not there yet, or is another one: ask again."""
+
+PAUSE_S: Final = 0.1
+
+
+class AskingCore:
+    """Hands requests to the driver and outcomes to whoever waits. Nothing is asked that nobody asked for, but for the
+    first addresses of the brokers."""
+
+    def __init__(self, config: Config, *, chance: Callable[[], float], started: float) -> None:
+        self.config = config
+        self.chance = chance
+        self.started = started
+        self.news = False
+        self.counters = Counters()
+        self.endpoints = Endpoints.of(config, chance)
+        self.keeper = MetadataKeeper(
+            Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms), config.metadata_max_age_ms / 1000
+        )
+        self.cluster = Contacts(self, frozenset)
+        self._outgoing: list[Outgoing] = []
+        self._waiting: set[Future[Outcome]] = set()
+        self._fatal: KohortError | None = None
+
+    def turn(self, now: float, wall_ms: int) -> Turn:
+        self.cluster.turn(now)
+        outgoing, self._outgoing = tuple(self._outgoing), []
+        later = [wake for wake in self.cluster.wakes(now) if wake is not None and wake > now]
+        return Turn(outgoing, min(later, default=None))
+
+    @property
+    def fatal(self) -> KohortError | None:
+        return self._fatal
+
+    @property
+    def request_s(self) -> float:
+        return self.config.request_timeout_ms / 1000
+
+    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None:
+        self._outgoing.append(Outgoing(line, endpoint, ask))
+
+    def ask(self, endpoint: Endpoint | None, api: str, request: Any, at_most: int | None) -> "Future[Outcome]":
+        """Send one request; the future has its outcome."""
+        future: Future[Outcome] = Future()
+        if self._fatal is not None:
+            future.set_result(NotSent(self._fatal))
+            return future
+        self._waiting.add(future)
+
+        def done(outcome: Outcome, _now: float) -> None:
+            if future in self._waiting:
+                self._waiting.discard(future)
+                future.set_result(outcome)
+
+        made = request if callable(request) else lambda version: fit(request, version)
+        self.send(Line.CONTROL, endpoint, Ask(api, made, done, self.request_s, at_most))
+        return future
+
+    def fail(self, error: KohortError) -> None:
+        self._fatal = self._fatal or error
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            future.set_result(NotSent(error))
+
+    def put_error(self, error: KohortError) -> None:
+        """Errors that no question asked for have nobody to hear them."""
+
+    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
+        """Coordinators are looked up for each question."""
+
+    def tell_member(self, event: Event) -> None:
+        """There is no member here."""
+
+
+class Question(NamedTuple):
+    """`request`: the typed value, or a function of the version that makes it. `endpoint` None: any broker."""
+
+    api: str
+    request: Any
+    endpoint: Endpoint | None = None
+    at_most: int | None = None
+
+
+class Asker:
+    """Asks and waits. Every call ends within `default_api_timeout_ms`, in ConnectionFailed or OperationTimeout if need
+    be."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._driver = Driver(config, partial(AskingCore, config))
+        self._driver.start()
+
+    def close(self) -> None:
+        self._driver.stop(5.0)
+
+    def all(self, questions: Sequence[Question]) -> list[Any]:
+        """The answers, in order, of questions asked at the same time."""
+        return [self._answer(question, *one) for question, one in zip(questions, self._sent(questions), strict=True)]
+
+    def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
+        """The answer of any broker."""
+        return self.all([Question(api, request, None, at_most)])[0]
+
+    def of_coordinator(
+        self,
+        group: str,
+        api: str,
+        request: Any,
+        *,
+        codes: Callable[[Any], Sequence[int]],
+        at_most: int | None = None,
+    ) -> Any:
+        """The answer of the group's coordinator. `codes`: the error codes in an answer, which say whether it is one."""
+        limit = self._limit()
+        while True:
+            endpoint = self._coordinator(group, limit)
+            answer = self.all([Question(api, request, endpoint, at_most)])[0]
+            if not NOT_NOW.intersection(codes(answer)) or time.monotonic() >= limit:
+                return answer
+            time.sleep(PAUSE_S)
+
+    def brokers(self) -> Mapping[int, Endpoint]:
+        """Every broker of the cluster, by id."""
+        limit = self._limit()
+        while True:
+            with self._driver.lock:
+                core = self._driver.core
+                if core.fatal is not None:
+                    raise core.fatal
+                known = {node: Endpoint(one.host, one.port) for node, one in core.keeper.view.brokers.items()}
+            if known:
+                return known
+            if time.monotonic() >= limit:
+                raise OperationTimeout("no broker has named the cluster's brokers in time")
+            time.sleep(0.005)
+
+    def _coordinator(self, group: str, limit: float) -> Endpoint:
+        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
+        while True:
+            answer = self.one("FindCoordinator", request)
+            found = answer.coordinators[0] if answer.coordinators else answer
+            if found.error_code == 0:
+                return Endpoint(found.host, found.port)
+            if found.error_code not in NOT_NOW or time.monotonic() >= limit:
+                raise group_error(found.error_code, group)
+            time.sleep(PAUSE_S)
+
+    def _limit(self) -> float:
+        return time.monotonic() + self.config.default_api_timeout_ms / 1000
+
+    def _sent(self, questions: Sequence[Question]) -> list[tuple["Future[Outcome]", float]]:
+        limit = self._limit()
+        with self._driver.lock:
+            asked = [self._driver.core.ask(one.endpoint, one.api, one.request, one.at_most) for one in questions]
+        self._driver.wake()
+        return [(future, limit) for future in asked]
+
+    def _answer(self, question: Question, future: "Future[Outcome]", limit: float) -> Any:
+        try:
+            outcome = future.result(max(0.0, limit - time.monotonic()))
+        except TimeoutError:
+            raise OperationTimeout(f"no answer to {question.api} in time", api=question.api) from None
+        match outcome:
+            case Answered(value):
+                return value
+            case NotSent(error):
+                raise error
+            case Unanswered(error):
+                raise ConnectionFailed(f"no answer to {question.api}: {error.message}", hint=error.hint, **error.place)

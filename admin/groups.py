@@ -1,0 +1,203 @@
+"""Groups: which there are, what they are, who is in them; ending them, and ending a member."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kohort.admin.asking import Asker, Question
+from kohort.coordinator_client.refusals import group_error
+from kohort.fastpath import KohortError, TopicPartition, WireError
+from kohort.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.protocol.apis.delete_groups import DeleteGroupsRequest
+from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
+from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.protocol.apis.list_groups import ListGroupsRequest
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.protocol.membership import parse_assignment
+
+GROUP_AUTHORIZATION: Final = 30
+NON_EMPTY_GROUP: Final = 68
+GROUP_ID_NOT_FOUND: Final = 69
+UNSUPPORTED_VERSION: Final = 35
+CONSUMER: Final = "consumer"
+
+
+class GroupMissing(KohortError):
+    """There is no such group: `group`."""
+
+
+class GroupNotEmpty(KohortError):
+    """The group has members, and what was asked needs it to have none: `group`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as its coordinator lists it. `type`: "classic", "consumer", ... ("" from brokers before 3.8)."""
+
+    group: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member: `owned` is what it owns as far as the coordinator knows, `target` what it is to own (KIP-848)."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    owned: frozenset[TopicPartition]
+    target: frozenset[TopicPartition] | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group. `assignor`: that the members chose, or the coordinator's. `epoch`: of a KIP-848 group."""
+
+    group: str
+    type: str
+    state: str
+    assignor: str
+    members: tuple[MemberDescription, ...]
+    epoch: int | None = None
+
+
+def list_groups(asker: Asker) -> list[GroupListing]:
+    """Every group of the cluster, by name: each broker lists those that it coordinates."""
+    request = ListGroupsRequest(states_filter=(), types_filter=())
+    answers = asker.all([Question("ListGroups", request, broker) for broker in asker.brokers().values()])
+    for answer in answers:
+        if answer.error_code:
+            raise BrokerError(answer.error_code, api="ListGroups")
+    found = {
+        one.group_id: GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type)
+        for answer in answers
+        for one in answer.groups
+    }
+    return [found[name] for name in sorted(found)]
+
+
+def describe_group(asker: Asker, group: str) -> GroupDescription:
+    """A group of either kind. Raises GroupMissing, AuthorizationFailed."""
+    described = _describe_consumer_group(asker, group)
+    return described if described is not None else _describe_classic_group(asker, group)
+
+
+def _describe_consumer_group(asker: Asker, group: str) -> GroupDescription | None:
+    request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
+    try:
+        answer = asker.of_coordinator(group, "ConsumerGroupDescribe", request, codes=_codes_of_groups)
+    except UnsupportedVersion:
+        return None
+    one = answer.groups[0]
+    if one.error_code in (GROUP_ID_NOT_FOUND, UNSUPPORTED_VERSION):
+        return None
+    if one.error_code:
+        raise _group_error(one.error_code, group, "ConsumerGroupDescribe")
+    members = tuple(
+        MemberDescription(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            host=member.client_host.lstrip("/"),
+            owned=_named(member.assignment),
+            target=_named(member.target_assignment),
+            epoch=member.member_epoch,
+        )
+        for member in one.members
+    )
+    return GroupDescription(group, CONSUMER, one.group_state, one.assignor_name, _sorted(members), one.group_epoch)
+
+
+def _describe_classic_group(asker: Asker, group: str) -> GroupDescription:
+    request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
+    answer = asker.of_coordinator(group, "DescribeGroups", request, codes=_codes_of_groups)
+    one = answer.groups[0]
+    if one.error_code == GROUP_ID_NOT_FOUND or (not one.error_code and one.group_state == "Dead"):
+        raise GroupMissing("there is no such group", hint="`kohort group list` shows those there are", group=group)
+    if one.error_code:
+        raise _group_error(one.error_code, group, "DescribeGroups")
+    members = tuple(
+        MemberDescription(
+            member_id=member.member_id,
+            instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            host=member.client_host.lstrip("/"),
+            owned=_assigned(bytes(member.member_assignment), one.protocol_type),
+        )
+        for member in one.members
+    )
+    return GroupDescription(group, "classic", one.group_state, one.protocol_data, _sorted(members))
+
+
+def delete_groups(asker: Asker, groups: Iterable[str]) -> None:
+    """Delete groups without members, their committed offsets with them. Raises GroupNotEmpty, GroupMissing."""
+    for group in groups:
+        request = DeleteGroupsRequest(groups_names=(group,))
+        answer = asker.of_coordinator(group, "DeleteGroups", request, codes=_codes_of_results)
+        code = answer.results[0].error_code
+        if code:
+            raise _group_error(code, group, "DeleteGroups")
+
+
+def remove_members(asker: Asker, group: str, members: Sequence[MemberDescription], reason: str) -> None:
+    """Have members leave: static ones by their instance id, so that whoever holds it is fenced (KIP-345)."""
+    identities = tuple(
+        MemberIdentity(
+            member_id="" if one.instance_id is not None else one.member_id,
+            group_instance_id=one.instance_id,
+            reason=reason[:255],
+        )
+        for one in members
+    )
+    request = LeaveGroupRequest(group_id=group, member_id="", members=identities)
+    answer = asker.of_coordinator(group, "LeaveGroup", request, codes=lambda found: [found.error_code])
+    if answer.error_code:
+        raise _group_error(answer.error_code, group, "LeaveGroup")
+    for one in answer.members:
+        if one.error_code:
+            raise BrokerError(one.error_code, api="LeaveGroup", group=group, member=one.member_id)
+
+
+def _codes_of_groups(answer: Any) -> list[int]:
+    return [one.error_code for one in answer.groups]
+
+
+def _codes_of_results(answer: Any) -> list[int]:
+    return [one.error_code for one in answer.results]
+
+
+def _group_error(code: int, group: str, api: str) -> KohortError:
+    if code == GROUP_ID_NOT_FOUND:
+        return GroupMissing("there is no such group", hint="`kohort group list` shows those there are", group=group)
+    if code == NON_EMPTY_GROUP:
+        return GroupNotEmpty("the group has members", hint="stop them first", group=group)
+    if code == GROUP_AUTHORIZATION:
+        return group_error(code, group)
+    return BrokerError(code, api=api, group=group)
+
+
+def _named(assignment: Any) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(one.topic_name, number) for one in assignment.topic_partitions for number in one.partitions
+    )
+
+
+def _assigned(data: bytes, protocol_type: str) -> frozenset[TopicPartition]:
+    """What a classic member was assigned; nothing where the group is of another kind, or the bytes are not readable."""
+    if protocol_type != CONSUMER or not data:
+        return frozenset()
+    try:
+        found = parse_assignment(data)
+    except WireError:
+        return frozenset()
+    return frozenset(
+        TopicPartition(one.topic, number) for one in found.assigned_partitions for number in one.partitions
+    )
+
+
+def _sorted(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
+    return tuple(sorted(members, key=lambda one: (one.client_id, one.member_id)))

@@ -1,0 +1,167 @@
+"""A group's committed offsets: how far behind it is, and moving them while nobody reads."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.admin.asking import Asker, Question
+from kohort.admin.groups import GroupNotEmpty
+from kohort.admin.topics import Leaders
+from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS
+from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.metadata import NO_TOPIC_ID
+from kohort.coordinator_client.offset_requests import (
+    ListFailure,
+    committed_offsets,
+    list_offsets_request,
+    listed_offsets,
+)
+from kohort.coordinator_client.refusals import offset_error
+from kohort.fastpath import TopicPartition
+from kohort.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kohort.protocol.errors import BrokerError
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+FIRST_VERSION_OF_MANY_GROUPS: Final = 8
+MEMBERS_THERE: Final = frozenset({22, 25, 68})
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """`committed`: None where nothing is. `end`: of the log, -1 where it is not known. `lag`: records waiting, None
+    where that is not known."""
+
+    partition: TopicPartition
+    committed: int | None
+    end: int
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end < 0 else max(0, self.end - self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetChange:
+    """A committed offset that is to be changed, or was."""
+
+    partition: TopicPartition
+    before: int | None
+    after: int
+
+
+def committed(asker: Asker, group: str) -> dict[TopicPartition, OffsetToCommit]:
+    """All that the group has committed."""
+
+    def build(version: int) -> OffsetFetchRequest:
+        if version < FIRST_VERSION_OF_MANY_GROUPS:
+            return OffsetFetchRequest(group_id=group, topics=None, groups=(), require_stable=False)
+        everything = OffsetFetchRequestGroup(group_id=group, topics=None)
+        return OffsetFetchRequest(group_id="", topics=(), groups=(everything,), require_stable=False)
+
+    answer = asker.of_coordinator(
+        group,
+        "OffsetFetch",
+        build,
+        codes=lambda found: [found.error_code, *(one.error_code for one in found.groups)],
+        at_most=BEFORE_TOPIC_IDS,
+    )
+    found = committed_offsets(answer)
+    if found.error:
+        raise offset_error(None, found.error, group)
+    return {partition: to for partition, to in sorted(found.found.items()) if to is not None}
+
+
+def listed(asker: Asker, leaders: Leaders, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Offsets by time (ms; EARLIEST, LATEST): of the first record not older. -1: there is none; a partition without a
+    leader, or whose leader refuses, is missing."""
+    by_leader: dict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
+    for partition, timestamp in sorted(wanted.items()):
+        if partition in leaders.of:
+            by_leader[leaders.of[partition]].append((partition, timestamp, -1))
+    brokers = asker.brokers()
+    questions = [
+        Question(
+            "ListOffsets",
+            list_offsets_request(asks, read_committed=False, timeout_ms=asker.config.request_timeout_ms),
+            brokers[node],
+        )
+        for node, asks in by_leader.items()
+        if node in brokers
+    ]
+    return {
+        partition: found.offset
+        for answer in asker.all(questions)
+        for partition, found in listed_offsets(answer).items()
+        if not isinstance(found, ListFailure)
+    }
+
+
+def lag(asker: Asker, group: str, leaders_of: "Leaders | None" = None) -> list[PartitionLag]:
+    """Every partition that the group has committed, by topic and number."""
+    at = committed(asker, group)
+    leaders = leaders_of or Leaders.asked(asker, {partition.topic for partition in at})
+    ends = listed(asker, leaders, dict.fromkeys(at, LATEST))
+    return [PartitionLag(partition, to.offset, ends.get(partition, -1)) for partition, to in at.items()]
+
+
+def store(asker: Asker, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commit for a group without members. Raises GroupNotEmpty."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    for partition, offset in sorted(offsets.items()):
+        topics[partition.topic].append(
+            OffsetCommitRequestPartition(
+                partition_index=partition.partition, committed_offset=offset, committed_metadata=""
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=tuple(
+            OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps))
+            for name, ps in topics.items()
+        ),
+    )
+    answer = asker.of_coordinator(
+        group,
+        "OffsetCommit",
+        request,
+        codes=lambda found: [one.error_code for topic in found.topics for one in topic.partitions],
+        at_most=BEFORE_TOPIC_IDS,
+    )
+    for topic in answer.topics:
+        for one in topic.partitions:
+            if one.error_code in MEMBERS_THERE:
+                raise GroupNotEmpty("the group has members, and its offsets are theirs", hint="stop them", group=group)
+            if one.error_code:
+                raise BrokerError(
+                    one.error_code, api="OffsetCommit", group=group, topic=topic.name, partition=one.partition_index
+                )
+
+
+def changes(before: Mapping[TopicPartition, OffsetToCommit], after: Mapping[TopicPartition, int]) -> list[OffsetChange]:
+    """What `after` would change."""
+    known = {partition: to.offset for partition, to in before.items()}
+    return [OffsetChange(partition, known.get(partition), offset) for partition, offset in sorted(after.items())]
+
+
+def within(
+    offsets: Mapping[TopicPartition, int], first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Offsets moved into the log where they lie outside it."""
+    return {
+        partition: min(max(offset, first.get(partition, 0)), last.get(partition, offset))
+        for partition, offset in offsets.items()
+    }
+
+
+def chosen(partitions: Iterable[TopicPartition], topics: frozenset[str]) -> list[TopicPartition]:
+    """Those of these topics; all of them if no topic is named."""
+    return [partition for partition in sorted(partitions) if not topics or partition.topic in topics]

@@ -1,0 +1,150 @@
+"""Topics: which there are, what they are, making and deleting them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+from uuid import UUID
+
+from kohort.admin.asking import Asker
+from kohort.coordinator_client.errors import UnknownTopic
+from kohort.coordinator_client.metadata import NO_TOPIC_ID
+from kohort.coordinator_client.refusals import topic_error
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.protocol.errors import BrokerError
+
+TOPIC: Final = 2
+TOPIC_ALREADY_EXISTS: Final = 36
+UNKNOWN_TOPIC: Final = 3
+FIRST_VERSION_BY_STATE: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """Nodes by id; `leader` is -1 while there is none."""
+
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """`configs`: settings that are not the default, where they were asked for."""
+
+    topic: str
+    topic_id: UUID
+    internal: bool
+    partitions: tuple[PartitionDescription, ...]
+    configs: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaders:
+    """Which node leads which partition."""
+
+    of: Mapping[TopicPartition, int]
+
+    @classmethod
+    def asked(cls, asker: Asker, topics: Iterable[str]) -> Self:
+        """Of these topics, as the cluster says now; a topic that is not there has none."""
+        names = sorted(set(topics))
+        found = _metadata(asker, names).topics if names else ()
+        return cls(
+            {
+                TopicPartition(one.name, each.partition_index): each.leader_id
+                for one in found
+                if one.name is not None and not one.error_code
+                for each in one.partitions
+                if each.leader_id >= 0
+            }
+        )
+
+
+def _metadata(asker: Asker, names: Iterable[str] | None) -> Any:
+    topics = None
+    if names is not None:
+        topics = tuple(MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name) for name in names)
+    request = MetadataRequest(
+        topics=topics,
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    return asker.one("Metadata", request)
+
+
+def list_topics(asker: Asker, *, internal: bool) -> list[TopicDescription]:
+    """All topics of the cluster that we may see, by name."""
+    described = [_described(one, {}) for one in _metadata(asker, None).topics if not one.error_code]
+    return sorted((one for one in described if internal or not one.internal), key=lambda one: one.topic)
+
+
+def describe_topic(asker: Asker, topic: str) -> TopicDescription:
+    """One topic with the settings that are its own. Raises UnknownTopic, AuthorizationFailed."""
+    found = _metadata(asker, [topic]).topics[0]
+    if found.error_code:
+        raise _topic_error(topic, found.error_code)
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
+    answer = asker.one("DescribeConfigs", DescribeConfigsRequest(resources=(resource,)))
+    own = {one.name: one.value for one in answer.results[0].configs if one.config_source == 1}
+    return _described(found, own)
+
+
+def _topic_error(topic: str, code: int) -> KohortError:
+    if code == UNKNOWN_TOPIC:
+        return UnknownTopic("no such topic", hint="`kohort topic list` shows those there are", topic=topic)
+    return topic_error(topic, code)
+
+
+def _described(one: Any, configs: Mapping[str, str | None]) -> TopicDescription:
+    partitions = tuple(
+        PartitionDescription(each.partition_index, each.leader_id, each.replica_nodes, each.isr_nodes)
+        for each in sorted(one.partitions, key=lambda each: each.partition_index)
+    )
+    return TopicDescription(one.name or "", one.topic_id, one.is_internal, partitions, configs)
+
+
+def create_topic(
+    asker: Asker, topic: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
+) -> None:
+    """-1 leaves a number to the broker. Raises TopicExists, BrokerError with the broker's own words."""
+    made = CreatableTopic(
+        name=topic,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=(),
+        configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items()),
+    )
+    request = CreateTopicsRequest(topics=(made,), timeout_ms=asker.config.request_timeout_ms)
+    result = asker.one("CreateTopics", request).topics[0]
+    if result.error_code == TOPIC_ALREADY_EXISTS:
+        raise TopicExists("the topic is there already", topic=topic)
+    if result.error_code:
+        raise BrokerError(result.error_code, result.error_message, api="CreateTopics", topic=topic)
+
+
+class TopicExists(KohortError):
+    """A topic of this name is there: `topic`."""
+
+
+def delete_topics(asker: Asker, topics: Iterable[str]) -> None:
+    """Delete topics and everything in them. Raises UnknownTopic, AuthorizationFailed."""
+    names = tuple(topics)
+
+    def build(version: int) -> DeleteTopicsRequest:
+        by_state = version >= FIRST_VERSION_BY_STATE
+        states = tuple(DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in names) if by_state else ()
+        return DeleteTopicsRequest(
+            topics=states, topic_names=() if by_state else names, timeout_ms=asker.config.request_timeout_ms
+        )
+
+    for name, one in zip(names, asker.one("DeleteTopics", build).responses, strict=False):
+        if one.error_code == UNKNOWN_TOPIC:
+            raise _topic_error(one.name or name, UNKNOWN_TOPIC)
+        if one.error_code:
+            raise BrokerError(one.error_code, one.error_message, api="DeleteTopics", topic=one.name or name)

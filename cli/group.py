@@ -1,0 +1,364 @@
+"""`kohort group`: consumer groups, from outside."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag
+from kohort.cli.connecting import AsJson, Bootstrap, ConfigFile, Settings, Yes, console, properties
+from kohort.coordinator_client.resets import ResetPolicy
+from kohort.fastpath import TopicPartition
+from kohort.fastpath.errors import KohortError
+
+app = typer.Typer(no_args_is_help=True, add_completion=True, help="Look at consumer groups, and look after them.")
+offsets = typer.Typer(no_args_is_help=True, help="Move a group's committed offsets.")
+app.add_typer(offsets, name="offsets")
+
+Group = Annotated[str, typer.Argument(help="The group.")]
+ROWS_SHOWN = 40
+
+
+class Sort(StrEnum):
+    """How lags are listed."""
+
+    PARTITION = "partition"
+    LAG = "lag"
+
+
+@app.command("list")
+def list_(bootstrap: Bootstrap = "", config: ConfigFile = None, x: Settings = None, as_json: AsJson = False) -> None:
+    """Every group of the cluster. Example: kohort group list -b localhost:9092"""
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        found = admin.list_groups()
+    if as_json:
+        print(json.dumps([_plain(one) for one in found]))
+        return
+    _print(("group", "type", "state", "protocol"), [(g.group, g.type, g.state, g.protocol_type) for g in found])
+
+
+@app.command()
+def describe(
+    group: Group, bootstrap: Bootstrap = "", config: ConfigFile = None, x: Settings = None, as_json: AsJson = False
+) -> None:
+    """Who is in a group, and who owns what. Example: kohort group describe billing -b localhost:9092"""
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        found = admin.describe_group(group)
+        behind = {one.partition: one.lag for one in admin.lag(group)}
+    if as_json:
+        print(json.dumps(_described(found, behind)))
+        return
+    epoch = f", epoch {found.epoch}" if found.epoch is not None else ""
+    print(f"{found.group}: {found.state}, {found.type}{epoch}, assignor {found.assignor or '-'}")
+    _print(
+        ("client", "member", "instance", "host", "partitions", "lag"),
+        [
+            (
+                one.client_id,
+                one.member_id,
+                one.instance_id or "-",
+                one.host,
+                _ranges(one.owned),
+                str(sum(behind.get(partition) or 0 for partition in one.owned)),
+            )
+            for one in found.members
+        ],
+    )
+
+
+@app.command()
+def lag(
+    group: Group,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
+    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between looks, with --watch.")] = 2.0,
+    sort: Annotated[Sort, typer.Option(help="Which partitions come first.")] = Sort.LAG,
+    show_all: Annotated[bool, typer.Option("--all", help=f"All partitions, not the first {ROWS_SHOWN}.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How many records wait, partition by partition. Example: kohort group lag billing --watch -b localhost:9092"""
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        if not watch:
+            _tell_lag(_looked(admin, group), sort, show_all, as_json)
+            return
+        before: dict[TopicPartition, int] = {}
+        with Live(console=console(), auto_refresh=False, screen=False) as live:
+            while True:
+                began = time.monotonic()
+                rows = admin.lag(group)
+                if as_json:
+                    print(json.dumps(_lags(rows)), flush=True)
+                else:
+                    live.update(_lag_table(group, rows, sort, show_all, before), refresh=True)
+                before = {one.partition: one.lag for one in rows if one.lag is not None}
+                time.sleep(max(0.0, every_s - (time.monotonic() - began)))
+
+
+@offsets.command()
+def reset(
+    group: Group,
+    to: Annotated[
+        str,
+        typer.Option(
+            help="earliest, latest, an offset, a shift (+100, -100), a time (2026-01-31T12:00:00Z) or P1D ago."
+        ),
+    ] = "",
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only this topic; repeatable. Needed for a new group.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help='Offsets as JSON: {"topic": {"0": 5}}, instead of --to.')] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    yes: Yes = False,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Commit other offsets for a group without members.
+
+    Example: kohort group offsets reset billing --to earliest --dry-run -b localhost:9092
+    """
+    if bool(to) == (file is not None):
+        raise KohortError("say where to", hint="--to earliest, or --file offsets.json")
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        target = _from_file(file) if file is not None else _where(admin, group, to, frozenset(topic or ()))
+        if not target:
+            raise KohortError("the group has committed nothing there", hint="name topics: --topic NAME", group=group)
+        planned = admin.reset_offsets(group, target, dry_run=True)
+        if not as_json:
+            _print(("partition", "committed", "new", "moves"), [_change(one) for one in planned])
+        if not dry_run:
+            if not yes and not as_json:
+                typer.confirm(f"commit these for {group}?", abort=True)
+            admin.reset_offsets(group, target)
+    if as_json:
+        rows = [{**_place(one.partition), "before": one.before, "after": one.after} for one in planned]
+        print(json.dumps({"group": group, "changed": not dry_run, "offsets": rows}))
+    elif dry_run:
+        print("nothing was changed")
+
+
+@offsets.command()
+def export(
+    group: Group,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+) -> None:
+    """Print what a group has committed, as `reset --file` takes it.
+
+    Example: kohort group offsets export billing -b localhost:9092 > offsets.json
+    """
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        found: dict[str, dict[str, int]] = {}
+        for partition, at in admin.committed(group).items():
+            found.setdefault(partition.topic, {})[str(partition.partition)] = at.offset
+    print(json.dumps(found))
+
+
+@app.command()
+def delete(
+    groups: Annotated[list[str], typer.Argument(help="The groups.")],
+    yes: Yes = False,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete groups without members, their offsets with them. Example: kohort group delete old -b localhost:9092"""
+    if not yes and not as_json:
+        typer.confirm(f"delete {', '.join(groups)} and all committed offsets?", abort=True)
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        admin.delete_groups(*groups)
+    print(json.dumps({"deleted": groups}) if as_json else f"deleted {', '.join(groups)}")
+
+
+@app.command("remove-members")
+def remove_members(
+    group: Group,
+    members: Annotated[list[str] | None, typer.Argument(help="Member ids or instance ids; all, if none.")] = None,
+    reason: Annotated[str, typer.Option(help="Told to the broker's log (KIP-800).")] = "removed by an operator",
+    yes: Yes = False,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have members leave; live dynamic ones join again. Example: kohort group remove-members billing worker-3"""
+    if not yes and not as_json:
+        typer.confirm(f"remove {', '.join(members or ['all members'])} from {group}?", abort=True)
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        gone = admin.remove_members(group, members or None, reason=reason)
+    if as_json:
+        print(json.dumps({"group": group, "removed": [one.member_id for one in gone]}))
+    else:
+        print(f"removed {len(gone)} members of {group}")
+
+
+# --------------------------------------------------------------------------------------------------- where to reset
+
+
+def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[TopicPartition, int]:
+    """What `--to` means for every partition of the topics, or that the group has committed."""
+    committed = {partition: at.offset for partition, at in admin.committed(group).items()}
+    partitions = [partition for partition in committed if not topics or partition.topic in topics]
+    for topic in sorted(topics - {partition.topic for partition in partitions}):
+        described = admin.describe_topic(topic)
+        partitions += [TopicPartition(topic, one.partition) for one in described.partitions]
+    if to == "earliest":
+        return admin.first_offsets(partitions)
+    if to == "latest":
+        return admin.end_offsets(partitions)
+    if to[0] in "+-" and to[1:].isdecimal():
+        return {one: committed[one] + int(to) for one in partitions if one in committed}
+    if to.isdecimal():
+        return dict.fromkeys(partitions, int(to))
+    found = admin.offsets_at(dict.fromkeys(partitions, _time_ms(to)))
+    ends = admin.end_offsets(partitions)
+    return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+
+def _time_ms(text: str) -> int:
+    if text.startswith("P"):
+        at = ResetPolicy.of(f"by_duration:{text}").timestamp(time.time_ns() // 1_000_000, below_start=None)
+        assert at is not None
+        return at
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise KohortError(
+            f"--to {text!r} is neither an offset nor a time",
+            hint="earliest, latest, 5, +100, -100, 2026-01-31T12:00:00Z, or P1D for a day ago",
+        ) from None
+    return int((when if when.tzinfo else when.astimezone()).timestamp() * 1000)
+
+
+def _from_file(path: Path) -> dict[TopicPartition, int]:
+    try:
+        found = json.loads(path.read_text())
+        return {
+            TopicPartition(topic, int(number)): int(offset)
+            for topic, numbers in found.items()
+            for number, offset in numbers.items()
+        }
+    except OSError as error:
+        raise KohortError(f"the file cannot be read: {error.strerror}", path=path) from None
+    except (ValueError, AttributeError, TypeError):
+        raise KohortError("not a file of offsets", hint='{"topic": {"0": 5, "1": 7}}', path=path) from None
+
+
+# ---------------------------------------------------------------------------------------------------------- showing
+
+
+def _looked(admin: Admin, group: str) -> list[PartitionLag]:
+    rows = admin.lag(group)
+    if not rows and not any(one.group == group for one in admin.list_groups()):
+        raise GroupMissing("there is no such group", hint="`kohort group list` shows those there are", group=group)
+    return rows
+
+
+def _tell_lag(rows: Sequence[PartitionLag], sort: Sort, show_all: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_lags(rows)))
+    else:
+        console().print(_lag_table("", rows, sort, show_all, {}))
+
+
+def _lags(rows: Sequence[PartitionLag]) -> dict[str, Any]:
+    return {
+        "lag": sum(one.lag or 0 for one in rows),
+        "partitions": [
+            {**_place(one.partition), "committed": one.committed, "end": one.end, "lag": one.lag} for one in rows
+        ],
+    }
+
+
+def _lag_table(
+    group: str, rows: Sequence[PartitionLag], sort: Sort, show_all: bool, before: Mapping[TopicPartition, int]
+) -> Table:
+    if sort is Sort.LAG:
+        rows = sorted(rows, key=lambda one: (-(one.lag or 0), one.partition))
+    shown = rows if show_all else rows[:ROWS_SHOWN]
+    waiting = sum(one.lag or 0 for one in rows)
+    more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
+    caption = f"{waiting} records wait in {len(rows)} partitions{more}"
+    table = Table(title=group or None, caption=caption, caption_justify="left", title_justify="left")
+    for name in ("partition", "committed", "end", "lag", "change"):
+        table.add_column(name, justify="left" if name == "partition" else "right")
+    for one in shown:
+        was = before.get(one.partition)
+        change = "" if was is None or one.lag is None else f"{one.lag - was:+}"
+        table.add_row(str(one.partition), _number(one.committed), _number(one.end), _number(one.lag), change)
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None or value < 0 else str(value)
+
+
+def _change(one: OffsetChange) -> tuple[str, ...]:
+    moves = "-" if one.before is None else f"{one.after - one.before:+}"
+    return str(one.partition), _number(one.before), str(one.after), moves
+
+
+def _described(found: GroupDescription, behind: Mapping[TopicPartition, int | None]) -> dict[str, Any]:
+    return {
+        "group": found.group,
+        "type": found.type,
+        "state": found.state,
+        "assignor": found.assignor,
+        "epoch": found.epoch,
+        "members": [
+            {
+                "member_id": one.member_id,
+                "instance_id": one.instance_id,
+                "client_id": one.client_id,
+                "host": one.host,
+                "epoch": one.epoch,
+                "owned": [{**_place(each), "lag": behind.get(each)} for each in sorted(one.owned)],
+                "target": None if one.target is None else [_place(each) for each in sorted(one.target)],
+            }
+            for one in found.members
+        ],
+    }
+
+
+def _place(partition: TopicPartition) -> dict[str, Any]:
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
+def _plain(one: Any) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__dataclass_fields__}
+
+
+def _ranges(partitions: Iterable[TopicPartition]) -> str:
+    """`payments 0-3,7`: short, however many they are."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        by_topic.setdefault(topic, []).append(number)
+    told = []
+    for topic, numbers in by_topic.items():
+        runs: list[list[int]] = []
+        for number in numbers:
+            if runs and number == runs[-1][-1] + 1:
+                runs[-1] = [runs[-1][0], number]
+            else:
+                runs.append([number, number])
+        told.append(f"{topic} {','.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}")
+    return "; ".join(told) or "-"
+
+
+def _print(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    table = Table(*head)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)

@@ -1,0 +1,120 @@
+"""`kohort topic`: topics, from outside."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from kohort.admin import Admin, TopicDescription
+from kohort.cli.connecting import AsJson, Bootstrap, ConfigFile, Settings, Yes, console, properties
+from kohort.fastpath import TopicPartition
+from kohort.fastpath.errors import KohortError
+
+app = typer.Typer(no_args_is_help=True, add_completion=True, help="Look at topics, make and delete them.")
+
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+
+
+@app.command("list")
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="Also Kafka's own.")] = False,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every topic of the cluster. Example: kohort topic list -b localhost:9092"""
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        found = admin.list_topics(internal=internal)
+    if as_json:
+        print(json.dumps([_plain(one) for one in found]))
+        return
+    table = Table("topic", "partitions", "replicas", "id")
+    for one in found:
+        copies = len(one.partitions[0].replicas) if one.partitions else 0
+        table.add_row(one.topic, str(len(one.partitions)), str(copies), str(one.topic_id))
+    console().print(table)
+
+
+@app.command()
+def describe(
+    topic: Topic, bootstrap: Bootstrap = "", config: ConfigFile = None, x: Settings = None, as_json: AsJson = False
+) -> None:
+    """Partitions, leaders, log ends and settings. Example: kohort topic describe payments -b localhost:9092"""
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        found = admin.describe_topic(topic)
+        places = [TopicPartition(topic, one.partition) for one in found.partitions]
+        first, last = admin.first_offsets(places), admin.end_offsets(places)
+    if as_json:
+        told = _plain(found)
+        for row in told["partitions"]:
+            place = TopicPartition(topic, row["partition"])
+            row |= {"first_offset": first.get(place), "end_offset": last.get(place)}
+        print(json.dumps(told))
+        return
+    settings = ", ".join(f"{name}={value}" for name, value in found.configs.items()) or "none of its own"
+    print(f"{found.topic} ({found.topic_id}), settings: {settings}")
+    table = Table("partition", "leader", "replicas", "in sync", "first", "end")
+    for one, place in zip(found.partitions, places, strict=True):
+        row = (one.partition, one.leader, one.replicas, one.in_sync, first.get(place, "-"), last.get(place, "-"))
+        table.add_row(*(",".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in row))
+    console().print(table)
+
+
+@app.command()
+def create(
+    topic: Topic,
+    partitions: Annotated[int, typer.Option(help="How many; the broker's default if not said.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="How many copies; the broker's default if not said.")] = -1,
+    setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of the topic; repeatable.")] = None,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a topic. Example: kohort topic create payments --partitions 6 --setting retention.ms=3600000"""
+    configs = {}
+    for text in setting or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise KohortError(f"not a setting: {text!r}", hint="--setting NAME=VALUE")
+        configs[name] = value
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        admin.create_topic(topic, partitions=partitions, replication_factor=replication_factor, configs=configs)
+    print(json.dumps({"created": topic}) if as_json else f"created {topic}")
+
+
+@app.command()
+def delete(
+    topics: Annotated[list[str], typer.Argument(help="The topics.")],
+    yes: Yes = False,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete topics and all their records. Example: kohort topic delete old -b localhost:9092"""
+    if not yes and not as_json:
+        typer.confirm(f"delete {', '.join(topics)} and every record in them?", abort=True)
+    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+        admin.delete_topics(*topics)
+    print(json.dumps({"deleted": topics}) if as_json else f"deleted {', '.join(topics)}")
+
+
+def _plain(one: TopicDescription) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "topic_id": str(one.topic_id),
+        "internal": one.internal,
+        "configs": dict(one.configs),
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "replicas": list(each.replicas),
+                "in_sync": list(each.in_sync),
+            }
+            for each in one.partitions
+        ],
+    }

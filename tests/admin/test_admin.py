@@ -1,0 +1,101 @@
+"""Groups, offsets and topics from outside, on a real broker."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kohort.admin import Admin, GroupMissing, GroupNotEmpty
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.errors import ConnectionFailed, UnknownTopic
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.testing.selection import Broker
+from tests.coordinator_client.kit import numbers, poll_until, produce
+from tests.coordinator_client.test_consumer_group import PROTOCOLS
+
+pytestmark = pytest.mark.broker
+Name = Callable[[str], str]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_group_is_listed_described_moved_and_deleted(protocol: str, broker: Broker, topic: str, unique: Name) -> None:
+    group, tp = unique("group"), TopicPartition(topic, 1)
+    produce(broker.bootstrap, topic, numbers(0, 20), partition=1)
+    with Admin(broker.bootstrap) as admin:
+        with Consumer(broker.bootstrap, group=group, protocol=protocol, client_id="reader") as consumer:
+            consumer.subscribe([topic])
+            poll_until(consumer, lambda: len(consumer.assignment) == 3)
+            consumer.commit({tp: 15})
+            listed = next(one for one in admin.list_groups() if one.group == group)
+            assert (listed.protocol_type, listed.state) == ("consumer", "Stable")
+            described = admin.describe_group(group)
+            assert (described.type, described.state) == (protocol, "Stable")
+            (member,) = described.members
+            assert (member.client_id, member.host) == ("reader", "127.0.0.1")
+            assert member.member_id == consumer.group_metadata().member_id
+            assert member.owned == consumer.assignment
+            assert [(one.partition, one.committed, one.end, one.lag) for one in admin.lag(group)] == [(tp, 15, 20, 5)]
+            with pytest.raises(GroupNotEmpty):
+                admin.reset_offsets(group, {tp: 3})
+            with pytest.raises(GroupNotEmpty):
+                admin.delete_groups(group)
+        planned = admin.reset_offsets(group, {tp: 3}, dry_run=True)
+        assert [(one.before, one.after) for one in planned] == [(15, 3)]
+        assert admin.committed(group)[tp].offset == 15
+        admin.reset_offsets(group, {tp: 1000, TopicPartition(topic, 0): -7})  # into the log
+        assert {one: at.offset for one, at in admin.committed(group).items()} == {tp: 20, TopicPartition(topic, 0): 0}
+        admin.delete_groups(group)
+        with pytest.raises(GroupMissing, match=group):
+            admin.describe_group(group)
+        assert admin.committed(group) == {}
+
+
+def test_a_static_member_is_removed_by_its_name_and_is_fenced(broker: Broker, topic: str, unique: Name) -> None:
+    group = unique("group")
+    with (
+        Admin(broker.bootstrap) as admin,
+        Consumer(broker.bootstrap, group=group, group_instance_id="i-1", heartbeat_interval_ms=200) as consumer,
+    ):
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda: len(consumer.assignment) == 3)
+        with pytest.raises(KohortError, match="i-2"):
+            admin.remove_members(group, ["i-2"])
+        (gone,) = admin.remove_members(group, ["i-1"])
+        assert gone.instance_id == "i-1"
+        poll_until(consumer, lambda: len(consumer.timeline()) > 1)  # it is told, and joins again
+
+
+def test_topics_are_made_described_and_deleted(broker: Broker, unique: Name) -> None:
+    topic = unique("topic")
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic, partitions=2, configs={"retention.ms": "60000"})
+        with pytest.raises(KohortError, match="there already"):
+            admin.create_topic(topic)
+        found = admin.describe_topic(topic)
+        assert [one.partition for one in found.partitions] == [0, 1]
+        assert all(one.leader in one.in_sync for one in found.partitions)
+        assert found.configs == {"retention.ms": "60000"}
+        assert topic in {one.topic for one in admin.list_topics()}
+        assert not any(one.internal for one in admin.list_topics())
+        admin.delete_topics(topic)
+        with pytest.raises(UnknownTopic):
+            admin.delete_topics(topic)
+        with pytest.raises(UnknownTopic):
+            admin.describe_topic(topic)
+
+
+def test_offsets_by_time(broker: Broker, topic: str) -> None:
+    tp = TopicPartition(topic, 0)
+    produce(broker.bootstrap, topic, numbers(0, 3))
+    with Admin(broker.bootstrap) as admin:
+        assert admin.offsets_at({tp: 0, TopicPartition(topic, 1): 0}) == {tp: 0, TopicPartition(topic, 1): -1}
+        assert (admin.first_offsets([tp]), admin.end_offsets([tp])) == ({tp: 0}, {tp: 3})
+        with pytest.raises(KohortError, match="no such partition"):
+            admin.reset_offsets("g", {TopicPartition(topic, 99): 0})
+
+
+def test_nobody_there_is_an_error_in_time() -> None:
+    with (
+        Admin("127.0.0.1:1", bootstrap_timeout_ms=300) as admin,
+        pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1"),
+    ):
+        admin.list_groups()

@@ -1,0 +1,114 @@
+"""`kohort group` and `kohort topic` as somebody types them, on a real broker."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.cli.main import main
+from kohort.coordinator_client import Consumer
+from kohort.fastpath import TopicPartition
+from kohort.testing.selection import Broker
+from tests.coordinator_client.kit import numbers, produce
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run("group", "list", "--json")` is what it printed, parsed if that is JSON; `code=1` expects an error."""
+
+    def ran(*arguments: str, code: int = 0) -> Any:
+        assert main([*arguments, "--bootstrap", broker.bootstrap]) == code, capsys.readouterr().err
+        printed = capsys.readouterr()
+        if code:
+            return printed.err
+        return json.loads(printed.out) if "--json" in arguments else printed.out
+
+    return ran
+
+
+@pytest.fixture
+def committed(broker: Broker, topic: str, unique: Callable[[str], str]) -> str:
+    """A group that has read 5 of 8 records of partition 0 and has gone."""
+    group = unique("group")
+    produce(broker.bootstrap, topic, numbers(0, 8))
+    with Consumer(broker.bootstrap, group=group) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.commit({TopicPartition(topic, 0): 5})
+    return group
+
+
+@pytest.mark.broker
+def test_a_group_is_seen_moved_and_deleted(run: Run, committed: str, topic: str, tmp_path: Path) -> None:
+    assert committed in run("group", "list")
+    assert committed in {one["group"] for one in run("group", "list", "--json")}
+    assert run("group", "lag", committed, "--json") == {
+        "lag": 3,
+        "partitions": [{"topic": topic, "partition": 0, "committed": 5, "end": 8, "lag": 3}],
+    }
+    assert "3 records wait in 1 partitions" in run("group", "lag", committed)
+    assert run("group", "describe", committed, "--json")["state"] == "Empty"
+    dry = run("group", "offsets", "reset", committed, "--to", "earliest", "--dry-run", "--json")
+    assert dry == {
+        "group": committed,
+        "changed": False,
+        "offsets": [{"topic": topic, "partition": 0, "before": 5, "after": 0}],
+    }
+    for to, after in (("latest", 8), ("-2", 6), ("3", 3), ("2020-01-01T00:00:00Z", 0), ("PT1H", 0), ("+100", 8)):
+        changed = run("group", "offsets", "reset", committed, "--to", to, "--yes", "--json")
+        assert [one["after"] for one in changed["offsets"]] == [after], to
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(run("group", "offsets", "export", committed))
+    run("group", "offsets", "reset", committed, "--to", "0", "--yes")
+    run("group", "offsets", "reset", committed, "--file", str(offsets), "--yes")
+    assert run("group", "lag", committed, "--json")["lag"] == 0
+    assert run("group", "delete", committed, "--json") == {"deleted": [committed]}
+    assert "no such group" in run("group", "lag", committed, code=1)
+
+
+@pytest.mark.broker
+def test_wrong_words_are_one_line(run: Run, committed: str, tmp_path: Path) -> None:
+    assert "neither an offset nor a time" in run("group", "offsets", "reset", committed, "--to", "soon", code=1)
+    assert "say where to" in run("group", "offsets", "reset", committed, code=1)
+    assert "name topics" in run("group", "offsets", "reset", "nobody", "--to", "latest", code=1)
+    broken = tmp_path / "broken.json"
+    broken.write_text("[1]")
+    assert "not a file of offsets" in run("group", "offsets", "reset", committed, "--file", str(broken), code=1)
+    assert "did you mean" in run("group", "list", "-X", "session.timeout=5", code=1)
+    assert "-X NAME=VALUE" in run("group", "list", "-X", "session", code=1)
+    missing = tmp_path / "missing.properties"
+    assert "cannot be read" in run("group", "list", "--config", str(missing), code=1)
+
+
+@pytest.mark.broker
+def test_a_properties_file_of_kafkas_own_tools_will_do(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"# ours\nbootstrap.servers={broker.bootstrap}\nkey.serializer=a.b.C\nclient.id=tools\n")
+    assert main(["topic", "list", "--config", str(file)]) == 0
+    file.write_text("bootstrap.servers")
+    assert main(["topic", "list", "--config", str(file)]) == 1
+    assert main(["topic", "list"]) == 1
+
+
+@pytest.mark.broker
+def test_topics_are_made_seen_and_deleted(run: Run, unique: Callable[[str], str]) -> None:
+    topic = unique("topic")
+    created = run("topic", "create", topic, "--partitions", "3", "--setting", "retention.ms=60000", "--json")
+    assert created == {"created": topic}
+    assert "there already" in run("topic", "create", topic, code=1)
+    described = run("topic", "describe", topic, "--json")
+    assert described["configs"] == {"retention.ms": "60000"}
+    assert [(one["partition"], one["end_offset"]) for one in described["partitions"]] == [(0, 0), (1, 0), (2, 0)]
+    assert "retention.ms=60000" in run("topic", "describe", topic)
+    assert topic in {one["topic"] for one in run("topic", "list", "--json")}
+    assert run("topic", "delete", topic, "--json") == {"deleted": [topic]}
+    assert "no such topic" in run("topic", "describe", topic, code=1)
+
+
+@pytest.mark.parametrize("command", [("group",), ("group", "offsets"), ("topic",)])
+def test_help_shows_the_way(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out
