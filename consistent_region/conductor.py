@@ -16,6 +16,7 @@ from uuid import UUID
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import ready as rd
 from kohort.consistent_region.barrier import RegionView, Ticket
+from kohort.consistent_region.company import Company, Mate
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.diary import Diary
 from kohort.consistent_region.errors import (
@@ -60,6 +61,7 @@ class GroupConsumer(Lookups, Protocol):
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None: ...
     def topic_id(self, topic: str) -> UUID: ...
     def position_of(self, partition: TopicPartition) -> Whereabouts: ...
+    def group_members(self, timeout_s: float) -> Iterable[Mate]: ...
 
 
 class Conductor(RebalanceHooks):
@@ -96,6 +98,7 @@ class Conductor(RebalanceHooks):
         self.records_a_turn = records_a_turn
         self.gaps: dict[TopicPartition, int] = {}
         self.diary = diary or Diary()
+        self._company = Company(coordinator.region, coordinator.group, consumer.group_members, coordinator.members)
         self._lineage = Lineage(consumer.topic_id, consumer.position_of)
         self._paused = False
         self._memory_low = memory_low
@@ -120,6 +123,7 @@ class Conductor(RebalanceHooks):
         Raises what ends the member.
         """
         self._look_at_memory()
+        self._look_at_company()
         ready = self._ready()
         if ready.ask is not None:
             self._perform(ready.ask)
@@ -164,6 +168,7 @@ class Conductor(RebalanceHooks):
                 view, starts = None, {}
             except KohortError as error:
                 self._step(ev.Broke(error))
+        self._company.assigned(self.clock())
         self._step(ev.Assigned(event.assignment, event.generation, starts, view))
         if self.member.state not in CLEAN:
             return None  # the reset seeks
@@ -331,6 +336,15 @@ class Conductor(RebalanceHooks):
         if low != self._memory_was_low:
             self._memory_was_low = low
             self._step(ev.MemoryLow(low))
+
+    def _look_at_company(self) -> None:
+        try:
+            trouble = self._company.look(self.clock())
+        except RegionError as error:
+            self._step(ev.Broke(error))
+        else:
+            if trouble is not None:
+                log.info("who is in the group could not be asked: %s", trouble)
 
     def _pause(self, wanted: bool) -> None:
         if wanted != self._paused:

@@ -4,11 +4,11 @@ There is no coordinating process. Every member runs this class on a store that a
 stops the region, and a transaction is the only thing that can happen at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kohort.consistent_region import rules
+from kohort.consistent_region import handing, rules
 from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
 from kohort.consistent_region.errors import (
     CorruptManifest,
@@ -20,6 +20,7 @@ from kohort.consistent_region.manifest import Contribution, Manifest, StateRefer
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.record import RegionRecord, decode_record, encode_record
 from kohort.consistent_region.store import Books, Key, Store
+from kohort.fastpath.topic_partition import TopicPartition
 
 MAX_CONSECUTIVE_RESETS: Final = 5
 KEPT_CHECKPOINTS: Final = 3
@@ -110,12 +111,6 @@ class Coordinator:
                 record = self._keep(books, self._known(books), ticket)
         return self._view(record)
 
-    def stop(self, ticket: Ticket, reason: str) -> RegionView:
-        """End the region for good; every member raises RegionStopped with this reason."""
-        with self.store.transaction() as books:
-            record = self._keep(books, rules.stopped(self._known(books), ticket, reason))
-            return self._view(record)
-
     # --- where partitions begin
 
     def initial(self) -> Positions:
@@ -149,13 +144,16 @@ class Coordinator:
             record = self._keep(books, record, ticket)
             return self._view(record)
 
-    def go_back(self, ticket: Ticket, generation: int, owned: int) -> Return:
-        """Join the region's epoch, and read what to go back to: the newest checkpoint, or the initial state.
+    def go_back(
+        self, ticket: Ticket, generation: int, owned: int, holds: Collection[TopicPartition] | None = None
+    ) -> Return:
+        """Join the region's epoch, and read what to go back to: the newest checkpoint, or the initial state. `holds`:
+        which partitions the member has, where they are handed over.
 
         Raises ResetFailedError if it cannot be read: the region never takes another one by itself.
         """
         with self.store.transaction() as books:
-            record = rules.go_back(self._known(books), ticket, generation, owned)
+            record = rules.go_back(self._known(books), ticket, generation, owned, holds)
             manifest, state = self._newest(books, record, ticket)
             record = self._keep(books, record, ticket)
             seeks = SeekMap(manifest.offsets if manifest else None, record.initial)
@@ -164,9 +162,29 @@ class Coordinator:
     def seeks(self) -> SeekMap:
         """Where partitions that arrive now are read from: the newest checkpoint's offsets, else the initial ones."""
         with self.store.read() as books:
-            record = self._stored(books)
-            manifest = None if record.newest is None else self._manifest(books, record.newest)
-            return SeekMap(manifest.offsets if manifest else None, record.initial)
+            return self._seeks(books, self._stored(books))
+
+    # --- partitions that change hands
+
+    def hand_over(self, ticket: Ticket, epoch: int, left: int, positions: Positions) -> tuple[RegionView, bool]:
+        """The member lets go of partitions, having come so far, and keeps `left`. Also whether somebody may read on from
+        there: not if the epoch is over. Raises FencedError."""
+        with self.store.transaction() as books:
+            record = rules.report(self._known(books), ticket, rules.NO_GENERATION, left)
+            handed = handing.hand_over(record, ticket, epoch, positions)
+            record = self._keep(books, handed or record, ticket)
+            return self._view(record), handed is not None
+
+    def take(
+        self, ticket: Ticket, epoch: int, generation: int, partitions: Collection[TopicPartition]
+    ) -> handing.Taken:
+        """The member has these partitions of a group generation now. Raises FencedError."""
+        with self.store.transaction() as books:
+            record = rules.report(self._known(books), ticket, generation, len(partitions))
+            seeks = self._seeks(books, record)
+            record, starts, missing = handing.take(record, ticket, epoch, partitions, seeks)
+            record = self._keep(books, record, ticket)
+            return handing.Taken(self._view(record), starts, missing)
 
     # --- checkpoints
 
@@ -287,6 +305,10 @@ class Coordinator:
 
     def _view(self, record: RegionRecord) -> RegionView:
         return rules.view(record, self._now())
+
+    def _seeks(self, books: Books, record: RegionRecord) -> SeekMap:
+        manifest = None if record.newest is None else self._manifest(books, record.newest)
+        return SeekMap(manifest.offsets if manifest else None, record.initial)
 
     def _manifest(self, books: Books, sequence: int) -> Manifest:
         data = books.get(Key("manifest", self.group, _number(sequence)))

@@ -37,7 +37,7 @@ class CoordinatorUnavailable(RegionError):
 
 
 class StrangerError(RegionError):
-    """A consumer that is no member of the region joined its group: `strangers` names it."""
+    """A consumer that is no member of the region is in its group: `place["strangers"]` names it (CR-87)."""
 
 
 class ResetFailedError(RegionError):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, Literal
 
+from kohort.consistent_region.company import client_id
 from kohort.consistent_region.conductor import Conductor, Handler
 from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, Coordinator
 from kohort.consistent_region.diary import Diary, Moment
@@ -101,6 +102,9 @@ class ConsistentRegion:
         self._consumer_settings = consumer_settings(
             settings, topics=len(self._topics or ()), drain_timeout_s=drain_timeout_s, reset_timeout_s=reset_timeout_s
         )
+        name = member or socket.gethostname()
+        own = self._consumer_settings.get("client_id", SETTINGS["client_id"].default)
+        self._consumer_settings["client_id"] = client_id(own, region_id, name)
         self.settings = RegionSettings(
             trigger=trigger,
             commit_point=commit_point,
@@ -116,7 +120,7 @@ class ConsistentRegion:
         self._effects = Effects(self.state, sinks) if sinks else None
         self._handler = handler
         self._on_data_loss = on_data_loss
-        self._member = RegionMember(member or socket.gethostname(), self.settings)
+        self._member = RegionMember(name, self.settings)
         self._owns_store = isinstance(coordinator, str)
         self.coordinator = Coordinator(
             open_store(coordinator) if isinstance(coordinator, str) else coordinator,

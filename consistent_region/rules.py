@@ -16,10 +16,11 @@ Every coordinator runs these, one transaction a call, whatever it stores the rec
   first name an older epoch, or a generation that was answered already.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from kohort.consistent_region import handing
 from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
 from kohort.consistent_region.errors import (
     BarrierOver,
@@ -69,7 +70,7 @@ def register(record: RegionRecord, region: str, member: str) -> tuple[RegionReco
     )
     # What the barrier waits for would be the work of somebody who is dead; and its manifest, completing after this one
     # has read an older, would hold effects that it does not know of.
-    record = _abandon(replace(record, members={**record.members, member: known}))
+    record = _memory_gone(_abandon(replace(record, members={**record.members, member: known})), member)
     return record, Ticket(region, record.group, member, known.incarnation), past
 
 
@@ -77,7 +78,7 @@ def deregister(record: RegionRecord, ticket: Ticket) -> RegionRecord:
     """The member says that it has stopped in good order. Its state stays part of every checkpoint."""
     known = _known(record, ticket)
     gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_until=0.0)
-    return _abandon(replace(record, members={**record.members, ticket.member: gone}))
+    return _memory_gone(_abandon(replace(record, members={**record.members, ticket.member: gone})), ticket.member)
 
 
 def renewed(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) -> RegionRecord:
@@ -89,12 +90,6 @@ def renewed(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) ->
 def lease_left_s(record: RegionRecord, ticket: Ticket, now: float) -> float:
     """How long the member counts as here. Raises NotRegisteredError, FencedError."""
     return _known(record, ticket).lease_until - now
-
-
-def stopped(record: RegionRecord, ticket: Ticket, reason: str) -> RegionRecord:
-    """For good: every member hears of it, and ends."""
-    _known(record, ticket)
-    return replace(_abandon(record), stopped=record.stopped or reason)
 
 
 def view(record: RegionRecord, now: float) -> RegionView:
@@ -134,17 +129,28 @@ def request_reset(
     _check_running(record)
     if epoch < record.epoch:
         return record
-    if generation is not None and generation == record.reset_generation:
+    if generation is not None and generation == record.reset_generation and ticket.member not in record.moved:
         # It goes back by itself, within this epoch: nobody has its partitions' records in a state but it. Until then
         # it is not in the epoch, so that no checkpoint is begun.
-        return _abandon(replace(record, members={**record.members, ticket.member: known._replace(epoch=NO_EPOCH)}))
+        record = _abandon(replace(record, members={**record.members, ticket.member: known._replace(epoch=NO_EPOCH)}))
+        return handing.forgotten(record, ticket.member)
     return _new_epoch(record, reason, forced, generation, max_resets)
 
 
-def go_back(record: RegionRecord, ticket: Ticket, generation: int, owned: int) -> RegionRecord:
-    """The member joins the region's epoch; what it reads in the same transaction is what it goes back to."""
+def go_back(
+    record: RegionRecord, ticket: Ticket, generation: int, owned: int, holds: Collection[TopicPartition] | None = None
+) -> RegionRecord:
+    """The member joins the region's epoch; what it reads in the same transaction is what it goes back to.
+
+    `holds`, where partitions are handed over: those that it has. If others have read them further in this epoch, that
+    is over: all go back.
+    """
     known = _known(record, ticket)
     _check_running(record)
+    if holds is not None:
+        if handing.conflict(record, ticket, holds):
+            record = _new_epoch(record, "a member that goes back has what others have read", True, None, 1)
+        record = handing.holding(record, ticket, holds)
     joined = known._replace(epoch=record.epoch, generation=generation, owned=owned)
     return replace(record, members={**record.members, ticket.member: joined})
 
@@ -169,6 +175,8 @@ def begin_checkpoint(
     if record.barrier is not None or epoch != record.epoch:
         return record
     here = {name: one for name, one in record.members.items() if one is known or one.here(now, lease_s)}
+    if not here.keys() >= set(record.moved):
+        return _new_epoch(record, "a member is gone that had handed over, or taken", True, None, 1)
     generations = {one.generation for one in here.values()}
     if any(one.epoch != record.epoch for one in here.values()):
         return record
@@ -232,8 +240,8 @@ def contribute(
         name: one if name in manifest.members else one._replace(since=barrier.sequence + 1)
         for name, one in record.members.items()
     }
-    record = replace(_abandon(record), complete=(*record.complete, barrier.sequence), failures=0, members=members)
-    return record, manifest
+    complete = (*record.complete, barrier.sequence)
+    return replace(_abandon(record), complete=complete, failures=0, members=members, moved=()), manifest
 
 
 def absent(record: RegionRecord, barrier: Barrier) -> bool:
@@ -309,6 +317,13 @@ def _known(record: RegionRecord, ticket: Ticket) -> MemberRecord:
     return known
 
 
+def _memory_gone(record: RegionRecord, member: str) -> RegionRecord:
+    """What the member made of records since the checkpoint is lost. Others read on from where it came to: all go back."""
+    if member in record.moved:
+        return _new_epoch(record, "a member is gone that had handed over, or taken", True, None, 1)
+    return handing.forgotten(record, member)
+
+
 def _carried(barrier: Barrier, before: Manifest | None) -> tuple[Contribution, ...]:
     parts = before.contributions if before is not None else ()
     gone = (one for one in parts if one.member not in barrier.members)
@@ -335,4 +350,7 @@ def _new_epoch(
         failures=failures,
         stopped=stopped,
         reset_generation=record.reset_generation if generation is None else generation,
+        held={},
+        handed={},
+        moved=(),
     )

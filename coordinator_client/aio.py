@@ -18,6 +18,7 @@ from kohort.coordinator_client.consumer import ALL, Face, Offsets, plain_offsets
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import ConcurrentUseError
 from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
 from kohort.coordinator_client.offsets import ListedOffset, Position
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
@@ -220,6 +221,11 @@ class AsyncConsumer(Face):
         """See `Consumer.topics`."""
         with self._session.use():
             return await self._future(self._ask_topics(timeout_s))
+
+    async def group_members(self, timeout_s: float | None = None) -> tuple[GroupMate, ...]:
+        """See `Consumer.group_members`."""
+        with self._session.use():
+            return await self._future(self._ask_mates(timeout_s))
 
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """See `Consumer.lag`."""

@@ -17,6 +17,7 @@ from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offsets import ListedOffset, Position
@@ -275,6 +276,10 @@ class Face:
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_topic(topic, deadline, fresh=fresh))
 
+    def _ask_mates(self, timeout_s: float | None) -> "Future[tuple[GroupMate, ...]]":
+        deadline = self._deadline(timeout_s)
+        return self._session.call(lambda core: core.questions.look_up_mates(deadline))
+
     def _ask_topics(self, timeout_s: float | None) -> "Future[dict[str, tuple[TopicPartition, ...]]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_topics(deadline))
@@ -470,6 +475,14 @@ class Consumer(Face):
         """
         with self._session.use():
             return self._result(self._ask_topics(timeout_s), timeout_s)
+
+    def group_members(self, timeout_s: float | None = None) -> tuple[GroupMate, ...]:
+        """Who is in the group now, of whatever client, as its coordinator says (DescribeGroups).
+
+        Empty for a group that speaks KIP-848, which has another question. Raises AuthorizationFailed.
+        """
+        with self._session.use():
+            return self._result(self._ask_mates(timeout_s), timeout_s)
 
     def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""

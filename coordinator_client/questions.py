@@ -12,6 +12,7 @@ from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINA
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import CommitRefused, OffsetToCommit
+from kohort.coordinator_client.group_question import GroupMate, GroupQuestion
 from kohort.coordinator_client.lookups import Lookup
 from kohort.coordinator_client.offset_requests import (
     ListFailure,
@@ -69,6 +70,7 @@ class Questions:
         self._lookups: list[Lookup] = []
         self._committed_lookups: list[_CommittedLookup] = []
         self._topic_lookups: list[_TopicLookup] = []
+        self._mates = GroupQuestion(core)
 
     def turn(self, now: float) -> None:
         """Ask what is owed, end what is over."""
@@ -77,6 +79,7 @@ class Questions:
         self._owe_validations(now)
         self._owe_lookups(now)
         self._owe_topics(now)
+        self._mates.turn(now)
 
     def wakes(self) -> list[float]:
         """When to take a turn again if nothing happens."""
@@ -86,11 +89,12 @@ class Questions:
             *(one.deadline for one in self._committed_lookups),
             *(one.attempts.not_before for one in self._committed_lookups if one.attempts.failures),
             *(one.deadline for one in self._topic_lookups),
+            *self._mates.wakes(),
         ]
 
     @property
     def needs_coordinator(self) -> bool:
-        return bool(self._committed_lookups)
+        return bool(self._committed_lookups) or self._mates.waiting
 
     def fail(self, error: KohortError) -> None:
         """Nothing can be asked any more."""
@@ -101,6 +105,7 @@ class Questions:
         for one in self._topic_lookups:
             one.future.set_exception(error)
         self._lookups, self._committed_lookups, self._topic_lookups = [], [], []
+        self._mates.fail(error)
 
     # --- committed offsets
 
@@ -402,6 +407,15 @@ class Questions:
             return future
         self._topic_lookups.append(_TopicLookup(None, deadline, self._core.keeper.answers, future))
         self._core.keeper.need_everything()
+        return future
+
+    def look_up_mates(self, deadline: float) -> "Future[tuple[GroupMate, ...]]":
+        """Ask the coordinator who is in the group."""
+        if self._core.config.group is None:
+            raise IllegalState("there is no group to ask for", hint='Consumer(..., group="...")')
+        future = self._mates.ask(deadline)
+        if self._core.fatal is not None:
+            self._mates.fail(self._core.fatal)
         return future
 
     def look_up_committed(

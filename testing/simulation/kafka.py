@@ -210,6 +210,9 @@ class SimConsumer:
         group.committed |= offsets
         on_done(offsets, None)
 
+    def group_members(self, timeout_s: float) -> list[Any]:
+        return []
+
     def topic_id(self, topic: str) -> UUID:
         return TOPIC_ID
 

@@ -16,6 +16,7 @@ from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore
 from kohort.consistent_region.triggers import Manual
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
+from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.hooks import Assigned, Cause, Lost, Revoked, Why
 from kohort.testing.simulation import SimRecord
 
@@ -41,6 +42,7 @@ class HandConsumer:
         self.epochs = {P0: 0, P1: 0}
         self.positions: dict[TopicPartition, int] = {}
         self.polls = 0
+        self.mates: list[GroupMate] | Exception = []
         self.paused: list[bool] = []
 
     def poll(self, timeout_s: float) -> list[list[SimRecord]]:
@@ -69,6 +71,11 @@ class HandConsumer:
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None:
         self.committed_now |= offsets
         on_done(offsets, None)
+
+    def group_members(self, timeout_s: float) -> list[GroupMate]:
+        if isinstance(self.mates, Exception):
+            raise self.mates
+        return self.mates
 
     def topic_id(self, topic: str) -> UUID:
         return self.ids[topic]

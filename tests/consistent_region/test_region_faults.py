@@ -9,11 +9,13 @@ import pytest
 
 from kohort import TopicPartition
 from kohort.consistent_region import events as ev
+from kohort.consistent_region.company import client_id
 from kohort.consistent_region.errors import (
     BarrierOver,
     DataLossError,
     NotRegisteredError,
     ResetFailedError,
+    StrangerError,
     TopicRecreatedError,
     TruncationError,
 )
@@ -23,7 +25,8 @@ from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.ready import Polling, RequestReset
 from kohort.consistent_region.states import Phase, RegionState
 from kohort.consistent_region.store import Key, MemoryStore
-from kohort.coordinator_client.errors import TopicRecreated, Truncation
+from kohort.coordinator_client.errors import OperationTimeout, TopicRecreated, Truncation
+from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.resets import Gap
 from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand
 from tests.consistent_region.region_rig import Rig
@@ -332,6 +335,29 @@ def test_a_position_that_the_log_does_not_have_tells_loss_from_truncation(
     hand.conductor.on_gap(Gap(P0, 5, start, "out of range"))
     with pytest.raises(expected):
         hand.turn()
+
+
+# --- company
+
+
+@pytest.mark.proves("CR-87")
+def test_a_stranger_in_the_group_is_named() -> None:
+    hand = alone()
+    own = GroupMate("id-1", client_id("kohort", "r", "a"), "/10.0.0.1")
+    hand.consumer.mates = OperationTimeout("no answer")
+    hand.turn(100)  # who cannot be asked is asked again
+    hand.consumer.mates = [own]
+    hand.turn(300)
+    polls = hand.consumer.polls
+    hand.revoked()
+    hand.assigned(P0, generation=6)
+    stranger = GroupMate("id-2", "billing-report", "/10.0.0.9")
+    never_registered = GroupMate("id-3", client_id("kohort", "r", "z"), "/10.0.0.8")
+    hand.consumer.mates = [own, stranger, never_registered]
+    with pytest.raises(StrangerError, match=r"billing-report at /10\.0\.0\.9 \(id-2\), kohort/r/z at"):
+        hand.turn(100)
+    assert hand.consumer.polls > polls
+    assert hand.member.state is RegionState.FAILED
 
 
 # --- memory
