@@ -144,14 +144,19 @@ class Conductor(RebalanceHooks):
     # --- hooks
 
     def on_revoked(self, event: Revoked) -> None:
-        self._report_none()
-        self._step(ev.Revoked(event.generation))
+        if self.member.settings.hand_over:
+            self._hand_over(event)
+        else:
+            self._report_none()
+            self._step(ev.Revoked(event.generation))
 
     def on_lost(self, event: Lost) -> None:
         self._report_none()
         self._step(ev.Lost(event.generation))
 
     def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
+        if self.member.settings.hand_over:
+            return self._take(event)
         starts: Positions = {}
         view: RegionView | None = None
         if self.member.state not in ENDED:
@@ -184,6 +189,49 @@ class Conductor(RebalanceHooks):
         elif self.on_data_loss != "earliest":
             text = f"records are gone from the log: {gap.reason}"
             self._step(ev.Broke(DataLossError(text, log_start=gap.start, **place)))
+
+    # --- partitions that change hands (see `handing.py`)
+
+    def _hand_over(self, event: Revoked) -> None:
+        member = self.member
+        view: RegionView | None = None
+        known = {one: member.offsets.next_of(one) for one in event.partitions}
+        positions = {one: position for one, position in known.items() if position is not None}
+        if member.state in READING and len(positions) == len(known):
+            try:
+                left = len(event.assignment - event.partitions)
+                told = self._lineage.told(positions)
+                view, handed = self.coordinator.hand_over(self._ticket, member.epoch, left, told)
+                view = view if handed or view.epoch > member.epoch else None
+            except (CoordinatorUnavailable, NotRegisteredError) as error:
+                log.warning("handing over: %s", error)
+            except KohortError as error:
+                self._step(ev.Broke(error))
+        else:
+            self._report_none()
+        self._step(ev.HandedOver(event.partitions, event.generation, view))
+
+    def _take(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
+        member = self.member
+        starts: Positions = {}
+        view: RegionView | None = None
+        if member.state not in ENDED:
+            try:
+                self._begin(event.assignment)
+                if member.state in READING:
+                    answer = self.coordinator.take(self._ticket, member.epoch, event.generation, event.assignment)
+                    view, starts = answer.view, self._on_the_log(answer.starts)
+                else:
+                    view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
+            except (CoordinatorUnavailable, NotRegisteredError) as error:
+                log.warning("assigned without a coordinator: %s", error)
+                view, starts = None, {}
+            except KohortError as error:
+                self._step(ev.Broke(error))
+        self._step(ev.Taken(event.assignment, event.generation, starts, view))
+        if member.state not in READING:
+            return None  # the reset seeks
+        return {partition: position.offset for partition, position in starts.items()}
 
     # --- inner
 
@@ -272,7 +320,8 @@ class Conductor(RebalanceHooks):
     def _go_back(self) -> ev.Event:
         assigned = self.consumer.assignment
         self._begin(assigned)
-        back = self.coordinator.go_back(self._ticket, self.member.generation, len(assigned))
+        holds = assigned if self.member.settings.hand_over else None
+        back = self.coordinator.go_back(self._ticket, self.member.generation, len(assigned), holds)
         if back.manifest is None or back.state is None:
             self.state.reset_initial()
         else:

@@ -167,8 +167,8 @@ class Coordinator:
     # --- partitions that change hands
 
     def hand_over(self, ticket: Ticket, epoch: int, left: int, positions: Positions) -> tuple[RegionView, bool]:
-        """The member lets go of partitions, having come so far, and keeps `left`. Also whether somebody may read on from
-        there: not if the epoch is over. Raises FencedError."""
+        """The member lets go of partitions, having come so far, and keeps `left`. Also whether somebody may read on
+        from there: not if the epoch is over. Raises FencedError."""
         with self.store.transaction() as books:
             record = rules.report(self._known(books), ticket, rules.NO_GENERATION, left)
             handed = handing.hand_over(record, ticket, epoch, positions)

@@ -13,7 +13,13 @@ KEPT_MOMENTS: Final = 1_000
 NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
 
 Kind = Literal["state", "assigned", "revoked", "lost", "reset_wanted", "went_back", "checkpoint"]
-_HOOKS: Final[dict[type, Kind]] = {ev.Assigned: "assigned", ev.Revoked: "revoked", ev.Lost: "lost"}
+_HOOKS: Final[dict[type, Kind]] = {
+    ev.Assigned: "assigned",
+    ev.Taken: "assigned",
+    ev.Revoked: "revoked",
+    ev.HandedOver: "revoked",
+    ev.Lost: "lost",
+}
 _RESETS: Final[dict[type, str]] = {
     ev.Registered: "this member has a past in the region",
     ev.Subscribed: "this member has a past in the region",
@@ -60,8 +66,10 @@ class Diary:
         """Put down what is different since the last call, and which partitions `event` moved."""
         if (hook := _HOOKS.get(type(event))) is not None:
             partitions, self._owned = self._owned, NOWHERE
-            if isinstance(event, ev.Assigned):
+            if isinstance(event, ev.Assigned | ev.Taken):
                 partitions = self._owned = event.partitions
+            elif isinstance(event, ev.HandedOver):
+                self._owned, partitions = partitions - event.partitions, event.partitions
             self._put(member, at_s, hook, partitions)
         if member.state is not self._state:
             kind, text = self._change(member.state, event)

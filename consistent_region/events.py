@@ -57,6 +57,30 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The group took `partitions`, and others stay (assignment is COOPERATIVE). `view` is the coordinator's answer to
+    being told how far they were read, None if it could not be told, or would not have it."""
+
+    partitions: frozenset[TopicPartition]
+    generation: int
+    view: RegionView | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The group gave us `partitions` (all of them, those that stayed included; assignment is COOPERATIVE).
+
+    `starts`: where those that are new are read on from; what is new and not in it is held by somebody who did not hand
+    it over. `view`: the coordinator's answer, None if it could not be told.
+    """
+
+    partitions: frozenset[TopicPartition]
+    generation: int
+    starts: Positions
+    view: RegionView | None
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """The partitions are gone already; another member may have them."""
 
@@ -160,6 +184,8 @@ Event = (
     | Subscribed
     | Revoked
     | Assigned
+    | HandedOver
+    | Taken
     | Lost
     | Polled
     | PollFailed

@@ -15,6 +15,7 @@ from kohort.consistent_region.barrier import Barrier
 from kohort.consistent_region.errors import CorruptManifest
 from kohort.consistent_region.manifest import Contribution, StateReference, canonical, plain_positions, read_positions
 from kohort.consistent_region.offsets import Positions
+from kohort.fastpath.topic_partition import TopicPartition
 
 _CLOCKS_APART_S = 5.0
 
@@ -41,6 +42,8 @@ class MemberRecord(NamedTuple):
 class RegionRecord:
     """A region. `members`: the registered ones. `initial`: where each partition ever seen began; written once, and so
     also the list of what the region has ever owned. `complete`: sequences that can be gone back to, ascending.
+    `held`, `handed`, `moved` (see `handing.py`): who has read a partition in this epoch, where it is read on from
+    between two holders, and whose states know of such moves since the last checkpoint.
     `failures`: resets in a row that were not forced. `reset_generation`: the group generation that the last reset for a
     rebalance was for."""
 
@@ -59,6 +62,9 @@ class RegionRecord:
     reset_generation: int = -1
     failures: int = 0
     stopped: str | None = None
+    held: Mapping[TopicPartition, str] = field(default_factory=dict)
+    handed: Positions = field(default_factory=dict)
+    moved: tuple[str, ...] = ()
 
     @property
     def newest(self) -> int | None:
@@ -82,7 +88,10 @@ def encode_record(record: RegionRecord) -> bytes:
             "epoch": record.epoch,
             "failures": record.failures,
             "group": record.group,
+            "handed": plain_positions(record.handed),
+            "held": plain_holders(record.held),
             "initial": plain_positions(record.initial),
+            "moved": list(record.moved),
             "members": {name: list(one) for name, one in record.members.items()},
             "next_sequence": record.next_sequence,
             "region": record.region,
@@ -111,7 +120,27 @@ def _read(value: dict[str, Any]) -> RegionRecord:
             Contribution(member, MappingProxyType(read_positions(offsets)), StateReference(digest, length))
             for member, offsets, digest, length in value.pop("contributions")
         ),
+        handed=MappingProxyType(read_positions(value.pop("handed", {}))),
+        held=MappingProxyType(read_holders(value.pop("held", {}))),
         initial=MappingProxyType(read_positions(value.pop("initial"))),
+        moved=tuple(value.pop("moved", ())),
         members=MappingProxyType({name: MemberRecord(*one) for name, one in value.pop("members").items()}),
         **value,
     )
+
+
+def plain_holders(held: Mapping[TopicPartition, str]) -> dict[str, dict[str, str]]:
+    """topic -> partition -> member, as JSON takes it."""
+    topics: dict[str, dict[str, str]] = {}
+    for partition, name in sorted(held.items()):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = name
+    return topics
+
+
+def read_holders(topics: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, str]:
+    """The other way."""
+    return {
+        TopicPartition(topic, int(number)): name
+        for topic, numbers in topics.items()
+        for number, name in numbers.items()
+    }

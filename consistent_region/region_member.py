@@ -20,6 +20,7 @@ from math import inf
 from typing import Any, Final
 
 from kohort.consistent_region import events as ev
+from kohort.consistent_region import moving
 from kohort.consistent_region.barrier import Barrier, RegionView
 from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped, ResetFailedError
 from kohort.consistent_region.offsets import OffsetManager, Positions
@@ -74,6 +75,7 @@ class RegionMember:
                 "partitions_assigned",
                 "consumed_topics",
                 "partition_rebalances_total",
+                "partitions_handed_over_total",
                 "drain_ms_last",
                 "drain_ms_max",
                 "queue_full_pauses_total",
@@ -590,6 +592,8 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.Subscribed: RegionMember._on_subscribed,
     ev.Revoked: RegionMember._on_revoked,
     ev.Assigned: RegionMember._on_assigned,
+    ev.HandedOver: moving.handed_over,
+    ev.Taken: moving.taken,
     ev.Lost: RegionMember._on_lost,
     ev.Polled: RegionMember._on_polled,
     ev.PollFailed: RegionMember._on_poll_failed,

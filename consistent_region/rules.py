@@ -318,7 +318,7 @@ def _known(record: RegionRecord, ticket: Ticket) -> MemberRecord:
 
 
 def _memory_gone(record: RegionRecord, member: str) -> RegionRecord:
-    """What the member made of records since the checkpoint is lost. Others read on from where it came to: all go back."""
+    """What the member made of records since the checkpoint is lost. Where others read on from there, all go back."""
     if member in record.moved:
         return _new_epoch(record, "a member is gone that had handed over, or taken", True, None, 1)
     return handing.forgotten(record, member)

@@ -17,7 +17,9 @@ class RegionSettings:
     """Checked settings of one member. All members of a region must be given the same.
 
     `commit_point`: whether offsets are committed to the group once a checkpoint is complete, or while draining.
-    `on_commit_failure`: what a failed commit does; committed offsets are advice, so by default only a warning.
+    `hand_over`: whether partitions change hands within an epoch, as COOPERATIVE assignment moves them, instead of by a
+    reset of the region. `on_commit_failure`: what a failed commit does; committed offsets are advice, so by default
+    only a warning.
     """
 
     trigger: Trigger = EVERY_FIVE_SECONDS
@@ -28,6 +30,7 @@ class RegionSettings:
     drain_timeout_s: float = 180.0
     reset_timeout_s: float = 180.0
     look_interval_s: float = 0.2
+    hand_over: bool = False
 
     def __post_init__(self) -> None:
         for name in (
