@@ -7,13 +7,14 @@ to resolve does so on a thread of its own, for the same reason.
 
 import contextlib
 import logging
+import os
 import random
 import selectors
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.coordinator_client.channel import Address, Channel, Ended
@@ -40,11 +41,14 @@ from kohort.coordinator_client.security import tls_context
 from kohort.fastpath import KohortError, WireError
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from kohort.coordinator_client.tape import Tape
 
 log = logging.getLogger("kohort.driver")
 
 LONGEST_SLEEP_S = 60.0
+MOST_HELPERS = 8
 
 
 class Driven(Caller, Protocol):
@@ -59,6 +63,7 @@ class Driven(Caller, Protocol):
     def tell_member(self, event: Event) -> None: ...
 
 
+T = TypeVar("T")
 C = TypeVar("C", bound=Driven)
 Made = TypeVar("Made", bound=Driven, covariant=True)
 
@@ -93,6 +98,7 @@ class Driver(Generic[C]):
         self._newest_plan: PlanOrder | None = None
         self._one_plan = threading.Lock()
         self._stopping = False
+        self._helpers: ThreadPoolExecutor | None = None
         self._thread = threading.Thread(target=self._run, name=f"kohort-{config.client_id}", daemon=True)
 
     def start(self) -> None:
@@ -107,6 +113,14 @@ class Driver(Generic[C]):
     def wall_ms() -> int:
         return time.time_ns() // 1_000_000
 
+    def side_by_side(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """Run jobs that let go of the GIL on as many threads as there are cores; what they return, in order."""
+        if self._helpers is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._helpers = ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
+        return list(self._helpers.map(lambda job: job(), jobs))
+
     def wake(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
         if self._rung:
@@ -119,6 +133,8 @@ class Driver(Generic[C]):
         """End the thread and close every socket."""
         self._stopping = True
         self.wake()
+        if self._helpers is not None:
+            self._helpers.shutdown(wait=False)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 

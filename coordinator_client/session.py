@@ -32,6 +32,7 @@ log = logging.getLogger("kohort.consumer")
 T = TypeVar("T")
 
 HOOK_GRACE_S = 2.0
+SIDE_BY_SIDE_BYTES = 1 << 18  # less is decoded before another thread has woken up
 
 
 class RunHook(NamedTuple):
@@ -221,10 +222,11 @@ class Session:
         self._leftovers.clear()
         errors: list[KohortError] = []
         short: list[Slice] = []
-        for slice_ in deliver.slices:
-            try:
-                columns = _decode(slice_, self.config)
-            except KohortError as error:
+        for slice_, decoded in zip(deliver.slices, self._decoded(deliver.slices), strict=True):
+            if not isinstance(decoded, KohortError):
+                columns = decoded
+            else:
+                error = decoded
                 before = error.decoded if isinstance(error, CorruptRecord) else None
                 if before is None or before.next_offset <= slice_.start:
                     errors.append(error)
@@ -249,6 +251,13 @@ class Session:
             with self.driver.lock:
                 self.core.put_error(errors[0])
         return out
+
+    def _decoded(self, slices: list[Slice]) -> list[RecordColumns | KohortError]:
+        """Each slice's columns, or what is wrong with it; large ones side by side: decoding lets go of the GIL."""
+        jobs = [partial(_decode_or_error, slice_, self.config) for slice_ in slices]
+        if len(jobs) > 1 and sum(len(slice_.records) for slice_ in slices) >= SIDE_BY_SIDE_BYTES:
+            return self.driver.side_by_side(jobs)
+        return [job() for job in jobs]
 
     def _hand_over(self, ready: list[tuple[Slice, RecordColumns]]) -> list[RecordColumns]:
         room = self.config.max_poll_records or float("inf")
@@ -309,6 +318,13 @@ class Session:
             self.driver.wake()
         if error is not None:
             raise error
+
+
+def _decode_or_error(slice_: Slice, config: Config) -> RecordColumns | KohortError:
+    try:
+        return _decode(slice_, config)
+    except KohortError as error:
+        return error
 
 
 def _decode(slice_: Slice, config: Config) -> RecordColumns:

@@ -1,13 +1,15 @@
 """What a poll hands over: decoding, corrupt batches, leftovers and the barrier; slices are parked by the test, and no
 broker is there at all."""
 
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from kohort.coordinator_client import Consumer
+from kohort.coordinator_client import Consumer, session
 from kohort.coordinator_client.slices import Slice, slice_end
-from kohort.fastpath import CorruptRecord, DecompressionLimit, TopicPartition, encode
+from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, TopicPartition, decode, encode
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -29,11 +31,11 @@ def consumer() -> Iterator[Consumer]:
 
 
 def park(consumer: Consumer, partition: TopicPartition, data: bytes, start: int = 100) -> None:
-    session = consumer._session
-    with session.driver.lock:
+    used = consumer._session
+    with used.driver.lock:
         end = slice_end(memoryview(data)).next_offset
-        serial = session.core.positions.state(partition).serial
-        session.core.fetcher.parked.put(
+        serial = used.core.positions.state(partition).serial
+        used.core.fetcher.parked.put(
             Slice(partition, memoryview(data), start, start if end is None else end, serial, 0, ())
         )
 
@@ -104,6 +106,31 @@ def test_what_comes_before_a_corrupt_batch_is_returned_first(consumer: Consumer)
 def test_other_partitions_go_on_and_the_error_comes_with_the_next_poll(consumer: Consumer) -> None:
     park(consumer, P0, broken(batch(100)))
     park(consumer, P1, batch(100))
+    assert [columns.partition for columns in consumer.poll(0)] == [1]
+    with pytest.raises(CorruptRecord):
+        consumer.poll(0)
+
+
+def test_large_slices_are_decoded_side_by_side_and_told_of_in_order(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[str] = set()
+    both = threading.Barrier(2)
+
+    def meeting(buffer: Any, **options: Any) -> RecordColumns:
+        threads.add(threading.current_thread().name)
+        both.wait(30)  # one after another they would never meet
+        return decode(buffer, **options)
+
+    monkeypatch.setattr(session, "decode", meeting)
+    monkeypatch.setattr(session, "SIDE_BY_SIDE_BYTES", 100)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    park(consumer, P0, batch(100))
+    park(consumer, P1, batch(100, 2))
+    assert [(columns.partition, len(columns)) for columns in consumer.poll(0)] == [(0, 3), (1, 2)]
+    assert len(threads) == 2
+    park(consumer, P0, broken(batch(103)), 103)
+    park(consumer, P1, batch(102), 102)
     assert [columns.partition for columns in consumer.poll(0)] == [1]
     with pytest.raises(CorruptRecord):
         consumer.poll(0)
