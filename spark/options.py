@@ -39,6 +39,7 @@ _PLANNED = frozenset({
 # These say how to be a member, and so need `group`.
 _OF_MEMBERS = frozenset({"kafka.partition.assignment.strategy", "kafka.group.instance.id"})
 _LATEST, _EARLIEST = -1, -2
+_FLAGS = re.compile(r"(?:\(\?([imsx]+)\))?(.*)", re.DOTALL)
 FIFTEEN_MINUTES_MS = 15 * 60 * 1000
 _UNITS_US: Mapping[str, int] = MappingProxyType({
     "": 1000, "us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "min": 60 * 10**6, "h": 3600 * 10**6,
@@ -219,11 +220,15 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
 def _pattern(text: str) -> str:
     if not text.strip():
         raise OptionError("no topic is named", option="subscribePattern")
+    # As for Spark's own source it may match anywhere in a name; everything here asks for whole names.
+    flags, rest = _FLAGS.fullmatch(text).groups()  # type: ignore[union-attr]  # it matches any text
+    anywhere = f".*(?{flags or ''}:{rest}).*"
     try:
         re.compile(text)
+        re.compile(anywhere)
     except re.error as error:
         raise OptionError(f"not a regular expression: {error}", option="subscribePattern") from None
-    return text
+    return anywhere
 
 
 def _bound(given: Mapping[str, str], which: str, default: Point, *, forbidden: int | None) -> Bound:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 
 def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
     from kohort.spark import register
@@ -15,6 +16,7 @@ def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
@@ -25,12 +27,19 @@ def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
         "kafka.bootstrap.servers": bootstrap, "subscribe": topic, "group": group, "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "300", "kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "500",
     }  # fmt: skip
-    query = (
+    writer = (
         session.readStream.format("kohort").options(**options).load().select("partition", "offset")
         .writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(processingTime="200 milliseconds").start(str(folder / "rows"))
+        .trigger(processingTime="200 milliseconds")
     )  # fmt: skip
-    query.awaitTermination()
+    while True:
+        try:
+            writer.start(str(folder / "rows")).awaitTermination()
+        except StreamingQueryException as error:
+            # On a busy machine Spark gives up on a Python process that takes 10 s to start; whoever runs a stream
+            # starts it again.
+            if "failed to connect back" not in str(error):
+                raise
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The options of format("kohort"): what each means, and that a wrong one says which is right."""
 
 import pickle
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -139,6 +140,25 @@ def test_ways_to_say_what_to_read_that_cannot_be(way: dict[str, str], says: str)
         SourceOptions.of({"kafka.bootstrap.servers": "h:1", **way}, streaming=True)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("pay", "all-payments", True),
+        ("^pay", "all-payments", False),
+        ("^pay.*s$", "payments", True),
+        ("a|b", "xbx", True),
+        ("a|b", "xyz", False),
+        ("(?i)PAY", "all-payments", True),
+        ("PAY", "all-payments", False),
+    ],
+)
+def test_a_pattern_matches_anywhere_in_a_name(pattern: str, name: str, matches: bool) -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribePattern": pattern}
+    found = SourceOptions.of(given, streaming=False).pattern
+    assert found is not None
+    assert (re.fullmatch(found, name) is not None) == matches
+
+
 def test_a_pattern_and_what_only_a_member_says() -> None:
     found = SourceOptions.of(
         {
@@ -147,7 +167,7 @@ def test_a_pattern_and_what_only_a_member_says() -> None:
         },
         streaming=True,
     )  # fmt: skip
-    assert (found.topics, found.partitions, found.pattern) == ((), (), "a.*")
+    assert (found.topics, found.partitions, found.pattern) == ((), (), ".*(?:a.*).*")
     assert found.settings == {"assignors": ("cooperative-sticky",), "group_instance_id": "i"}
     assert found.connect == {"bootstrap": "h:1"}
 

@@ -116,7 +116,7 @@ def test_partitions_and_topics_that_are_added_are_read_from_their_beginning(
     family = unique("family")
     first, second = f"{family}-1", f"{family}-2"
     create_topic(broker.bootstrap, first, config={"retention.ms": "-1"})
-    stream = reader(subscribePattern=f"{family}-[0-9]", startingOffsets="latest")
+    stream = reader(subscribePattern=f"{family}-[0-9]$", startingOffsets="latest")
     begin = stream.initialOffset()
     assert begin == {first: {"0": 0}}
     grow(admin, broker, first, 2)
