@@ -540,7 +540,13 @@ async def resubscribed(scene: Scene) -> None:
     member.topics = (scene.topic, scene.other_topic)
     answer = await member.beat(subscribed_topic_names=tuple(topic.name for topic in member.topics))
     scene.error(answer.error_code, "NONE", "a heartbeat with another topic")
-    await settle(scene, [member])
+    wanted = sorted((topic.id, index) for topic in member.topics for index in range(topic.partitions))
+
+    async def grown() -> bool:
+        await member.acknowledge()
+        return member.partitions == wanted
+
+    scene.true("its partitions", await scene.until(grown, 15), wanted, member.partitions)
     scene.true("the epoch", member.epoch > epoch, f"above {epoch}", member.epoch)
 
 

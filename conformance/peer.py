@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
@@ -31,7 +31,7 @@ class Access:
 
     tls: ssl.SSLContext | None = None
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
 
 
 ANYONE = Access()

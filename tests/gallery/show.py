@@ -1,0 +1,91 @@
+"""docs/gallery.md: every story told to ours and to the peers, each in a process of its own.
+
+python -m tests.gallery.show
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.gallery.readers import OURS, READERS
+from tests.gallery.stories import STORIES, Seen, Story, stage
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "gallery.md"
+LIMIT_S = 90
+_ANSWER = "STORY "
+
+
+def told(story: Story, who: str) -> Seen:
+    """One story in a fresh process, which may hang, die, or eat memory."""
+    command = [sys.executable, "-m", "tests.gallery.show", story.name, who]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=PAGE.parent.parent
+        )
+    except subprocess.TimeoutExpired:
+        return Seen(False, f"not over after {LIMIT_S} s")
+    answers = [line for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
+    if answers:
+        return Seen(*json.loads(answers[-1].removeprefix(_ANSWER)))
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    return Seen(False, f"the process ended with {done.returncode}: {last[:120]}")
+
+
+def page(found: dict[tuple[str, str], Seen]) -> str:
+    """The page's Markdown: a story, what was reported of whom, and what each client does today."""
+    clients = ", ".join(f"{who} {version(who)}" for who in READERS)
+    parts = [
+        "# The gallery: bugs that others published",
+        "Each of these was reported by users of another client. Here it is a story that any client can be told, played "
+        "against a broker in memory (`kohort.testing.FakeBroker`) that does what the report says: `make test` tells "
+        "them to ours, `make gallery` to every client, each in a fresh process. A peer may long have mended what it "
+        "once was; then it passes here too. A report that names one client is told to the others all the same.",
+        f"Made by `make gallery` on {time.strftime('%Y-%m-%d')}: {clients}.",
+        "| what was reported | where | "
+        + " | ".join(READERS)
+        + " |\n| --- | --- |"
+        + " :-: |" * len(READERS)
+        + "\n"
+        + "\n".join(
+            f"| {story.name} | {story.since} | "
+            + " | ".join("yes" if found[story.name, who].holds else "**no**" for who in READERS)
+            + " |"
+            for story in STORIES
+        ),
+        "*yes*: the rule holds; *no*: it does not, or the client has no way to.",
+    ]
+    for story in STORIES:
+        parts += [
+            f"## {story.name[0].upper()}{story.name[1:]}",
+            f"{story.since}. The rule: {story.rule}.",
+            "\n".join(f"- {who}: {found[story.name, who].said}" for who in READERS),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        story = next(each for each in STORIES if each.name == sys.argv[1])
+        with stage(story) as broker:
+            seen = story.tell(broker, READERS[sys.argv[2]])
+        print(_ANSWER + json.dumps(seen), flush=True)
+        os._exit(0)  # a client whose threads do not end is another story
+    found = {}
+    for story in STORIES:
+        for who in READERS:
+            found[story.name, who] = seen = told(story, who)
+            print(f"{'yes' if seen.holds else 'no ':3} {who:16} {story.name}: {seen.said}", flush=True)
+    PAGE.write_text(page(found))
+    print(f"wrote {PAGE.name}")
+    if not all(found[story.name, OURS].holds for story in STORIES):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""A password goes to the broker and nowhere else: a canary is looked for in whatever a run leaves behind or shows."""
+
+import ast
+import base64
+import gc
+import gzip
+import io
+import logging
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.cli.main import main
+from kohort.conformance.peer import Access
+from kohort.coordinator_client import AuthenticationFailed, Consumer
+from kohort.coordinator_client.config import Config
+from kohort.testing import RealBroker
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.kit import numbers, poll_until, produce, read
+
+ROOT = Path(__file__).parents[2]
+CANARY = "canary-Zq7_hT29"
+WRONG = "kanari-wr0ng_Xy41"
+PACKAGES = (
+    "fastpath", "protocol", "assignors", "coordinator_client", "conformance", "spark", "consistent_region", "testing",
+    "cli",
+)  # fmt: skip
+LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle", "yaml"}
+
+
+def spellings(secret: str) -> list[bytes]:
+    """The secret as it may be written: plain, hex, and base64 at each of the three places in a stream."""
+    data = secret.encode()
+    found = [data, data.hex().encode(), data[::-1]]
+    for shift in range(3):
+        encoded = base64.b64encode(b"\0" * shift + data)
+        found.append(encoded[2 * shift : len(encoded) - 4].rstrip(b"=")[:12])
+    return found
+
+
+def leaks(text: bytes) -> list[str]:
+    return [
+        spelling.decode("latin-1") for secret in (CANARY, WRONG) for spelling in spellings(secret) if spelling in text
+    ]
+
+
+def test_the_search_finds_what_it_looks_for() -> None:
+    token = b"\0user\0" + CANARY.encode()
+    for hidden in (CANARY.encode(), base64.b64encode(token), token.hex().encode(), base64.b64encode(b"x" + token)):
+        assert leaks(b"before " + hidden + b" after"), hidden
+    assert leaks(b"a line about canaries and Zq7 alone") == []
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[RealBroker]:
+    with RealBroker(tls=True, users={"user": CANARY}) as broker:
+        create_topic(broker.bootstrap, "topic")
+        produce(broker.bootstrap, "topic", numbers(0, 5))
+        yield broker
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """Every log line of every logger, from DEBUG on."""
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield written
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    ("mechanism", "tls"), [("PLAIN", False), ("PLAIN", True), ("SCRAM-SHA-256", False)], ids=["plain", "tls", "scram"]
+)
+def test_a_run_leaves_no_password_behind(
+    mechanism: str, tls: bool, guarded: RealBroker, logged: io.StringIO, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {
+        "security_protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_username": "user",
+        "auto_offset_reset": "earliest",
+    } | ({"ssl_ca_path": str(guarded.ca_file)} if tls else {})
+    address = guarded.bootstrap_sasl_tls if tls else guarded.bootstrap_sasl
+    shown: list[str] = []
+    tape = tmp_path / "tape.jsonl"
+    with Consumer(address, group=f"g-{mechanism}-{tls}", sasl_password=CANARY, tape=str(tape), **settings) as consumer:
+        consumer.subscribe(["topic"])
+        assert len(read(consumer, 5)) == 5
+        consumer.commit()
+        everything = (
+            consumer, consumer.health(), consumer.metrics(), consumer.timeline(), consumer.commit_log(),
+            consumer._session, consumer._session.driver, consumer._config,
+        )  # fmt: skip
+        shown += [repr(each) for each in everything] + [str(each) for each in everything]
+    with Consumer(
+        address,
+        group="g",
+        sasl_password=WRONG,
+        bootstrap_timeout_ms=1500,
+        tape=str(tmp_path / "wrong.jsonl"),
+        **settings,
+    ) as refused:
+        refused.subscribe(["topic"])
+        with pytest.raises(AuthenticationFailed) as caught:
+            poll_until(refused, lambda: False)
+        shown.append("".join(traceback.format_exception(caught.value)))
+        shown.append(repr(refused.health()))
+    assert tape.stat().st_size > 1000
+    written = [path.read_bytes() for path in tmp_path.iterdir()]
+    for text in [*(each.encode() for each in shown), *written, logged.getvalue().encode()]:
+        assert leaks(text) == []
+
+
+@pytest.mark.broker
+def test_a_conformance_run_leaves_no_password_behind(
+    guarded: RealBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], logged: io.StringIO
+) -> None:
+    output = tmp_path / "report"
+    reports = [word for kind in ("html", "md", "json", "junit") for word in ("--report", kind)]
+    for password, expected in ((CANARY, 0), (WRONG, 3)):
+        command = ["conformance", "--bootstrap", guarded.bootstrap_sasl_tls, "--ca", str(guarded.ca_file)]
+        command += ["--user", f"user:{password}", "--only", "A1,B4@9,D3a@4", *reports, "--output", str(output)]
+        assert main(command) == expected
+    files = sorted(tmp_path.iterdir())
+    assert [path.suffix for path in files] == [".html", ".json", ".md", ".xml"]
+    embedded = files[0].read_text().partition('type="application/octet-stream">')[2].partition("<")[0]
+    said = capsys.readouterr()
+    texts = [path.read_bytes() for path in files] + [gzip.decompress(base64.b64decode(embedded))]
+    for text in [*texts, said.out.encode(), said.err.encode(), logged.getvalue().encode()]:
+        assert leaks(text) == []
+
+
+def test_settings_and_credentials_do_not_show_it() -> None:
+    config = Config.of(
+        bootstrap=("host:1",), security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_username="user",
+        sasl_password=CANARY, ssl_key_password=WRONG,
+    )  # fmt: skip
+    from_kafka = Config.from_kafka(
+        {"bootstrap.servers": "host:1", "sasl.mechanism": "PLAIN", "sasl.username": "user", "sasl.password": CANARY,
+         "security.protocol": "SASL_SSL"}
+    )  # fmt: skip
+    for each in (config, from_kafka, Access(None, "user", CANARY)):
+        assert leaks(repr(each).encode() + str(each).encode()) == []
+
+
+def test_nothing_is_unpickled_from_the_wire_or_a_store() -> None:
+    """Records, member metadata and manifests come from others; a pickle of theirs would be a program of theirs."""
+    found = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom):
+                    names = [node.module or ""]
+                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    names = [node.func.id] if node.func.id in ("eval", "exec", "compile", "__import__") else []
+                found += [f"{path.relative_to(ROOT)}: {name}" for name in names if _loads(name)]
+        for path in sorted((ROOT / package).rglob("*.pyx")):
+            text = path.read_text()
+            found += [f"{path.relative_to(ROOT)}: {name}" for name in LOADERS if f"import {name}" in text]
+    assert found == []
+
+
+def _loads(name: str) -> bool:
+    return name.partition(".")[0] in LOADERS or name in ("eval", "exec", "compile", "__import__")
+
+
+def test_the_canary_is_collected() -> None:
+    """No cache of ours keeps a consumer, and with it its credentials, after it was closed."""
+    consumer = Consumer("127.0.0.1:1", group="g", security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN",
+                        sasl_username="user", sasl_password=CANARY)  # fmt: skip
+    consumer.close(0.1)
+    del consumer
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, Config) and each.sasl_password == CANARY]
+    assert kept == []
