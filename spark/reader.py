@@ -19,7 +19,8 @@ from kohort.spark.ranges import OffsetRange
 
 POLL_TIMEOUT_S = 0.1
 ASK_AFTER_S = 2.0
-_OURS = {"auto_offset_reset": "none", "client_id": "kohort-spark", "max_buffered_bytes": 32 * 1024 * 1024}
+KIB = 1024
+LEAST_FETCH_BYTES, MOST_FETCH_BYTES = 64 * KIB, 8 * KIB * KIB
 
 
 def read_range(wanted: OffsetRange, settings: Mapping[str, Any], *, skip_lost: bool = False) -> Iterator[RecordColumns]:
@@ -30,9 +31,22 @@ def read_range(wanted: OffsetRange, settings: Mapping[str, Any], *, skip_lost: b
     """
     if not len(wanted):
         return
-    with Consumer(**{**_OURS, **settings}) as consumer:
+    with Consumer(**{**ours(wanted), **settings}) as consumer:
         consumer.assign({wanted.place: wanted.start})
         yield from _follow(consumer, wanted, skip_lost=skip_lost)
+
+
+def ours(wanted: OffsetRange) -> dict[str, Any]:
+    """Settings that fit a range, where the user has none: a kibibyte an offset is asked for at once.
+
+    A fetch goes on behind the range, and the next one is under way while the first is decoded: what a short range of a
+    long log would fetch in vain is bounded, and a long range is fetched as by any consumer.
+    """
+    size = min(max(len(wanted) * KIB, LEAST_FETCH_BYTES), MOST_FETCH_BYTES)
+    return {
+        "auto_offset_reset": "none", "client_id": "kohort-spark",
+        "max_partition_fetch_bytes": size, "max_buffered_bytes": 4 * size,
+    }  # fmt: skip
 
 
 def _follow(consumer: Consumer, wanted: OffsetRange, *, skip_lost: bool) -> Iterator[RecordColumns]:

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a stream where it is since 4.2")
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client import Cause, Lost, RebalanceHooks, Why
+from kohort.coordinator_client import Cause, Lost, Revoked, Why
 from kohort.spark import OffsetRange
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
@@ -215,6 +215,29 @@ def test_what_is_lost_under_a_batch_is_not_committed(
 
 
 @pytest.mark.broker
+def test_a_batch_that_takes_too_long_is_not_waited_for_and_not_committed(
+    broker: Broker, topic: str, group: str, send: Callable[..., None], committed: Callable[[], list[int | None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(GroupMember, "wait_s", 0.05)
+    send(topic, varied(30))
+    there = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    member = GroupMember(SourceOptions.of({**there, "group": group, "startingOffsets": "earliest"}, streaming=True))
+    try:
+        assert member.wait_for_assignment(60)
+        member.finish(60)
+        taken = member.take(lambda positions: dict.fromkeys(positions, 10))
+        two = frozenset(one.place for one in taken.ranges[:2])
+        everything = frozenset(one.place for one in taken.ranges)
+        answer = member.on_revoked(Revoked(two, everything, taken.generation, Cause(Why.COORDINATOR_ASKED)))
+        assert answer == dict.fromkeys(two, 0)  # whoever gets them reads the batch again
+        member.finish(60)
+        assert committed() == [0, 0, 10]
+    finally:
+        member.close()
+
+
+@pytest.mark.broker
 def test_two_applications_and_a_consumer_share_a_group_record_by_record(
     app: Make, broker: Broker, make_topic: Callable[..., str], group: str, send: Callable[..., None]
 ) -> None:
@@ -223,11 +246,10 @@ def test_two_applications_and_a_consumer_share_a_group_record_by_record(
     plain: list[Seen] = []
 
     def consume() -> None:
-        hooks = RebalanceHooks()
         with Consumer(
             broker.bootstrap, group=group, auto_offset_reset="earliest", heartbeat_interval_ms=300
         ) as consumer:
-            consumer.subscribe([topic], hooks=hooks)
+            consumer.subscribe([topic])
             while not over.is_set():
                 for columns in consumer.poll(0.2):
                     generation = consumer.group_metadata().generation

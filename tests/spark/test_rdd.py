@@ -8,7 +8,7 @@ import pytest
 
 from kohort import Consumer, Record, RecordColumns, TopicPartition
 from kohort.spark import DataLossError, OffsetRange, kafka_rdd, plan
-from kohort.spark.reader import read_range
+from kohort.spark.reader import ours, read_range
 from kohort.testing.selection import Broker
 from tests.spark.sent import CODECS, Sent, varied
 
@@ -187,6 +187,13 @@ def test_markers_of_transactions_at_the_end_of_a_range_are_no_loss(
     assert [sum(len(columns) for columns in read_range(one, settings)) for one in ranges] == [10, 10, 10]
     only_the_marker = OffsetRange(topic, 0, 10, 11)
     assert list(read_range(only_the_marker, settings)) == []
+
+
+@pytest.mark.parametrize(("offsets", "kib"), [(1, 64), (64, 64), (1000, 1000), (8192, 8192), (10_000_000, 8192)])
+def test_a_short_range_fetches_little_behind_its_end(offsets: int, kib: int) -> None:
+    settings = ours(OffsetRange("t", 0, 5, 5 + offsets))
+    assert settings["max_partition_fetch_bytes"] == kib * 1024
+    assert settings["max_buffered_bytes"] == 4 * kib * 1024
 
 
 def test_nothing_to_read_is_an_empty_rdd(spark: Any, broker: Broker, topic: str) -> None:
