@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,16 +13,19 @@ from rich.table import Table
 
 from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag
 from kohort.cli.connecting import AsJson, Bootstrap, ConfigFile, Settings, Yes, console, properties
-from kohort.coordinator_client.resets import ResetPolicy
+from kohort.cli.group_timeline import timeline
+from kohort.cli.moments import time_ms
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, help="Look at consumer groups, and look after them.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consumer groups, and look after them.")
 offsets = typer.Typer(no_args_is_help=True, help="Move a group's committed offsets.")
 app.add_typer(offsets, name="offsets")
+app.command()(timeline)
 
 Group = Annotated[str, typer.Argument(help="The group.")]
 ROWS_SHOWN = 40
+WHERE = "earliest, latest, 5, +100, -100, 2026-01-31T12:00:00Z, or P1D for a day ago"
 
 
 class Sort(StrEnum):
@@ -65,7 +67,7 @@ def describe(
                 one.member_id,
                 one.instance_id or "-",
                 one.host,
-                _ranges(one.owned),
+                short(one.owned),
                 str(sum(behind.get(partition) or 0 for partition in one.owned)),
             )
             for one in found.members
@@ -222,24 +224,9 @@ def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[To
         return {one: committed[one] + int(to) for one in partitions if one in committed}
     if to.isdecimal():
         return dict.fromkeys(partitions, int(to))
-    found = admin.offsets_at(dict.fromkeys(partitions, _time_ms(to)))
+    found = admin.offsets_at(dict.fromkeys(partitions, time_ms(to, WHERE)))
     ends = admin.end_offsets(partitions)
     return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
-
-
-def _time_ms(text: str) -> int:
-    if text.startswith("P"):
-        at = ResetPolicy.of(f"by_duration:{text}").timestamp(time.time_ns() // 1_000_000, below_start=None)
-        assert at is not None
-        return at
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise KohortError(
-            f"--to {text!r} is neither an offset nor a time",
-            hint="earliest, latest, 5, +100, -100, 2026-01-31T12:00:00Z, or P1D for a day ago",
-        ) from None
-    return int((when if when.tzinfo else when.astimezone()).timestamp() * 1000)
 
 
 def _from_file(path: Path) -> dict[TopicPartition, int]:
@@ -338,23 +325,6 @@ def _place(partition: TopicPartition) -> dict[str, Any]:
 
 def _plain(one: Any) -> dict[str, Any]:
     return {name: getattr(one, name) for name in one.__dataclass_fields__}
-
-
-def _ranges(partitions: Iterable[TopicPartition]) -> str:
-    """`payments 0-3,7`: short, however many they are."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        by_topic.setdefault(topic, []).append(number)
-    told = []
-    for topic, numbers in by_topic.items():
-        runs: list[list[int]] = []
-        for number in numbers:
-            if runs and number == runs[-1][-1] + 1:
-                runs[-1] = [runs[-1][0], number]
-            else:
-                runs.append([number, number])
-        told.append(f"{topic} {','.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}")
-    return "; ".join(told) or "-"
 
 
 def _print(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -20,9 +20,11 @@ from kohort.coordinator_client.events import (
     ANSWERS,
     BacklogKnown,
     CloseRequested,
+    CommitRefused,
     CommitSettled,
     HookDone,
     HookStarted,
+    Identity,
     OffsetToCommit,
     Polled,
     Subscribed,
@@ -38,6 +40,7 @@ from kohort.coordinator_client.resets import EARLIEST, LATEST
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Subscription
+from kohort.coordinator_client.timeline import Rebalance
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol import membership, tape
@@ -102,6 +105,7 @@ class _Play:
     asked: deque[Send] = field(default_factory=deque)  # asked today, and not yet seen on the tape
     waiting: dict[tuple[int, int], Send] = field(default_factory=dict)  # (connection, correlation id) -> the send
     metadata_asked: dict[tuple[int, int], frozenset[str] | None] = field(default_factory=dict)
+    committed_as: dict[tuple[int, int], Identity] = field(default_factory=dict)
     heard: _Heard | None = None
     cluster: ClusterView = NOTHING_KNOWN
     state: MemberState = MemberState.OUT
@@ -135,10 +139,12 @@ class _Play:
         if taped.api == "LeaveGroup" and not any(send.api == "LeaveGroup" for send in self.asked):
             self.member.step(CloseRequested(taped.time_s + CLOSE_S), taped.time_s)
             self.turn(taped.time_s)
-        send = next((send for send in self.asked if send.api == taped.api), None)
-        if send is None:
+        alike = [send for send in self.asked if send.api == taped.api]
+        if not alike:
             return Replayed(taped.time_s, taped.api, self.state, "the member asks nothing of the kind")
-        self.asked.remove(send)
+        # A heartbeat asked a moment too early, and overtaken by a join, never went out: the newest is the one.
+        send = alike[-1]
+        self.asked = deque(each for each in self.asked if each.api != taped.api)
         self.waiting[taped.connection, taped.correlation_id] = send
         then, now = _comparable(tape.value(taped)), _comparable(fit(send.request, taped.version))
         message = API[taped.api].request
@@ -162,21 +168,61 @@ class _Play:
             self.member.step(topics_changed(self.cluster, asked), taped.time_s)
             self.turn(taped.time_s)
 
+    def sees_commit(self, taped: Taped) -> None:
+        """A refusal is what began many a rebalance."""
+        place, value = (taped.connection, taped.correlation_id), tape.value(taped)
+        if taped.direction == "request":
+            self.committed_as[place] = Identity(
+                value.group_id, value.generation_id_or_member_epoch, value.member_id, value.group_instance_id
+            )
+            return
+        if (sent := self.committed_as.pop(place, None)) is None:
+            return
+        refused: dict[int, set[TopicPartition]] = {}
+        for topic in value.topics:
+            for one in topic.partitions:
+                refused.setdefault(one.error_code, set()).add(TopicPartition(topic.name, one.partition_index))
+        for code in sorted(refused.keys() - {0}):
+            self.member.step(CommitRefused(code, sent, frozenset(refused[code])), taped.time_s)
+            self.turn(taped.time_s)
+
 
 def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
     """Every request of the group's protocol on the tape, compared. Raises NoMember, or what its assignors raise."""
     taped = list(frames)
+    yield from _steps(_begun(taped), taped)
+
+
+def rebalances_on(frames: Iterable[Taped]) -> tuple[Rebalance, ...]:
+    """What the member on the tape went through, times in seconds of the tape; the last one may still be under way.
+
+    Its hooks are not on the tape: those phases take no time here. Raises as `replay`.
+    """
+    taped = list(frames)
+    play = _begun(taped)
+    for _ in _steps(play, taped):
+        pass
+    return play.member.timeline.rebalances
+
+
+def _begun(taped: list[Taped]) -> _Play:
     join = next((each for each in taped if (each.api, each.direction) == ("JoinGroup", "request")), None)
     if join is None:
         raise NoMember("no JoinGroup request is on this tape", hint="tape a consumer that subscribes")
     play = _Play(_member(tape.value(join), _heartbeat_interval_ms(taped)))
     play.member.step(Subscribed(_subscription(tape.value(join))), taped[0].time_s)
+    return play
+
+
+def _steps(play: _Play, taped: list[Taped]) -> Iterator[Replayed]:
     for each in taped:
         if each.api == "Metadata":
             play.sees_metadata(each)
         elif each.api in ("OffsetFetch", "ListOffsets"):
             if play.heard is not None:
                 play.heard.sees(each)
+        elif each.api == "OffsetCommit":
+            play.sees_commit(each)
         elif each.api in ANSWERS and each.direction == "request":
             yield play.asks(each)
         elif each.api in ANSWERS:
@@ -185,9 +231,10 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
 
 def _heartbeat_interval_ms(frames: list[Taped]) -> int:
     """No frame says it, but the shortest wait before a heartbeat nearly does, counted from the heartbeat before or the
-    sync that began the generation. A little less than that: a heartbeat that is asked early waits for its place on the
-    tape, and one that is asked late misses it."""
-    paced = [each for each in frames if each.direction == "request" and each.api in ("SyncGroup", "Heartbeat")]
+    answered join that began the generation. A little less than that: a heartbeat that is asked early waits for its
+    place on the tape, and one that is asked late misses it."""
+    pace = {("request", "Heartbeat"), ("response", "JoinGroup")}
+    paced = [each for each in frames if (each.direction, each.api) in pace]
     waits = [after.time_s - before.time_s for before, after in pairwise(paced) if after.api == "Heartbeat"]
     return int(max(min(waits, default=0.0) * 0.9, SHORTEST_HEARTBEAT_S) * 1000)
 

@@ -22,6 +22,7 @@ from tests.soak.conductor import ROOT, Conductor
 from tests.soak.plan import plan
 
 OUT = ROOT / "out" / "soak"
+START_S = 240.0  # brokers that start while members run on the same cores take their time
 
 
 def main() -> int:
@@ -35,7 +36,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that members and brokers end with us
     waiting = [seed for seed in seeds if options.again or not _passed(options.out, seed)]
     if waiting:
-        with RealCluster(3) as cluster:
+        with RealCluster(3, start_timeout_s=START_S) as cluster:
             for number, seed in enumerate(waiting, 1):
                 result = run(cluster, seed, options.out)
                 print(f"{number}/{len(waiting)} {_line(result)}", flush=True)

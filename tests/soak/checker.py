@@ -68,6 +68,7 @@ class Story:
     frozen: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    broker_fell_at: int = NEVER
 
     def found(self, rule: str, kind: str, text: str) -> None:
         self.findings.append(Finding(rule, kind in OURS or not kind, text))
@@ -79,7 +80,7 @@ class Story:
 def judge(history: Iterable[Entry]) -> list[Finding]:
     """Everything that must not have happened."""
     entries = list(history)
-    story = Story()
+    story = Story(broker_fell_at=min((entry.at for entry in entries if entry.what == "broker"), default=NEVER))
     _see_freezes(story, entries)
     _see_commits(story, entries)
     _see_ownerships(story, entries)
@@ -217,13 +218,15 @@ def _committed(story: Story, partition: int, begin: int, until: int) -> set[int]
     told = [one for one in story.commits if partition in one.offsets and one.began < until]
     stored = [one for one in told if one.outcome == "ok" and one.ended < begin]
     last = max((one.began for one in stored), default=-1)
-    possible = [one for one in told if _may_be_stored(one) and _over_by(story, one, partition) > last]
+    possible = [one for one in told if _may_be_stored(story, one) and _over_by(story, one, partition) > last]
     return {one.offsets[partition] for one in possible} | ({0} if not stored else set())
 
 
-def _may_be_stored(commit: Commit) -> bool:
-    # What another client's error means for what is stored is not ours to say.
-    return commit.kind not in OURS or commit.outcome.startswith(("ok", "unknown", "OperationTimeout"))
+def _may_be_stored(story: Story, commit: Commit) -> bool:
+    if commit.kind not in OURS or commit.outcome.startswith(("ok", "unknown", "OperationTimeout")):
+        return True  # what another client's error means for what is stored is not ours to say
+    # A broker that dies with a commit in its hands may have stored it; the next attempt, at another, is then refused.
+    return story.broker_fell_at < commit.ended
 
 
 def _over_by(story: Story, commit: Commit, partition: int) -> int:

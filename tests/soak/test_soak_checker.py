@@ -145,6 +145,12 @@ def test_a_commit_of_unknown_outcome_is_stored_or_not_but_only_until_the_next_ow
     assert [one.rule for one in found] == ["where it stood"]
 
 
+def test_a_refused_commit_is_stored_only_where_a_broker_died_with_it() -> None:
+    refused = changed(18, outcome="CommitFailed: ...")(sound())
+    assert [one.rule for one in judge(refused)] == ["where it stood"]
+    assert judge(put(entry(16, "conductor", "broker", act="kill broker", node=1))(refused)) == []
+
+
 def test_what_others_do_is_told_apart() -> None:
     theirs = [one._replace(who=PEER) if one.who == ONE else one for one in sound()]
     found = judge(changed(16, slices=[[0, 3, 4]])(theirs))

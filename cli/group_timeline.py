@@ -1,0 +1,198 @@
+"""`kohort group timeline TAPE`: the rebalances of a member, drawn from the tape that its consumer keeps.
+
+A consumer keeps a tape when it is made with `tape="FILE"`; the file may be read while it lives, which is what --follow
+does. Rebalances are not on a tape, but frames are: today's member is given them, and its own timeline is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from kohort.cli.partitions import short
+from kohort.coordinator_client.replay import NoMember, rebalances_on
+from kohort.coordinator_client.states import MemberState
+from kohort.coordinator_client.timeline import Phase, Rebalance
+from kohort.fastpath import TopicPartition
+from kohort.fastpath.errors import KohortError
+from kohort.protocol import tape
+from kohort.protocol.errors import error_name
+
+BAR_CELLS = 48
+SHOWN = 30
+REFRESH_S = 0.5
+COLOURS = {
+    MemberState.REVOKING: "red",
+    MemberState.LOSING: "bright_red",
+    MemberState.COMMITTING: "yellow",
+    MemberState.JOINING: "blue",
+    MemberState.SYNCING: "cyan",
+    MemberState.ASSIGNING: "green",
+}
+
+
+def timeline(
+    path: Annotated[Path, typer.Argument(metavar="TAPE", help='What a consumer keeps that is made with tape="TAPE".')],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Draw again as the tape grows, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a rebalance.")] = False,
+) -> None:
+    """A member's rebalances: why, how long each phase took, who came and went, what moved, which commits were refused.
+
+    Example: kohort group timeline billing.tape --follow
+    """
+    if not path.is_file():
+        raise KohortError("there is no such tape", path=path, hint='make the consumer with tape="FILE"')
+    if follow:
+        _follow(path, as_json)
+        return
+    rebalances, now = _read(path)
+    if as_json:
+        for each in rebalances:
+            print(json.dumps(plain(each, now)))
+        return
+    Console().print(drawing(rebalances, now))
+
+
+def drawing(rebalances: Sequence[Rebalance], now: float) -> RenderableType:
+    """Rebalances as they are shown: of `consumer.timeline()` as well, with the monotonic time for `now`."""
+    if not rebalances:
+        return Text("no rebalance yet")
+    shown = rebalances[-SHOWN:]
+    longest_s = max(_lasted_s(each, now) for each in shown)
+    rows: list[RenderableType] = []
+    if len(rebalances) > len(shown):
+        rows.append(Text(f"({len(rebalances) - len(shown)} earlier rebalances are not shown)", style="dim"))
+    for each in shown:
+        rows += _rows(each, now, longest_s)
+    return Group(*rows)
+
+
+def plain(each: Rebalance, now: float) -> dict[str, Any]:
+    """A rebalance for programs: seconds of the tape, partitions as "topic-number"."""
+    return {
+        "cause": each.cause.why.name,
+        "detail": each.cause.detail,
+        "started_s": round(each.started_at, 6),
+        "ended_s": None if each.ended_at is None else round(each.ended_at, 6),
+        "seconds": round(_lasted_s(each, now), 6),
+        "outcome": each.outcome.name if each.outcome else None,
+        "generation": each.generation,
+        "protocol": each.protocol,
+        "leader": each.leader,
+        "attempts": each.attempts,
+        "phases": [{"state": one.state.name, "seconds": round(one.lasted_s(now), 6)} for one in each.phases],
+        "members_joined": sorted(each.members_joined),
+        "members_left": sorted(each.members_left),
+        **{name: _names(getattr(each, name)) for name in ("revoked", "kept", "added", "lost")},
+        "commits_refused": {_name(one): error_name(code) for one, code in each.commits_refused},
+        "troubles": list(each.troubles),
+    }
+
+
+def _follow(path: Path, as_json: bool) -> None:
+    told = 0
+    with Live(console=Console(), auto_refresh=False, transient=False) if not as_json else _Silent() as live:
+        while True:
+            rebalances, now = _read(path)
+            if as_json:
+                ended = [each for each in rebalances if each.ended_at is not None]
+                for each in ended[told:]:
+                    print(json.dumps(plain(each, now)), flush=True)
+                told = len(ended)
+            else:
+                live.update(drawing(rebalances, now), refresh=True)
+            time.sleep(REFRESH_S)
+
+
+class _Silent:
+    """In the place of a live display where none is wanted."""
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, _renderable: RenderableType, *, refresh: bool) -> None: ...
+
+
+def _read(path: Path) -> tuple[tuple[Rebalance, ...], float]:
+    """The rebalances so far, and the tape's time. What a living consumer has half written is left for the next time."""
+    whole, _, _half = path.read_text().rpartition("\n")
+    frames = list(tape.read(whole.splitlines()))
+    try:
+        return rebalances_on(frames), frames[-1].time_s if frames else 0.0
+    except NoMember:
+        return (), frames[-1].time_s if frames else 0.0
+
+
+def _rows(each: Rebalance, now: float, longest_s: float) -> Iterable[RenderableType]:
+    yield Text.assemble(
+        (f"+{each.started_at:.3f} s  ", "bold"),
+        str(each.cause),
+        ("  ->  ", "dim"),
+        (_ended(each), "bold"),
+        f"  {_lasted_s(each, now):.3f} s",
+    )
+    if each.phases:
+        yield _bar(each, now, longest_s)
+    for label, text in _details(each):
+        yield Text.assemble(("      " + label + " ", "dim"), text)
+
+
+def _ended(each: Rebalance) -> str:
+    if each.outcome is None:
+        return "under way"
+    if each.outcome is not MemberState.STABLE:
+        return str(each.outcome.value)
+    role = ", leader" if each.leader else ""
+    return f"generation {each.generation}, {each.protocol}{role}"
+
+
+def _bar(each: Rebalance, now: float, longest_s: float) -> Text:
+    """One cell a phase at least, the rest by duration; each phase has its state's first letter and colour."""
+    bar = Text("      ")
+    for one in each.phases:
+        cells = max(round(BAR_CELLS * one.lasted_s(now) / longest_s), 1) if longest_s else 1
+        bar.append(one.state.name[0] * cells, style=f"black on {_colour(one)}")
+    told = (f"{one.state.name.lower()} {one.lasted_s(now):.3f} s" for one in each.phases)
+    return bar.append("  " + ", ".join(told), style="dim")
+
+
+def _colour(phase: Phase) -> str:
+    return COLOURS.get(phase.state, "white")
+
+
+def _details(each: Rebalance) -> Iterable[tuple[str, str]]:
+    for label, partitions in (("+", each.added), ("-", each.revoked), ("lost", each.lost), ("kept", each.kept)):
+        if partitions:
+            yield label, short(partitions)
+    if each.members_joined:
+        yield "came", " ".join(sorted(each.members_joined))
+    if each.members_left:
+        yield "went", " ".join(sorted(each.members_left))
+    if each.attempts > 1:
+        yield "attempts", str(each.attempts)
+    for one, code in each.commits_refused:
+        yield "commit refused", f"{_name(one)}: {error_name(code)}"
+    for trouble in each.troubles:
+        yield "trouble", trouble
+
+
+def _lasted_s(each: Rebalance, now: float) -> float:
+    return (now if each.ended_at is None else each.ended_at) - each.started_at
+
+
+def _names(partitions: Iterable[TopicPartition]) -> list[str]:
+    return [_name(one) for one in sorted(partitions)]
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"

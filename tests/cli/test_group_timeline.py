@@ -1,0 +1,116 @@
+"""`kohort group timeline`: what a member went through, drawn from its tape or from its own account."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kohort import Consumer, TopicPartition
+from kohort.cli.group_timeline import drawing, plain
+from kohort.cli.main import main
+from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.states import MemberState
+from kohort.coordinator_client.timeline import Phase, Rebalance
+from kohort.testing.selection import Broker
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+TOLD = Rebalance(
+    Cause(Why.COORDINATOR_ASKED),
+    started_at=2.0,
+    ended_at=3.5,
+    outcome=MemberState.STABLE,
+    generation=7,
+    protocol="cooperative-sticky",
+    leader=True,
+    phases=(
+        Phase(MemberState.REVOKING, 2.0, 2.25),
+        Phase(MemberState.JOINING, 2.25, 3.25),
+        Phase(MemberState.SYNCING, 3.25, 3.5),
+    ),
+    members_joined=frozenset({"m3"}),
+    members_left=frozenset({"m1"}),
+    revoked=frozenset({T1}),
+    kept=frozenset({T0}),
+    added=frozenset({T2}),
+    attempts=2,
+    commits_refused=((T1, 27),),
+    troubles=("a hook raised",),
+)
+
+
+def shown(rebalances: tuple[Rebalance, ...], now: float) -> str:
+    console = Console(file=io.StringIO(), width=200, color_system=None)
+    console.print(drawing(rebalances, now))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_rebalance_is_drawn_with_its_cause_phases_moves_and_refusals() -> None:
+    text = shown((TOLD,), 9.0)
+    head, bar, *details = text.splitlines()
+    assert head.startswith("+2.000 s  the coordinator asked for it")
+    assert head.endswith("->  generation 7, cooperative-sticky, leader  1.500 s")
+    assert bar.split()[0] == "R" * 8 + "J" * 32 + "S" * 8
+    assert "joining 1.000 s" in bar
+    told = {line.split()[0]: line.strip() for line in details}
+    assert told["+"] == "+ t 2"
+    assert told["-"] == "- t 1"
+    assert told["kept"] == "kept t 0"
+    assert (told["came"], told["went"]) == ("came m3", "went m1")
+    assert told["commit"] == "commit refused t-1: REBALANCE_IN_PROGRESS"
+    assert told["trouble"] == "trouble a hook raised"
+    assert told["attempts"] == "attempts 2"
+
+
+def test_one_under_way_lasts_until_now_and_an_empty_history_says_so() -> None:
+    waiting = Rebalance(Cause(Why.FIRST_JOIN), 1.0, phases=(Phase(MemberState.JOINING, 1.0),))
+    assert "under way  4.000 s" in shown((waiting,), 5.0)
+    assert plain(waiting, 5.0)["ended_s"] is None
+    assert shown((), 0.0) == "no rebalance yet\n"
+
+
+def test_only_the_newest_are_drawn_and_the_rest_is_counted() -> None:
+    text = shown((TOLD,) * 40, 9.0)
+    assert text.startswith("(10 earlier rebalances are not shown)")
+    assert text.count("generation 7") == 30
+
+
+def test_a_tape_that_is_not_there_is_an_error_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["group", "timeline", "no.tape"]) == 1
+    assert "no such tape" in capsys.readouterr().err
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_the_tape_of_a_life_tells_what_the_living_consumer_told(
+    assignor: str, broker: Broker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "life.tape"
+    quick: Any = {"assignors": [assignor], "heartbeat_interval_ms": 300, "session_timeout_ms": 6_000}
+    with Consumer(broker.bootstrap, group=topic, tape=str(path), **quick) as first:
+        first.subscribe([topic])
+        poll_until(lambda: len(first.assignment) == 3, first)
+        with Consumer(broker.bootstrap, group=topic, **quick) as second:
+            second.subscribe([topic])
+            poll_until(lambda: len(first.assignment) < 3 and bool(second.assignment), first, second)
+        poll_until(lambda: len(first.assignment) == 3, first)
+        living = first.timeline()
+        so_far = tmp_path / "so-far.tape"
+        so_far.write_text(path.read_text() + '{"time_s": 1')  # as a consumer that is just writing leaves it
+    assert main(["group", "timeline", str(so_far), "--json"]) == 0
+    taped = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    facts = ("cause", "generation", "protocol", "leader", "outcome", "added", "revoked", "kept", "members_joined")
+    assert [[one[fact] for fact in facts] for one in taped] == [
+        [plain(each, 0.0)[fact] for fact in facts] for each in living
+    ]
+    assert len(living) >= 3
+
+
+def poll_until(reached: Callable[[], bool], *consumers: Consumer) -> None:
+    while not reached():
+        for consumer in consumers:
+            consumer.poll(0.1)
