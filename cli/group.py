@@ -15,6 +15,7 @@ from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, Pa
 from kohort.cli.connecting import AsJson, Bootstrap, ConfigFile, Settings, Yes, console, properties
 from kohort.cli.group_timeline import timeline
 from kohort.cli.moments import time_ms
+from kohort.cli.partitions import short
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
 
