@@ -5,13 +5,14 @@ A page that repeats a table by hand is wrong one day; these cannot be.
 
 import ast
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from kohort.coordinator_client import states
+from kohort.consistent_region import states as region
 from kohort.coordinator_client.states import (
     CONSUMER_GROUP_TRANSITIONS,
     COORDINATOR_TRANSITIONS,
@@ -28,7 +29,7 @@ HERE = Path(__file__).parent
 
 def paragraphs(kind: type) -> dict[str, str]:
     """Member of an Enum -> the paragraph written under it, which Python itself does not keep."""
-    tree = ast.parse(inspect.getsource(states))
+    tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
     found = {}
     for line, below in pairwise(body):
@@ -87,7 +88,30 @@ def states_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(table: Mapping[MemberState, Mapping[states.Trigger, MemberState]]) -> str:
+def region_states_page() -> str:
+    """docs/region-states.md."""
+    described, phases = paragraphs(region.RegionState), paragraphs(region.Phase)
+    parts = [
+        "# The states of a region's member",
+        "Made by `docs/make.py` from `consistent_region/states.py`; change the tables there and run `make docs`. What "
+        "a region is, and what it survives, is in [region.md](region.md).",
+        "A member walks twice at once. *Consistency* says whether its state and its positions belong together:",
+        diagram(region.TRANSITIONS, "INITIALIZED", _aside),
+        "Left out of the picture: every state but the last two leads to FAILED by an error that no reset cures "
+        "(GAVE_UP), and to CLOSED. The table has all of it.",
+        "*The checkpoint* says how far the one under way has come here; a reset ends it in any phase:",
+        diagram(region.PHASES, "OPEN"),
+        "## What each state means",
+        *(f"**{state.name}** ({state.value}). {described[state.name]}" for state in region.RegionState),
+        *(f"**{phase.name}** ({phase.value}). {phases[phase.name]}" for phase in region.Phase),
+        "## Every transition",
+        _table(region.TRANSITIONS),
+        _table(region.PHASES),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(table: Mapping[State, Mapping[When, State]]) -> str:
     lines = ["| from | when | to |", "| --- | --- | --- |"]
     lines += [
         f"| {state.name} | {trigger.name}: {trigger.value} | {target.name} |"
@@ -97,7 +121,7 @@ def _table(table: Mapping[MemberState, Mapping[states.Trigger, MemberState]]) ->
     return "\n".join(lines)
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"states.md": states_page}
+PAGES: Mapping[str, Callable[[], str]] = {"region-states.md": region_states_page, "states.md": states_page}
 """Page -> what makes it. Add yours here."""
 
 

@@ -19,6 +19,7 @@ from kohort.consistent_region import region_member, rules, start
 from kohort.consistent_region.conductor import Conductor
 from kohort.consistent_region.coordinator import Coordinator, Return
 from kohort.consistent_region.offsets import OffsetManager, SeekMap
+from kohort.consistent_region.record import MemberRecord
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.states import READING, Phase, RegionState
 from kohort.testing.simulation import history as world_history
@@ -55,8 +56,8 @@ def _shifted(by: int) -> Callable[[Any], Any]:
 
 
 def _go_back_to_the_initial(original: Any) -> Any:
-    def go_back(self: Coordinator, ticket: Any, generation: int, owned: int) -> Return:
-        back = original(self, ticket, generation, owned)
+    def go_back(self: Coordinator, *args: Any) -> Return:
+        back = original(self, *args)
         return Return(back.view, back.manifest, back.state, SeekMap(None, self.initial()))
 
     return go_back
@@ -118,9 +119,9 @@ def _begin_whoever(**known: int) -> Callable[[Any], Any]:
 
 
 def _complete_with_the_first(original: Any) -> Any:
-    def contribute(record: Any, ticket: Any, barrier: Any, part: Any) -> Any:
+    def contribute(record: Any, ticket: Any, barrier: Any, part: Any, before: Any = None) -> Any:
         if record.barrier != barrier:
-            return original(record, ticket, barrier, part)
+            return original(record, ticket, barrier, part, before)
         alone = replace(barrier, members=(ticket.member,))
         return original(replace(record, barrier=alone, contributions=(), initial={}), ticket, alone, part)
 
@@ -275,6 +276,8 @@ MUTANTS: dict[str, list[Mutant]] = {
         (rules, "report", _keeps_the_barrier),
     ],
     "the first contribution completes": [(rules, "contribute", _complete_with_the_first)],
+    "the state of a member that is gone is forgotten": [(rules, "_carried", lambda _: lambda *_args: ())],
+    "a member that is gone is waited for": [(MemberRecord, "here", lambda _: lambda *_args: True)],
     "the newest checkpoint is retired": [(rules, "retire", _newest_retired)],
     "a sequence is used again": [(rules, "begin_checkpoint", _sequence_reused)],
 }
@@ -319,6 +322,8 @@ def caught(name: str, seeds: int) -> str | None:
                 world.run(seed)
             except Violation as violation:
                 return str(violation)
+            except (TypeError, AttributeError, NameError):
+                raise  # the mutant does not fit the code any more
             except Exception as error:
                 return f"seed {seed}: {type(error).__name__}: {error}"
     return None
