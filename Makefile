@@ -13,7 +13,7 @@ PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ 
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth lint types bench fuzz sim soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group
+.PHONY: help dev demo test test-fast test-brokers teeth gallery audit lint types bench fuzz sim soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -61,6 +61,12 @@ lint: dev  ## ruff and the import contracts
 
 teeth: dev  ## every deliberate fault of a broker, which the conformance checks must catch
 	@KOHORT_TEETH=1 $(BIN)/python -m pytest tests/conformance/test_teeth.py
+
+gallery: dev  ## bugs that others published, told to ours and to the peers; a page in docs
+	@$(BIN)/python -m tests.gallery.show
+
+audit: dev  ## advisories about every pinned package
+	@$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip --strict --progress-spinner off
 
 types: dev  ## mypy, strict
 	@$(BIN)/mypy

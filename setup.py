@@ -58,6 +58,7 @@ EXTRAS["dev"] = [
     "mypy",
     "ruff",
     "import-linter",
+    "pip-audit",
     "Cython>=3.1",
     "setuptools>=77",
 ]
