@@ -32,7 +32,5 @@ def test_every_state_has_a_paragraph_and_every_transition_a_row(make: ModuleType
     states = [(one.name, when.name, to.name) for one, row in TRANSITIONS.items() for when, to in row.items()]
     phases = [(one.name, when.name, to.name) for one, row in PHASES.items() for when, to in row.items()]
     for source, trigger, target in [*states, *phases]:
-        assert any(
-            line.startswith(f"| {source} | {trigger}: ") and line.endswith(f"| {target} |")
-            for line in page.splitlines()
-        ), (source, trigger, target)
+        row = (f"| {source} | {trigger}: ", f"| {target} |")
+        assert any(line.startswith(row[0]) and line.endswith(row[1]) for line in lines), row
