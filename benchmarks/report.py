@@ -36,6 +36,7 @@ class Report:
     """Rows of one benchmark, added by its `run(report)` as they are measured."""
 
     name: str
+    command: str = ""  # where it is not `python -m benchmarks NAME`
     rows: list[Row] = field(default_factory=list)
 
     def add(self, work: str, who: str, value: float, unit: str, note: str = "") -> None:
@@ -64,7 +65,7 @@ class Report:
         path = RESULTS / f"{self.name}.json"
         document = {
             "benchmark": self.name,
-            "command": f"python -m benchmarks {self.name}",
+            "command": self.command or f"python -m benchmarks {self.name}",
             "machine": machine(),
             "rows": [asdict(row) for row in self.rows],
             "ratios": [{"work": work, "peer": peer, "times_better": round(x, 3)} for work, peer, x in self.ratios()],
