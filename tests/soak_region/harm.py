@@ -1,7 +1,6 @@
 """What is done to whom, and when it is made good: a plan drawn from a seed, and the crew it is done to."""
 
 import heapq
-import os
 import random
 import signal
 import subprocess
@@ -170,7 +169,7 @@ class Harm:
             self._stopped.add(name)
             process = self._crew.pause(name) if how == "stopped" else self._crew.replace(name)
             assert process is not None
-            self._later(after_s, lambda: os.kill(process.pid, signal.SIGCONT), lambda: self._stopped.discard(name))
+            self._later(after_s, lambda: process.send_signal(signal.SIGCONT), lambda: self._stopped.discard(name))
         return name
 
     def _broker(self, how: str, after_s: float) -> str:
