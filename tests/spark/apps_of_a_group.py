@@ -140,8 +140,12 @@ def test_every_record_is_read_by_exactly_one_per_generation(
     try:
         eventually(lambda: len(plain) > 0, one)
         two = start(topic, group)
-        write(3000)
-        eventually(lambda: len(two.arrived()) > 0, one, two)
+
+        def has_its_share() -> bool:
+            write(60)
+            return len(two.arrived()) > 0
+
+        eventually(has_its_share, one, two)
         write(1200)
         two.kill()
         write(1200)

@@ -18,6 +18,7 @@ from examples.spark_stream import count_windows
 from kohort import Consumer, TopicPartition
 from kohort.testing import RealPostgres
 from kohort.testing.selection import Broker
+from tests.spark.queries import ended
 from tests.spark.sent import Sent, varied
 
 pytestmark = pytest.mark.broker
@@ -39,9 +40,7 @@ def test_windows_are_counted_exactly_once_over_two_runs(
     spark: Any, broker: Broker, topic: str, send: Callable[..., None], tmp_path: Path
 ) -> None:
     def run() -> list[tuple[int, int]]:
-        query = count_windows(spark, broker.bootstrap, topic, tmp_path)
-        query.awaitTermination(100)
-        assert query.exception() is None
+        ended(lambda: count_windows(spark, broker.bootstrap, topic, tmp_path))
         rows = spark.read.parquet(str(tmp_path / "rows")).collect()
         return sorted((int(row[0].timestamp()), row[1]) for row in rows)
 
@@ -63,9 +62,7 @@ def test_counts_are_in_postgresql_once_though_a_batch_runs_twice(
     sent = varied(60)
 
     def run() -> dict[str, tuple[int, int]]:
-        query = count_by_key(spark, broker.bootstrap, topic, url, tmp_path / "checkpoint", availableNow=True)
-        query.awaitTermination(150)
-        assert query.exception() is None
+        ended(lambda: count_by_key(spark, broker.bootstrap, topic, url, tmp_path / "checkpoint", availableNow=True))
         with psycopg.connect(url) as connection:
             return {key: (records, size) for key, records, size in connection.execute("SELECT * FROM counts")}
 
@@ -91,9 +88,7 @@ def test_dead_letters_say_where_they_came_from(
     dead = make_topic(1)
     values = [b'{"account":"a","amount":1.5}', b"nonsense", None, b'{"account":"b"}', b'{"account":"c","amount":2}']
     send(topic, [Sent(0, b"%d" % n, value, 1_700_000_000_000, ()) for n, value in enumerate(values)])
-    query = load(spark, broker.bootstrap, topic, dead, tmp_path, availableNow=True)
-    query.awaitTermination(150)
-    assert query.exception() is None
+    ended(lambda: load(spark, broker.bootstrap, topic, dead, tmp_path, availableNow=True))
     rows = spark.read.parquet(str(tmp_path / "rows")).collect()
     assert sorted((row.account, row.amount, row.offset) for row in rows) == [("a", 1.5, 0), ("c", 2.0, 4)]
     letters: list[tuple[object, ...]] = []

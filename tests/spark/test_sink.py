@@ -13,6 +13,7 @@ from kohort.coordinator_client import ConfigError
 from kohort.spark import OptionError, PlanError
 from kohort.spark.sink import BatchWriter, RowStreamWriter, SinkOptions, by_topic, check_columns
 from kohort.testing.selection import Broker
+from tests.spark.queries import ended
 from tests.spark.sent import varied
 
 LEAST = {"kafka.bootstrap.servers": "h:1"}
@@ -177,13 +178,12 @@ def test_a_frame_and_a_stream_are_copied_whole(
     frame = kohort_spark.read.format("kohort").options(**source).load().select(*rows)
     frame.write.format("kohort").mode("append").options(**there, topic=batch).save()
     assert copied(written(batch, 30)) == wanted
-    query = (
+    writer = (
         kohort_spark.readStream.format("kohort").options(**source).load().selectExpr(*rows, f"'{stream}' AS topic")
         .writeStream.format("kohort").options(**there).option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True).start()
+        .trigger(availableNow=True)
     )  # fmt: skip
-    query.awaitTermination(150)
-    assert query.exception() is None
+    ended(writer.start)
     assert copied(written(stream, 30)) == wanted
     with pytest.raises(Exception, match="did you mean 'topic'"):
         frame.write.format("kohort").mode("append").options(**there, topics=batch).save()
