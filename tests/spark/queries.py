@@ -7,7 +7,7 @@ from typing import Any
 def ended(start: Callable[[], Any], timeout_s: float = 150) -> Any:
     """The query that `start` starts, once it has ended well.
 
-    On a busy machine Spark gives up on a Python process that takes 10 s to start; whoever runs a stream starts it again.
+    On a busy machine Spark gives up on a Python process that takes 10 s to start; who runs a stream starts it again.
     """
     from pyspark.errors import StreamingQueryException
 
