@@ -56,23 +56,25 @@ def wait_for(reached: Callable[[], bool]) -> None:
 
 @pytest.mark.proves("F-02", "F-04", "S-13")
 def test_a_slow_assignor_stops_neither_heartbeats_nor_the_user(waits: Waits) -> None:
-    with FakeBroker(topics={"topic": 2}) as fake:
-        with Consumer(
+    with (
+        FakeBroker(topics={"topic": 2}) as fake,
+        Consumer(
             fake.bootstrap, group="group", assignors=[waits], heartbeat_interval_ms=100, session_timeout_ms=1_000
-        ) as consumer:
-            consumer.subscribe(["topic"])
-            wait_for(waits.called.is_set)
-            before = beats(fake)
-            wait_for(lambda: beats(fake) >= before + 30)  # three seconds, three sessions
-            consumer.pause(topics=["topic"])
-            assert consumer.poll(0.01) == []
-            assert consumer.health().state == "leading: planning who reads what"
-            assert consumer.health().healthy
-            consumer.resume(topics=["topic"])
-            waits.may_end.set()
-            poll_until(consumer, lambda: len(consumer.assignment) == 2)
-            assert consumer.group_metadata().generation == 1, "the group never missed it"
-            assert len(consumer.timeline()) == 1
+        ) as consumer,
+    ):
+        consumer.subscribe(["topic"])
+        wait_for(waits.called.is_set)
+        before = beats(fake)
+        wait_for(lambda: beats(fake) >= before + 30)  # three seconds, three sessions
+        consumer.pause(topics=["topic"])
+        assert consumer.poll(0.01) == []
+        assert consumer.health().state == "leading: planning who reads what"
+        assert consumer.health().healthy
+        consumer.resume(topics=["topic"])
+        waits.may_end.set()
+        poll_until(consumer, lambda: len(consumer.assignment) == 2)
+        assert consumer.group_metadata().generation == 1, "the group never missed it"
+        assert len(consumer.timeline()) == 1
     assert waits.threads == {"kohort-assignor"}
 
 
