@@ -13,7 +13,7 @@ PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ 
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth gallery audit lint types bench fuzz sim soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group
+.PHONY: help dev demo test test-fast test-brokers teeth gallery audit lint types bench fuzz sim soak-region soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -92,6 +92,10 @@ soak: dev  ## random mixed groups on three brokers through kills and restarts, r
 
 soak-spark: dev  ## a streaming job killed at random, into Parquet and PostgreSQL: KILLS=30 SEED=1
 	@$(BIN)/python -m tests.soak_spark.soak --kills $(or $(KILLS),30) --seed $(or $(SEED),1)
+
+soak-region: dev  ## a region under kill -9 and SIGSTOP, each record counted once: SEED=1 KILLS=100 STORE=sqlite RECORDS=1000000
+	@$(BIN)/python -m tests.soak_region.soak --seed $(or $(SEED),1) --kills $(or $(KILLS),100) \
+	  --store $(or $(STORE),sqlite) --records $(or $(RECORDS),1000000)
 
 mutants: dev  ## deliberate faults in a region, each of which the seeded world must catch
 	@$(BIN)/python -m tests.consistent_region.region_mutants
