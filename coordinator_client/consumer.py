@@ -21,6 +21,7 @@ from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offsets import ListedOffset, Position
+from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
 from kohort.coordinator_client.seeing import health_of, metrics_of
 from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
@@ -224,6 +225,12 @@ class Face:
     def timeline(self) -> tuple[Rebalance, ...]:
         """The rebalances of this member, newest last: cause, who, how long each phase took, what moved."""
         return self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
+
+    def notices(self) -> tuple[Notice, ...]:
+        """What people should hear of though nothing failed, newest last: a handler that nears max_poll_interval_ms
+        (kind "poll_stalling"), a commit that was dropped, a coordinator that is gone. May be called from any thread;
+        the logger "kohort.consumer" has the same, warnings as warnings, at the moment it happens."""
+        return self._session.read(lambda core: tuple(core.notices))
 
     def commit_log(self) -> tuple[LedgerEntry, ...]:
         """The last commits: when (s, monotonic), under which generation, what, and how each ended."""
