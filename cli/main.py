@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "broker": Entry("kohort.cli.broker", "Start, stop and look at a real Apache Kafka on this machine."),
+    "consume": Entry("kohort.cli.consume", "Records of a topic to a terminal, a pipe or a Parquet file."),
     "demo": Entry(
         "kohort.cli.demo.command",
         "The main job on a real broker: a group of three, a kill, Spark, equal totals.",

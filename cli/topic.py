@@ -11,7 +11,7 @@ from kohort.cli.connecting import AsJson, Bootstrap, ConfigFile, Settings, Yes, 
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, help="Look at topics, make and delete them.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at topics, make and delete them.")
 
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kohort.admin import Admin as Admin
     from kohort.assignors import Assignor as Assignor
     from kohort.assignors import GroupView as GroupView
     from kohort.assignors import Plan as Plan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Admin": "admin",
     "Assignor": "assignors",
     "GroupView": "assignors",
     "Plan": "assignors",
@@ -44,7 +46,7 @@ _HOME = {
     "TopicPartition": "fastpath",
 }
 _SUBPACKAGES = frozenset(
-    {"assignors", "consistent_region", "coordinator_client", "fastpath", "producer", "protocol", "spark", "testing"}
+    {"admin", "assignors", "consistent_region", "coordinator_client", "fastpath", "producer", "protocol", "spark", "testing"}
 )
 
 __all__ = ["__version__", *sorted(_HOME)]

@@ -1,0 +1,278 @@
+"""`kohort consume`: records to a terminal, a pipe or a Parquet file; no group is joined and nothing committed."""
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kohort.admin import Admin
+from kohort.cli.connecting import Bootstrap, ConfigFile, Settings, console, properties
+from kohort.cli.moments import time_ms
+from kohort.coordinator_client import Consumer
+from kohort.fastpath import Record, RecordColumns, TopicPartition
+from kohort.fastpath.errors import KohortError
+
+app = typer.Typer(add_completion=False)
+
+CELL_CHARACTERS = 60
+POLL_S = 0.25
+
+
+class Form(StrEnum):
+    """How records are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    RAW = "raw"
+
+
+class Text(StrEnum):
+    """How bytes are shown."""
+
+    UTF8 = "utf8"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+    INT = "int"
+
+
+def _utf8(data: bytes) -> Any:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return _utf8(data)
+
+
+def _int(data: bytes) -> Any:
+    return int.from_bytes(data, "big", signed=True)
+
+
+SHOWN: Mapping[Text, Callable[[bytes], Any]] = {
+    Text.UTF8: _utf8,
+    Text.JSON: _json,
+    Text.HEX: bytes.hex,
+    Text.BASE64: lambda data: base64.b64encode(data).decode(),
+    Text.INT: _int,
+}
+
+WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time (2026-01-31T12:00:00Z) or PT1H (ago)"
+
+
+@app.command()
+def consume(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    start: Annotated[str, typer.Option("--from", help=f"Where to begin: {WHERE}.")] = "earliest",
+    to: Annotated[str, typer.Option("--to", help="Where to end: latest, an offset, a time, or 'never'.")] = "latest",
+    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only this one; repeatable.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many records.")] = None,
+    form: Annotated[Form, typer.Option("--format", "-f", help="How to print them.")] = Form.TABLE,
+    key: Annotated[Text, typer.Option(help="How keys are shown.")] = Text.UTF8,
+    value: Annotated[Text, typer.Option(help="How values are shown.")] = Text.UTF8,
+    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    bootstrap: Bootstrap = "",
+    config: ConfigFile = None,
+    x: Settings = None,
+) -> None:
+    """Read records from a topic.
+
+    Example: kohort consume payments --from PT1H --format json -b localhost:9092 | jq .value
+    """
+    settings = properties(bootstrap, config, x)
+    with Admin.from_config(settings) as admin:
+        ranges = _ranges(admin, topic, partition, start, to)
+    settings.setdefault("auto.offset.reset", "earliest")
+    total = None if to == "never" else sum(stop - first for first, stop in ranges.values())
+    total = limit if total is None else min(total, limit or total)
+    with ExitStack() as stack:
+        consumer = stack.enter_context(Consumer.from_config(settings))
+        tick = stack.enter_context(_progress(total, quiet))
+        write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
+        for columns in _read(consumer, ranges, limit):
+            write(columns)
+            tick(len(columns))
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+NEVER = 1 << 62
+
+
+def _ranges(admin: Admin, topic: str, only: list[int] | None, start: str, to: str) -> Ranges:
+    """First offset and the one to stop before, by partition; partitions with nothing to read are left out."""
+    known = [TopicPartition(topic, one.partition) for one in admin.describe_topic(topic).partitions]
+    if strange := sorted(set(only or ()) - {one.partition for one in known}):
+        raise KohortError(f"the topic has {len(known)} partitions", topic=topic, partition=strange[0])
+    chosen = [one for one in known if only is None or one.partition in only]
+    first, end = admin.first_offsets(chosen), admin.end_offsets(chosen)
+    begins = _offsets(admin, start, first, end)
+    if to == "never":
+        ends = dict.fromkeys(chosen, NEVER)
+    else:  # what is not written yet is not waited for
+        ends = {one: min(at, end[one]) for one, at in _offsets(admin, to, first, end).items()}
+    ranges = {one: (max(begins[one], first[one]), ends[one]) for one in chosen if one in begins}
+    return {one: span for one, span in ranges.items() if span[0] < span[1]}
+
+
+def _offsets(
+    admin: Admin, text: str, first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    if text in ("earliest", "latest"):
+        return dict(first if text == "earliest" else end)
+    if text.isdecimal():
+        return dict.fromkeys(end, int(text))
+    if text[:1] == "-" and text[1:].isdecimal():
+        return {one: at + int(text) for one, at in end.items()}
+    found = admin.offsets_at(dict.fromkeys(end, time_ms(text, WHERE)))
+    return {one: end[one] if at < 0 else at for one, at in found.items()}
+
+
+def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[RecordColumns]:
+    """Columns up to each partition's end, and to the limit in all."""
+    left, waiting = limit if limit is not None else NEVER, dict(ranges)
+    if not waiting:
+        return
+    consumer.assign({one: first for one, (first, _stop) in waiting.items()})
+    while waiting and left:
+        for columns in consumer.poll(POLL_S):
+            one = TopicPartition(columns.topic, columns.partition)
+            if one not in waiting:
+                continue
+            stop = waiting[one][1]
+            inside = columns[: _below(columns, stop)][:left]
+            if columns.next_offset >= stop:
+                del waiting[one]
+            left -= len(inside)
+            if len(inside):
+                yield inside
+            if not left:
+                return
+        # A gap at the end of a log (an aborted transaction, compaction) brings no record, and passes all the same.
+        waiting = {one: span for one, span in waiting.items() if (consumer.position(one) or 0) < span[1]}
+
+
+def _below(columns: RecordColumns, stop: int) -> int:
+    """How many of the records lie before `stop`; offsets grow, so halving finds it."""
+    low, high = 0, len(columns)
+    while low < high:
+        middle = (low + high) // 2
+        if columns[middle].offset < stop:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+# ----------------------------------------------------------------------------------------------------------- writing
+
+
+class _progress:
+    """A bar on stderr while records go elsewhere; `tick(n)` moves it. None where nobody would see it."""
+
+    def __init__(self, total: int | None, quiet: bool) -> None:
+        self._bar: Progress | None = None
+        if not quiet and sys.stderr.isatty() and not sys.stdout.isatty():
+            words = (TextColumn("{task.completed} records"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            from rich.console import Console
+
+            self._bar = Progress(*words, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("", total=total)
+
+    def __enter__(self) -> Callable[[int], None]:
+        if self._bar is not None:
+            self._bar.start()
+        return self._tick
+
+    def _tick(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.advance(self._task, count)
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class _writer:
+    """Where records go; what `with` gives takes columns."""
+
+    def __init__(
+        self, parquet: Path | None, form: Form, key: Callable[[bytes], Any], value: Callable[[bytes], Any]
+    ) -> None:
+        self._path = parquet
+        self._file: Any = None
+        self._form = form
+        self._key, self._value = key, value
+
+    def __enter__(self) -> Callable[[RecordColumns], None]:
+        if self._path is not None:
+            return self._to_parquet
+        return {Form.TABLE: self._to_table, Form.JSON: self._to_json, Form.RAW: self._to_raw}[self._form]
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        sys.stdout.flush()
+
+    def _to_parquet(self, columns: RecordColumns) -> None:
+        try:
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise KohortError("Parquet needs pyarrow", hint="pip install 'kohort[arrow]'") from error
+        batch = columns.to_arrow()
+        if self._file is None:
+            self._file = pq.ParquetWriter(self._path, batch.schema)
+        self._file.write_batch(batch)
+
+    def _to_json(self, columns: RecordColumns) -> None:
+        out = sys.stdout
+        for record in columns:
+            out.write(json.dumps(self._plain(record)) + "\n")
+
+    def _to_raw(self, columns: RecordColumns) -> None:
+        out = sys.stdout.buffer
+        for record in columns:
+            out.write((record.value or b"") + b"\n")
+
+    def _to_table(self, columns: RecordColumns) -> None:
+        table = Table("partition", "offset", "time", "key", "value", box=None)
+        for record in columns:
+            when = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            cells = (_cell(self._shown(self._key, record.key)), _cell(self._shown(self._value, record.value)))
+            table.add_row(str(record.partition), str(record.offset), when, *cells)
+        console().print(table)
+
+    def _plain(self, record: Record) -> dict[str, Any]:
+        return {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "key": self._shown(self._key, record.key),
+            "value": self._shown(self._value, record.value),
+            "headers": [[name, self._shown(_utf8, data)] for name, data in record.headers],
+        }
+
+    @staticmethod
+    def _shown(show: Callable[[bytes], Any], data: bytes | None) -> Any:
+        return None if data is None else show(data)
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    text = text.replace("[", r"\[")  # else rich takes it for a style
+    return text if len(text) <= CELL_CHARACTERS or not sys.stdout.isatty() else f"{text[: CELL_CHARACTERS - 1]}…"

@@ -1,0 +1,21 @@
+"""Times as people type them: an ISO 8601 moment, or a duration ago."""
+
+import time
+from datetime import datetime
+
+from kohort.coordinator_client.resets import ResetPolicy
+from kohort.fastpath.errors import KohortError
+
+
+def time_ms(text: str, hint: str) -> int:
+    """`2026-01-31T12:00:00Z` (local time without a zone) or `PT1H`, an hour ago, in ms since 1970. `hint`: what else
+    could have been meant, for the KohortError where it is neither."""
+    if text.startswith("P"):
+        at = ResetPolicy.of(f"by_duration:{text}").timestamp(time.time_ns() // 1_000_000, below_start=None)
+        assert at is not None
+        return at
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise KohortError(f"{text!r} is neither an offset nor a time", hint=hint) from None
+    return int((when if when.tzinfo else when.astimezone()).timestamp() * 1000)

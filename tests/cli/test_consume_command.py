@@ -1,0 +1,71 @@
+"""`kohort consume` as somebody types it, on a real broker."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.cli.main import main
+from kohort.testing.selection import Broker
+from tests.coordinator_client.kit import numbers, produce
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(broker: Broker, topic: str, capfd: pytest.CaptureFixture[str]) -> Run:
+    """`run("--limit", "3")` consumes `topic`, ten records in each of two partitions, and is what was printed."""
+    for partition in (0, 1):
+        produce(broker.bootstrap, topic, numbers(partition * 100, 10), partition=partition)
+    capfd.readouterr()
+
+    def ran(*arguments: str, code: int = 0) -> str:
+        assert main(["consume", topic, *arguments, "--bootstrap", broker.bootstrap]) == code
+        printed = capfd.readouterr()
+        return printed.err if code else printed.out
+
+    return ran
+
+
+def offsets(printed: str) -> list[tuple[int, int]]:
+    return sorted((one["partition"], one["offset"]) for one in map(json.loads, printed.splitlines()))
+
+
+@pytest.mark.broker
+def test_all_of_a_topic_and_parts_of_it(run: Run) -> None:
+    everything = [(partition, offset) for partition in (0, 1) for offset in range(10)]
+    assert offsets(run("--format", "json")) == everything
+    assert offsets(run("-f", "json", "--partition", "1", "--from", "7")) == [(1, 7), (1, 8), (1, 9)]
+    assert offsets(run("-f", "json", "--from", "-2")) == [(0, 8), (0, 9), (1, 8), (1, 9)]
+    assert offsets(run("-f", "json", "--from", "3", "--to", "5")) == [(0, 3), (0, 4), (1, 3), (1, 4)]
+    assert offsets(run("-f", "json", "--from", "PT1H")) == everything
+    assert offsets(run("-f", "json", "--to", "2020-01-01T00:00:00Z")) == []
+    assert len(offsets(run("-f", "json", "--limit", "13"))) == 13
+    assert len(offsets(run("-f", "json", "--to", "never", "--limit", "20"))) == 20
+    assert run("--from", "latest", "-f", "json") == ""
+
+
+@pytest.mark.broker
+def test_every_way_to_show_them(run: Run, topic: str, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    one = ("--partition", "1", "--limit", "1")
+    (record,) = map(json.loads, run("-f", "json", *one).splitlines())
+    shown = {name: record[name] for name in ("topic", "partition", "offset", "key", "value", "headers")}
+    assert shown == {"topic": topic, "partition": 1, "offset": 0, "key": None, "value": "100", "headers": []}
+    values: dict[str, Any] = {"hex": "313030", "base64": "MTAw", "json": 100, "int": 0x313030}
+    for text, value in values.items():
+        assert json.loads(run("-f", "json", "--value", text, *one))["value"] == value
+    assert run("-f", "raw", "--partition", "0").split() == [str(number) for number in range(10)]
+    assert "100" in run(*one)
+    file = tmp_path / "records.parquet"
+    assert run("--parquet", str(file)) == ""
+    assert sorted(pq.read_table(file)["value"].to_pylist()) == sorted(numbers(0, 10) + numbers(100, 10))
+
+
+@pytest.mark.broker
+def test_wrong_words_are_one_line(run: Run) -> None:
+    assert "the topic has 3 partitions" in run("--partition", "9", code=1)
+    assert "neither an offset nor a time" in run("--from", "soon", code=1)
