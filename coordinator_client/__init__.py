@@ -1,12 +1,13 @@
 """One member of one group: Consumer and AsyncConsumer over one driver, and the pure machines beneath.
 
-AsyncConsumer is resolved at first use: asyncio takes 30 ms to load, which nobody should pay who does not use it.
+Consumer and AsyncConsumer are resolved at first use, since not everybody uses them: asyncio takes 30 ms to load, and a
+Spark query starts a Python several times only to check settings, for which the consumer would be 90 ms.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kohort.coordinator_client.config import SETTINGS, Config
-from kohort.coordinator_client.consumer import Consumer
 from kohort.coordinator_client.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -39,6 +40,7 @@ from kohort.coordinator_client.subscription import PauseReason, Subscription
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.aio import AsyncConsumer
+    from kohort.coordinator_client.consumer import Consumer
 
 __all__ = [
     "SETTINGS",
@@ -82,10 +84,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name != "AsyncConsumer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kohort.coordinator_client.aio import AsyncConsumer
+_HOME = {"AsyncConsumer": "aio", "Consumer": "consumer"}
 
-    globals()[name] = AsyncConsumer
-    return AsyncConsumer
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found

@@ -12,12 +12,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from kohort.coordinator_client import Consumer
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError, data_loss
 from kohort.spark.ranges import OffsetRange, Within, split
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client import Consumer
 
 Word = Literal["earliest", "latest", "committed"]
 Point = Word | datetime | int
@@ -97,6 +99,8 @@ def plan(
 
     Raises PlanError, DataLossError, UnknownTopic, ConnectionFailed, OperationTimeout.
     """
+    from kohort.coordinator_client import Consumer  # not before it is needed: Spark loads this to check options too
+
     with Consumer(bootstrap, group=group, **settings) as consumer:
         places = places_of(consumer, topics, partitions, pattern)
         if not places and pattern is None:
@@ -130,7 +134,7 @@ def _from(one: OffsetRange, start: int) -> OffsetRange:
 
 
 def places_of(
-    consumer: Consumer, topics: Iterable[str], partitions: Iterable[TopicPartition], pattern: str | None = None
+    consumer: "Consumer", topics: Iterable[str], partitions: Iterable[TopicPartition], pattern: str | None = None
 ) -> tuple[TopicPartition, ...]:
     """The partitions meant, as they are now. Raises PlanError for a partition that is not there, UnknownTopic."""
     if isinstance(topics, str):
@@ -158,7 +162,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 class Log:
     """What the brokers say of some partitions, each question asked once."""
 
-    def __init__(self, consumer: Consumer, places: tuple[TopicPartition, ...], *, has_group: bool) -> None:
+    def __init__(self, consumer: "Consumer", places: tuple[TopicPartition, ...], *, has_group: bool) -> None:
         self._consumer = consumer
         self._places = places
         self._has_group = has_group

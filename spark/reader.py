@@ -3,19 +3,15 @@
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kohort.coordinator_client import (
-    Consumer,
-    OffsetOutOfRange,
-    OperationTimeout,
-    TopicRecreated,
-    Truncation,
-    UnknownTopic,
-)
+from kohort.coordinator_client import OffsetOutOfRange, OperationTimeout, TopicRecreated, Truncation, UnknownTopic
 from kohort.fastpath import RecordColumns
 from kohort.spark.errors import DataLossError, data_loss
 from kohort.spark.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client import Consumer
 
 POLL_TIMEOUT_S = 0.1
 ASK_AFTER_S = 2.0
@@ -31,6 +27,8 @@ def read_range(wanted: OffsetRange, settings: Mapping[str, Any], *, skip_lost: b
     """
     if not len(wanted):
         return
+    from kohort.coordinator_client import Consumer  # not before it is needed: Spark loads this to check options too
+
     with Consumer(**{**ours(wanted), **settings}) as consumer:
         consumer.assign({wanted.place: wanted.start})
         yield from _follow(consumer, wanted, skip_lost=skip_lost)
@@ -49,7 +47,7 @@ def ours(wanted: OffsetRange) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _follow(consumer: Consumer, wanted: OffsetRange, *, skip_lost: bool) -> Iterator[RecordColumns]:
+def _follow(consumer: "Consumer", wanted: OffsetRange, *, skip_lost: bool) -> Iterator[RecordColumns]:
     position = wanted.start
     heard_at = time.monotonic()
     while position < wanted.stop:
@@ -84,7 +82,7 @@ def _follow(consumer: Consumer, wanted: OffsetRange, *, skip_lost: bool) -> Iter
             heard_at = time.monotonic()
 
 
-def _ends_early(consumer: Consumer, wanted: OffsetRange) -> bool:
+def _ends_early(consumer: "Consumer", wanted: OffsetRange) -> bool:
     """Whether waiting is in vain. Asking also finds out that nobody answers any more."""
     try:
         return consumer.end_offsets([wanted.place])[wanted.place] < wanted.stop
