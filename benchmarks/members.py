@@ -44,7 +44,7 @@ def _main(who: str, size: int, bootstrap: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     topic = f"bench-members-{uuid.uuid4().hex[:8]}"
-    create_topic(bootstrap, topic, partitions=size)
+    create_topic(bootstrap, topic, partitions=size, timeout_s=PATIENCE_S)
     before_mb = _resident_mb()
     began = time.perf_counter()
     members = {OURS: _kohort, "confluent-kafka": _confluent}[who](size, bootstrap, topic)
