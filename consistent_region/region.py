@@ -51,8 +51,10 @@ class ConsistentRegion:
     the same after a restart; by default the host's. `coordinator`: a URL (see `open_store`) or a `Store`; all members
     name the same. `state`: a `StateHandle`; `handler(record, state)` is called once a record and changes nothing else:
     what is not in `state` is done again after a reset. `sinks`, by name: what the handler writes to them becomes
-    visible outside with the checkpoints, exactly once. `on_moment`: hears, on the thread of `run`, of each moment that
-    goes into the `timeline`. `settings`: of the `Consumer`.
+    visible outside with the checkpoints, exactly once. `hand_over`: whether assignment is COOPERATIVE, so that
+    partitions that move are read on where they were left, and the rest throughout, without a reset of the region; all
+    members must say the same. `on_moment`: hears, on the thread of `run`, of each moment that goes into the
+    `timeline`. `settings`: of the `Consumer`.
 
     A member that was killed takes up its state and positions when it is started again under its name. Until then others
     read its partitions, and its state stays part of every checkpoint; for `lease_s` after it was last heard of, none is
@@ -76,6 +78,7 @@ class ConsistentRegion:
         trigger: Trigger = Periodic(5.0),  # noqa: B008 -- a frozen value
         state: StateHandle | None = None,
         sinks: Mapping[str, TransactionalSink] | None = None,
+        hand_over: bool = False,
         start_position: StartPosition | str = "default",
         commit_point: CommitPoint = "checkpoint_complete",
         on_commit_failure: OnCommitFailure = "warn",
@@ -100,7 +103,11 @@ class ConsistentRegion:
             raise ConfigurationError("a region reads at least one topic", setting="topics")
         self._pattern = pattern
         self._consumer_settings = consumer_settings(
-            settings, topics=len(self._topics or ()), drain_timeout_s=drain_timeout_s, reset_timeout_s=reset_timeout_s
+            settings,
+            topics=len(self._topics or ()),
+            drain_timeout_s=drain_timeout_s,
+            reset_timeout_s=reset_timeout_s,
+            hand_over=hand_over,
         )
         name = member or socket.gethostname()
         own = self._consumer_settings.get("client_id", SETTINGS["client_id"].default)
@@ -113,6 +120,7 @@ class ConsistentRegion:
             max_poll_interval_s=self._consumer_settings["max_poll_interval_ms"] / 1000,
             drain_timeout_s=drain_timeout_s,
             reset_timeout_s=reset_timeout_s,
+            hand_over=hand_over,
         )
         self.state: StateHandle = DictState() if state is None else state
         self._bootstrap = bootstrap
@@ -243,7 +251,7 @@ class ConsistentRegion:
 
 
 def consumer_settings(
-    given: Mapping[str, Any], *, topics: int, drain_timeout_s: float, reset_timeout_s: float
+    given: Mapping[str, Any], *, topics: int, drain_timeout_s: float, reset_timeout_s: float, hand_over: bool = False
 ) -> dict[str, Any]:
     """The consumer's settings in a region: `given`, and what consistency asks for (CR-07, CR-08).
 
@@ -269,21 +277,26 @@ def consumer_settings(
     default_ms = SETTINGS["request_timeout_ms"].default
     settings["request_timeout_ms"] = max(settings.get("request_timeout_ms", default_ms), least_request_ms)
     settings["metadata_max_age_ms"] = min(settings.get("metadata_max_age_ms", 2_000), 2_000)
-    settings["assignors"] = _eager(settings.get("assignors"), topics)
+    settings["assignors"] = _assignors(settings.get("assignors"), topics, hand_over)
     return settings
 
 
-def _eager(given: Any, topics: int) -> list[Any]:
-    """Assignors that are EAGER; others are left out with a warning. None left: the usual one for so many topics."""
+def _assignors(given: Any, topics: int, hand_over: bool) -> list[Any]:
+    """Assignors that are EAGER, or COOPERATIVE where partitions are handed over; others are left out with a warning.
+    None left: the usual one for so many topics."""
     from kohort.assignors import Rebalance
     from kohort.assignors import get as assignor_of
 
+    wanted = Rebalance.COOPERATIVE if hand_over else Rebalance.EAGER
+    why = "partitions are handed over one by one" if hand_over else "without hand_over, a region lets go of everything"
     chosen = []
     for one in [given] if isinstance(given, str) else (given or ()):
-        if assignor_of(one).rebalance is Rebalance.EAGER:
+        if (rebalance := assignor_of(one).rebalance) is wanted:
             chosen.append(one)
         else:
-            log.warning("assignor %s is COOPERATIVE, and left out: a region lets go of everything at once", one)
+            log.warning("assignor %s is %s, and left out: %s", one, rebalance.name, why)
+    if hand_over:
+        return chosen or ["cooperative-sticky"]
     return chosen or ["range" if topics == 1 else "roundrobin"]
 
 

@@ -51,6 +51,7 @@ class Simulation:
     `state`, `handler`, `verify` (all or none): a `StateHandle`'s constructor, what is done with a record, and what must
     be true at every complete checkpoint: `verify(states, records)` gets the snapshot of each member and the records
     that all of them together must hold, each exactly once. `steps`: how long faults go on, some 30 virtual ms each.
+    `hand_over`: whether assignment is COOPERATIVE, and partitions change hands without a reset.
 
     Whatever is given, the invariants I1 to I14 are checked after every step.
     """
@@ -63,8 +64,10 @@ class Simulation:
         handler: Callable[[Any, Any], object] | None = None,
         verify: Callable[[Mapping[str, bytes], Sequence[SimRecord]], object] | None = None,
         steps: int = STEPS,
+        hand_over: bool = False,
     ) -> None:
         self.seed = seed
+        self.hand_over = hand_over
         self.steps = steps
         self._under_test: UnderTest | None = None
         if state is not None and handler is not None and verify is not None:
@@ -74,7 +77,7 @@ class Simulation:
 
     def run(self) -> History:
         """Raises Violation (its text names the invariant, the time and the seed), and whatever `verify` raises."""
-        world = run(self.seed, self.steps, self._under_test)
+        world = run(self.seed, self.steps, self._under_test, hand_over=self.hand_over)
         return History(
             seed=self.seed,
             members=len(world.nodes),

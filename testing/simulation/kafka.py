@@ -78,7 +78,7 @@ class Log:
 
 @dataclass(slots=True)
 class Group:
-    """The group's coordinator: EAGER, range-like, sessions by virtual time."""
+    """The group's coordinator: EAGER, or COOPERATIVE where partitions are handed over; sessions by virtual time."""
 
     world: "World"
     generation: int = 0
@@ -87,6 +87,9 @@ class Group:
     joining_since: float | None = None
     plan: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
+    owned: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    target: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    handed: int = 0
 
     def beat(self, member: str) -> None:
         if member in self.seen:
@@ -96,11 +99,12 @@ class Group:
         if self.joining_since is None:
             self.joining_since, self.joined = self.world.now, set()
 
-    def join(self, member: str) -> None:
+    def join(self, member: str, owned: frozenset[TopicPartition] = frozenset()) -> None:
         if member not in self.seen:
             self.seen[member] = self.world.now
             self.rebalance()
         self.joined.add(member)
+        self.owned[member] = owned
 
     def leave(self, member: str) -> None:
         if self.seen.pop(member, None) is not None:
@@ -120,9 +124,19 @@ class Group:
 
     def _assign(self) -> None:
         members = sorted(self.seen)
-        self.world.chance.shuffle(members)  # whoever leads may plan anything
         partitions = sorted(self.world.log.offsets)
-        self.plan = {member: frozenset(partitions[place :: len(members)]) for place, member in enumerate(members)}
+        cooperative = self.world.settings.hand_over
+        same = self.target.keys() == set(members) and sum(map(len, self.target.values())) == len(partitions)
+        if not (cooperative and same and self.world.chance.random() < 0.9):
+            self.world.chance.shuffle(members)  # whoever leads may plan anything
+            self.target = {member: frozenset(partitions[place :: len(members)]) for place, member in enumerate(members)}
+        self.plan = self.target
+        if cooperative:  # what another has still is not given yet (KIP-429)
+            had = {one: member for member in members for one in self.owned.get(member, ())}
+            self.plan = {
+                member: frozenset(one for one in wanted if had.get(one, member) == member)
+                for member, wanted in self.target.items()
+            }
         self.generation += 1
         self.joining_since = None
 
@@ -158,10 +172,10 @@ class SimConsumer:
             self.member = f"{self.member.partition('#')[0]}#{self.world.serial()}"
             group.join(self.member)
         elif group.joining_since is not None and self.member not in group.joined:
-            if self.assignment:
+            if self.assignment and not self.world.settings.hand_over:
                 self.hooks.on_revoked(Revoked(self.assignment, self.assignment, self.generation, CAUSE))
                 self.assignment, self.positions = frozenset(), {}
-            group.join(self.member)
+            group.join(self.member, self.assignment)
         group.tick()
         if chance.random() < 0.5:  # revoked and assigned come in one poll or in several (A4)
             self._take_assignment()
@@ -172,11 +186,18 @@ class SimConsumer:
         if group.joining_since is not None or self.generation == group.generation or self.member not in group.plan:
             return
         assert self.hooks is not None
-        mine = group.plan[self.member]
-        answer = self.hooks.on_assigned(Assigned(mine, mine, group.generation, CAUSE)) or {}
+        mine, generation = group.plan[self.member], group.generation
+        if gone := self.assignment - mine:
+            self.hooks.on_revoked(Revoked(gone, self.assignment, self.generation, CAUSE))
+            self.assignment &= mine
+            group.handed += len(gone)
+            group.rebalance()  # so that others may have it
+        new = mine - self.assignment
+        answer = self.hooks.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
         assert isinstance(answer, Mapping)
-        self.positions = {one: answer.get(one, group.committed.get(one, 0)) for one in mine}
-        self.assignment, self.generation = mine, group.generation
+        kept = {one: at for one, at in self.positions.items() if one in self.assignment}
+        self.positions = {one: answer.get(one, group.committed.get(one, 0)) for one in new} | kept
+        self.assignment, self.generation = mine, generation
 
     def _fetch(self) -> list[list[SimRecord]]:
         if self.paused:

@@ -131,7 +131,7 @@ class Node:
 class World:
     """Everything, and the checks of it."""
 
-    def __init__(self, seed: int, under_test: UnderTest | None = None) -> None:
+    def __init__(self, seed: int, under_test: UnderTest | None = None, *, hand_over: bool = False) -> None:
         self.seed = seed
         self.under_test = under_test
         self.chance = random.Random(seed)
@@ -161,6 +161,7 @@ class World:
             drain_timeout_s=8.0,
             reset_timeout_s=6.0,
             look_interval_s=self.chance.choice([0.05, 0.5]),
+            hand_over=hand_over,
         )
         self.lease_s = self.chance.choice([2.0, 6.0])
         kind = self.chance.choice(["beginning", "end", "default"])
@@ -423,9 +424,9 @@ class World:
                 holds(offset <= newest.get(partition, -1), "I10", f"{partition}: {offset} is committed")
 
 
-def run(seed: int, steps: int = 400, under_test: UnderTest | None = None) -> World:
+def run(seed: int, steps: int = 400, under_test: UnderTest | None = None, *, hand_over: bool = False) -> World:
     """One history. Raises Violation, with the seed to run it again."""
-    world = World(seed, under_test)
+    world = World(seed, under_test, hand_over=hand_over)
     try:
         world.run(steps)
     except Violation as violation:
