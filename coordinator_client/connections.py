@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib import import_module
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.tape import Keep
 
 UNSUPPORTED_VERSION = 35
+PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client: then who we are is proved again
 # By name, since the package's own front door leads to every layer, also to those above this one.
 OUR_VERSION: str = import_module("kohort").__version__
 TLS_ALERT, TLS_MAJOR = 0x15, 0x03
@@ -118,8 +120,12 @@ class Connection:
     _in_flight: dict[int, _InFlight] = field(default_factory=dict)
     _out: list[bytes] = field(default_factory=list)
     _conversation: Conversation = field(init=False)
+    _proofs: int = 0
+    _ready_by: float = field(init=False)
+    _prove_again_at: float = inf
 
     def __post_init__(self) -> None:
+        self._ready_by = self.opened_at + self.setup_timeout_s
         self._wire = WireConnection(self.client_id, max_frame_bytes=self.max_frame_bytes)
 
     # --- asking
@@ -162,13 +168,14 @@ class Connection:
         self._keep_answer(frame, now)
         answer = self._wire.receive_frame(frame[LENGTH_BYTES:])
         sent = self._in_flight.pop(answer.correlation_id)
-        if self.stage is Stage.ASKING_VERSIONS:
-            self._versions_answered(answer.value, sent.version, now)
-        elif self.stage is Stage.PROVING:
-            self._prove_on(answer.value, now)
-        else:
+        if sent.ask.done is not _nobody:
+            # Also while we prove ourselves again: what was asked before is still answered, in its order.
             self._throttle.heard(answer.value, now, self.endpoint)
             outcomes.append((sent.ask, Answered(answer.value, sent.version)))
+        elif self.stage is Stage.ASKING_VERSIONS:
+            self._versions_answered(answer.value, sent.version, now)
+        else:
+            self._prove_on(answer.value, now)
         return outcomes
 
     def refused_versions(self) -> list[tuple[Ask, Outcome]]:
@@ -184,7 +191,9 @@ class Connection:
         """When `overdue` has something to do or to say (s, monotonic)."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
         if self.stage in (Stage.OPENING, Stage.PROVING, Stage.ASKING_VERSIONS):
-            waits.append(self.opened_at + self.setup_timeout_s)
+            waits.append(self._ready_by)
+        elif self._may_prove_again:
+            waits.append(self._prove_again_at)
         if self._held:
             waits.append(self._throttle.until)
         return min(waits, default=None)
@@ -195,6 +204,9 @@ class Connection:
             self._waiting.extend((ask, now + ask.timeout_s) for ask in self._held)
             self._held.clear()
             self._flush(now)
+        if self.stage is Stage.READY and self._may_prove_again and now >= self._prove_again_at:
+            self._prove_again_at, self._ready_by = inf, now + self.setup_timeout_s
+            self._prove(now)
         limit = self.deadline()
         if limit is None or now < limit:
             return None
@@ -220,7 +232,7 @@ class Connection:
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=OUR_VERSION)
         ask = Ask("ApiVersions", request, _nobody, -1.0)
         correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
-        self._in_flight[correlation_id] = _InFlight(ask, version, self.opened_at + self.setup_timeout_s)
+        self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
         self._put("ApiVersions", version, correlation_id, frame, now)
 
     def _versions_answered(self, answer: ApiVersionsResponse, version: int, now: float) -> None:
@@ -233,7 +245,12 @@ class Connection:
         self.ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         self._prove(now)
 
-    # --- SASL (KIP-43, KIP-152)
+    # --- SASL (KIP-43, KIP-152, KIP-368)
+
+    @property
+    def _may_prove_again(self) -> bool:
+        """Whether the broker would read it: behind a JoinGroup it reads nothing, for as long as the group gathers."""
+        return not any(sent.ask.api == "JoinGroup" for sent in self._in_flight.values())
 
     def _prove(self, now: float) -> None:
         """Prove who we are, if that is asked; else everything may go."""
@@ -254,7 +271,8 @@ class Connection:
                     raise AuthenticationFailed(
                         f"the broker does not offer {self.credentials.mechanism}", hint=f"it offers {offers}", **place
                     )
-                self._conversation = self.credentials.conversation(self.nonce)
+                self._proofs += 1
+                self._conversation = self.credentials.conversation(f"{self.nonce}{self._proofs}")
                 message = next(self._conversation)
             elif answer.error_code:
                 why = answer.error_message or error_name(answer.error_code)
@@ -262,6 +280,8 @@ class Connection:
                     f"the broker refused the credentials: {why}", hint="check sasl_username and sasl_password", **place
                 )
             else:
+                if answer.session_lifetime_ms > 0:
+                    self._prove_again_at = now + PART_OF_LIFETIME * answer.session_lifetime_ms / 1000
                 message = self._conversation.send(bytes(answer.auth_bytes))
         except StopIteration:
             self.stage = Stage.READY
@@ -273,7 +293,7 @@ class Connection:
         version = choose_version(api, self.ranges or {})
         correlation_id, frame = self._wire.send(api, version, request)
         ask = Ask(api, request, _nobody, -1.0)
-        self._in_flight[correlation_id] = _InFlight(ask, version, self.opened_at + self.setup_timeout_s)
+        self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
         self._out.append(frame)  # never on the tape: it holds a password
 
     def _flush(self, now: float) -> None:
