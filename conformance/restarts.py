@@ -88,6 +88,10 @@ ASKS: dict[str, tuple[Ask, str]] = {
 }
 
 
+# Apache Kafka up to 3.9 sends a SyncGroup back to JoinGroup: while it loads, the rebalance that it was for is lost.
+MEANWHILE = {"SyncGroup": "REBALANCE_IN_PROGRESS"}
+
+
 async def _settle(scene: Scene) -> Member:
     """A Stable member of a group that the run's first address does not coordinate, if it can be so; with commits whose
     loading takes a moment."""
@@ -141,8 +145,11 @@ async def _watch(scene: Scene, member: Member, ask: Ask, final: str, over: Calla
         mark: list[Frame] = list(scene.frames)
         try:
             name = error_name(await ask(scene, member))
+            if name in AWAY:
+                await _look_again(scene, member)
         except (PeerClosed, NoAnswer, WireError):
             name = ""
+            await _look_again(scene, member)
         if not name or name in told[-1:]:
             scene.frames[:] = mark  # hundreds of frames that say the same again are no evidence
         if name and name not in told[-1:]:
@@ -151,6 +158,14 @@ async def _watch(scene: Scene, member: Member, ask: Ask, final: str, over: Calla
             return told
         await asyncio.sleep(0.004)
     return told
+
+
+async def _look_again(scene: Scene, member: Member) -> None:
+    """In a cluster another broker takes over, and loads."""
+    try:
+        scene.moved(member.group, await scene.target.coordinator(member.group))
+    except (Blocked, PeerClosed, NoAnswer, WireError):
+        return  # nobody knows yet
 
 
 async def _through_restart(
@@ -182,6 +197,8 @@ async def _through_restart(
     source="protocol guide",
     expected="COORDINATOR_LOAD_IN_PROGRESS (or that the coordinator is not there) and nothing else, until it knows the "
     "group again",
+    note="Apache Kafka 3.9 answers SyncGroup with REBALANCE_IN_PROGRESS meanwhile, which sends the member back to "
+    "JoinGroup; that is taken too.",
 )
 async def loading(scene: Scene) -> None:
     _, told = await _through_restart(scene, ASKS, _fill)
@@ -189,7 +206,7 @@ async def loading(scene: Scene) -> None:
     for api, codes in told.items():
         *before, last = codes or [""]
         scene.equal(f"the last answer to {api}", last, ASKS[api][1])
-        odd = sorted(set(before) - AWAY - {LOADING})
+        odd = sorted(set(before) - AWAY - {LOADING, MEANWHILE.get(api, LOADING)})
         scene.equal(f"what {api} was told before that, beside loading", odd, [])
     if LOADING not in seen:
         scene.not_applicable("it had loaded before anybody could ask; all that was told on the way was right")

@@ -5,7 +5,7 @@ import asyncio
 from kohort.conformance.check import Kind, Need, Section
 from kohort.conformance.errors import Blocked
 from kohort.conformance.member import Member, subscribe
-from kohort.conformance.scene import Scene
+from kohort.conformance.scene import REBALANCE_IN_PROGRESS, Scene
 from kohort.conformance.shapes import commit, describe_one
 
 SECTION = Section("I", "Static members", "JoinGroup")
@@ -167,8 +167,13 @@ async def back_changed(scene: Scene) -> None:
     leader, _ = await _pair(scene)
     back = scene.member(instance="i-2", protocols=(("range", subscribe("something-else")),))
     entering = scene.start(back.enter())
-    await asyncio.wait({entering}, timeout=0.3)  # some versions of Kafka rebalance at once, others let the old stand
-    answer = await leader.join() if not entering.done() else None
+
+    async def decided() -> bool:
+        """Some versions of Kafka rebalance at once, others let the old generation stand."""
+        return entering.done() or (await leader.heartbeat()).error_code == REBALANCE_IN_PROGRESS
+
+    await scene.until(decided)
+    answer = None if entering.done() else await leader.join()
     await asyncio.wait({entering}, timeout=5)
     if answer is None:
         rejoining = scene.start(leader.join())

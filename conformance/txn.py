@@ -206,7 +206,7 @@ async def by_member(scene: Scene) -> None:
     async def visible() -> bool:
         return await _offset(scene) == 5
 
-    scene.true("the offset", await scene.until(visible), 5, "another after 8 s")
+    scene.true("the offset", await scene.until(visible, 20), 5, "another after 20 s")
 
 
 @SECTION.check(
@@ -226,7 +226,7 @@ async def committed(scene: Scene) -> None:
     async def visible() -> bool:
         return await _offset(scene) == 2
 
-    scene.true("the offset after the commit", await scene.until(visible), 2, "another after 8 s")
+    scene.true("the offset after the commit", await scene.until(visible, 20), 2, "another after 20 s")
 
 
 @SECTION.check(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tests.gallery.stories import STORIES, Seen, Story, stage
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "gallery.md"
 LIMIT_S = 90
+CEILING_BYTES = 4 << 30  # of address space, for those that know no limit
 _ANSWER = "STORY "
 
 
@@ -71,6 +73,7 @@ def page(found: dict[tuple[str, str], Seen]) -> str:
 
 def main() -> None:
     if len(sys.argv) == 3:
+        resource.setrlimit(resource.RLIMIT_AS, (CEILING_BYTES, CEILING_BYTES))
         story = next(each for each in STORIES if each.name == sys.argv[1])
         with stage(story) as broker:
             seen = story.tell(broker, READERS[sys.argv[2]])

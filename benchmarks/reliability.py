@@ -1,0 +1,220 @@
+"""docs/reliability.md, made from what long runs found; each run's figures are kept as JSON with its command and date.
+
+python -m benchmarks.reliability run fuzz-frames --inputs 5000000 --seed 2     one more run of a kind, and its figures
+python -m benchmarks.reliability page                                          the page, from all that are kept
+
+A run is known by its command: the same command again takes the place of what it found before, so that nothing counts
+twice. The sums on the page are over all runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import machine
+
+KEPT = Path(__file__).parent / "reliability_runs"
+PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
+Figures = dict[str, float | str]
+
+
+def figures(pattern: str, *names: str) -> Callable[[str], Figures]:
+    """Reads numbers from the last line of an output that the pattern fits."""
+
+    def read(output: str) -> Figures:
+        found = [match for line in output.splitlines() if (match := re.search(pattern, line))]
+        if not found:
+            return {}
+        return {name: float(text.replace(",", "")) for name, text in zip(names, found[-1].groups(), strict=True)}
+
+    return read
+
+
+def hostile(output: str) -> Figures:
+    """The rows of the benchmark: peak memory by kind of batch and reader."""
+    rows = re.findall(r"^  peak memory: (.+?) {2,}(\S+) +([\d.,]+k?) MB +(.*)$", output, re.MULTILINE)
+    return {f"{title} | {who}": f"{peak} MB, {outcome.strip()}" for title, who, peak, outcome in rows}
+
+
+def overstay(output: str) -> Figures:
+    """The JSON that the run prints."""
+    found = json.loads(output[output.index("{") :])
+    return {
+        "calls": found["calls"],
+        "outlived their timeout by more than 1 s": len(found["overran"]),
+        "ended in an error of no kind": len(found["broken"]),
+        "errors told": sum(found["errors"].values()),
+        "worst overrun in s": found["worst_s"],
+    }
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`goal` is the issue's own; `bad`: figures that must be 0. `summed`: those that add up over runs."""
+
+    title: str
+    module: str
+    goal: str
+    read: Callable[[str], Figures]
+    summed: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+    about: str = ""
+    arguments: tuple[str, ...] = field(default=())
+
+
+KINDS: Mapping[str, Kind] = {
+    "histories": Kind(
+        "Simulated histories of a consistent region", "kohort.testing.simulation", "1,000,000 histories, 0 violated",
+        figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated"), ("histories", "violated"),
+        ("violated",), "Members, broker and store in one process on one seeded clock: deaths, cuts, zombies, "
+        "full disks; invariants after every step.",
+    ),
+    "mutants": Kind(
+        "Deliberate faults in a region, caught by those histories", "tests.consistent_region.region_mutants", "all",
+        figures(r"(\d+) caught, (\d+) missed", "caught", "missed"), (), ("missed",),
+    ),
+    "soak": Kind(
+        "Random mixed groups on three real brokers, through kills and restarts", "tests.soak",
+        "every history passes its checker",
+        figures(r"(\d+) of (\d+) seeds have passed", "histories passed", "histories"),
+    ),
+    "fuzz-batches": Kind(
+        "Record batches fuzzed under sanitizers", "tests.sanitized", "100,000,000 batches, 0 crashes",
+        figures(r"([\d,]+) inputs, ([\d,]+) accepted, (\d+) crashes, memory grew by ([\d.]+) MiB",
+                "batches", "accepted", "crashes", "memory grew by MiB"),
+        ("batches", "accepted", "crashes"), ("crashes",), arguments=("tests.fastpath.fuzz_records",),
+    ),
+    "fuzz-frames": Kind(
+        "Frames fuzzed under sanitizers", "tests.sanitized", "5,000,000 frames, 0 crashes",
+        figures(r"([\d,]+) inputs, ([\d,]+) accepted, (\d+) crashes, memory grew by ([\d.]+) MiB",
+                "frames", "accepted", "crashes", "memory grew by MiB"),
+        ("frames", "accepted", "crashes"), ("crashes",), arguments=("tests.protocol.fuzz_codec",),
+    ),
+    "overstay": Kind(
+        "Public calls under faults, each with a timeout", "tests.testing.overstay",
+        "0 of 20,000 outlive it by more than 1 s", overstay,
+        ("calls", "outlived their timeout by more than 1 s", "ended in an error of no kind"),
+        ("outlived their timeout by more than 1 s", "ended in an error of no kind"),
+        "Answers that come late, never, or in pieces of a connection; what the machine took away is subtracted.",
+    ),
+    "hostile": Kind(
+        "Hostile answers of 1 MiB, and peak memory beside the peers", "benchmarks", "bounded, where peers are not",
+        hostile, about="Each in a fresh process; readers without a cap are stopped at 3 GiB of address space.",
+        arguments=("hostile",),
+    ),
+}  # fmt: skip
+
+
+def run(name: str, arguments: list[str]) -> int:
+    """One run, its figures kept beside those of others; the run's exit code."""
+    kind = KINDS[name]
+    words = ["-m", kind.module, *kind.arguments, *arguments]
+    command = " ".join(["python", *words])
+    began = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=PAGE.parent.parent
+    ) as running:
+        assert running.stdout is not None
+        lines = []
+        for line in running.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    found = kind.read("".join(lines))
+    if not found:
+        print(f"{command} ended with {running.returncode} and told no figures", file=sys.stderr)
+        return running.returncode or 1
+    entry = {
+        "command": command,
+        "machine": machine(),
+        "took_s": round(time.monotonic() - began, 1),
+        "exit": running.returncode,
+        "figures": found,
+    }
+    others = [each for each in kept(name) if each["command"] != command]
+    KEPT.mkdir(exist_ok=True)
+    (KEPT / f"{name}.json").write_text(json.dumps([*others, entry], indent=1) + "\n")
+    return running.returncode
+
+
+def kept(name: str) -> list[dict[str, Any]]:
+    """The runs of a kind so far."""
+    path = KEPT / f"{name}.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    return found
+
+
+def page() -> str:
+    """The page's Markdown."""
+    parts = [
+        "# Reliability",
+        "What was tried to break this library, and what came of it. Made by `python -m benchmarks.reliability page` "
+        "from the runs kept in `benchmarks/reliability_runs`; each names its command and date, and can be run again. "
+        "`make test` plays a cut of every kind at every change. Beside these: [conformance](conformance/README.md) of "
+        "brokers, with every check's teeth shown (`make teeth`), and the [gallery](gallery.md) of bugs that others "
+        "published.",
+        "| what | goal | so far |\n| --- | --- | --- |\n"
+        + "\n".join(f"| {kind.title} | {kind.goal} | {_summary(name)} |" for name, kind in KINDS.items()),
+    ]
+    for name, kind in KINDS.items():
+        parts.append(f"## {kind.title}")
+        if kind.about:
+            parts.append(kind.about)
+        runs = kept(name)
+        if not runs:
+            parts.append("Not run yet.")
+            continue
+        for entry in runs:
+            on = entry["machine"]
+            parts.append(
+                f"`{entry['command']}`, {on['date']}, {on['cores']} cores of {on['cpu']}, {entry['took_s']:,.0f} s:"
+            )
+            parts.append("\n".join(f"- {label}: {_shown(value)}" for label, value in entry["figures"].items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(name: str) -> str:
+    kind, runs = KINDS[name], kept(name)
+    if not runs:
+        return "not run yet"
+    if not kind.summed:
+        last = runs[-1]["figures"]
+        numbers = {label: value for label, value in last.items() if not isinstance(value, str)}
+        return ", ".join(f"{_shown(value)} {label}" for label, value in numbers.items()) or "see below"
+    sums = {label: sum(entry["figures"].get(label, 0) for entry in runs) for label in kind.summed}
+    return ", ".join(f"**{_shown(value)}** {label}" for label, value in sums.items())
+
+
+def _shown(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
+
+
+def clean() -> bool:
+    """Whether no kept run found anything."""
+    return not any(
+        entry["figures"].get(label) for name, kind in KINDS.items() for label in kind.bad for entry in kept(name)
+    )
+
+
+def main() -> int:
+    if len(sys.argv) >= 3 and sys.argv[1] == "run" and sys.argv[2] in KINDS:
+        return run(sys.argv[2], sys.argv[3:])
+    if sys.argv[1:] == ["page"]:
+        PAGE.write_text(page())
+        print(f"wrote docs/{PAGE.name}")
+        return 0 if clean() else 1
+    print(f"{__doc__}\nkinds: {', '.join(KINDS)}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

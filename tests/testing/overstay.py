@@ -1,0 +1,195 @@
+"""Public calls with timeouts, under faults from one seed: does any outlive its timeout by more than a second?
+
+python -m tests.testing.overstay --calls 20000 --seed 1
+
+`python -m benchmarks.reliability run overstay` keeps what it prints for docs/reliability.md. What a busy machine takes
+away from a call is no fault of the call's: a thread that only sleeps measures that, and it is subtracted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kohort import Consumer, KohortError, TopicPartition
+from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Action, Call, Close, Delay, Drop
+
+TOPIC, PARTITIONS = "topic", 4
+WORKERS = 4
+ALLOWED_S = 1.0
+CALLS_A_CONSUMER = 60
+_TICK_S = 0.005
+APIS = (
+    "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit",
+    "OffsetFetch", "ListOffsets", "Fetch",
+)  # fmt: skip
+PLACES = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIONS))
+
+
+class Metronome:
+    """Sleeps, and notes by how much it overslept: what the machine did not give to anybody."""
+
+    def __init__(self) -> None:
+        self._lost: list[tuple[float, float]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        before = time.monotonic()
+        while not self._over.wait(_TICK_S):
+            now = time.monotonic()
+            if (lost := now - before - _TICK_S) > _TICK_S:
+                self._lost.append((now, lost))
+            before = now
+
+    def lost_since(self, moment: float) -> float:
+        """Seconds that were lost from then on; asked only a while after the end of what is measured."""
+        return sum(lost for at, lost in reversed(self._lost) if at >= moment)
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+@dataclass
+class Tally:
+    """`worst_s`: the longest overrun, net. `overran`: calls that outlived their timeout by more than allowed."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    overran: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    worst_s: float = 0.0
+
+
+def faults(chance: random.Random, share: float) -> Callable[[Call], Action | None]:
+    """One answer in so many comes late, never, or ends its connection."""
+
+    def control(call: Call) -> Action | None:
+        if chance.random() >= share:
+            return None
+        return chance.choice(
+            (
+                Delay(chance.uniform(0.05, 2.5)), Drop(), Drop(after_work=True), Close(), Close(reset=True),
+                Close(after_work=True),
+            )
+        )  # fmt: skip
+
+    return control
+
+
+Does = Callable[[Consumer, float], object]
+CALLS: dict[str, Does] = {
+    "poll": lambda consumer, timeout_s: consumer.poll(timeout_s),
+    "commit": lambda consumer, timeout_s: consumer.commit(timeout_s=timeout_s),
+    "committed": lambda consumer, timeout_s: consumer.committed(PLACES, timeout_s=timeout_s),
+    "position": lambda consumer, timeout_s: consumer.position(PLACES[0], timeout_s=timeout_s),
+    "beginning_offsets": lambda consumer, timeout_s: consumer.beginning_offsets(PLACES, timeout_s=timeout_s),
+    "end_offsets": lambda consumer, timeout_s: consumer.end_offsets(PLACES, timeout_s=timeout_s),
+    "offsets_for_times": lambda consumer, timeout_s: consumer.offsets_for_times(
+        dict.fromkeys(PLACES, 1000), timeout_s=timeout_s
+    ),
+    "partitions_for": lambda consumer, timeout_s: consumer.partitions_for(TOPIC, timeout_s=timeout_s),
+    "topics": lambda consumer, timeout_s: consumer.topics(timeout_s=timeout_s),
+}
+WEIGHTS = [8 if name == "poll" else 3 if name == "commit" else 1 for name in CALLS]
+
+
+def measure(name: str, does: Does, consumer: Consumer, timeout_s: float, metronome: Metronome, tally: Tally) -> None:
+    began = time.monotonic()
+    try:
+        does(consumer, timeout_s)
+    except KohortError as error:
+        tally.errors[type(error).__name__] += 1
+    except Exception as error:  # a defect, which is what this looks for too
+        tally.broken.append(f"{name}: {type(error).__name__}: {error}")
+    over_s = time.monotonic() - began - timeout_s
+    tally.calls[name] += 1
+    if over_s > 0.1:
+        time.sleep(4 * _TICK_S)  # the metronome notes a loss when it is over
+        over_s -= metronome.lost_since(began)
+    tally.worst_s = max(tally.worst_s, over_s)
+    if over_s > ALLOWED_S:
+        tally.overran.append(f"{name} with {timeout_s:.2f} s took {over_s:.2f} s more")
+
+
+def work(broker: FakeBroker, seed: int, calls: int, metronome: Metronome, tally: Tally) -> None:
+    """One user's life after the other: consumers that come, are called, and go."""
+    chance = random.Random(seed)
+    while calls > 0:
+        consumer = Consumer(
+            broker.bootstrap, group=f"group-{chance.randrange(2)}", auto_offset_reset="earliest",
+            session_timeout_ms=3000, heartbeat_interval_ms=200, request_timeout_ms=1500, max_poll_interval_ms=10_000,
+            fetch_max_wait_ms=100, retry_backoff_ms=10, reconnect_backoff_ms=10, bootstrap_timeout_ms=0,
+        )  # fmt: skip
+        consumer.subscribe([TOPIC])
+        for _ in range(min(calls, CALLS_A_CONSUMER)):
+            (name,) = chance.choices(list(CALLS), WEIGHTS)
+            timeout_s = chance.choice((0.0, 0.01, 0.05, 0.1, 0.25))
+            measure(name, CALLS[name], consumer, timeout_s, metronome, tally)
+            calls -= 1
+        timeout_s = chance.choice((0.0, 0.1, 0.5))
+        measure("close", Consumer.close, consumer, timeout_s, metronome, tally)
+        calls -= 1
+
+
+def run(calls: int, seed: int, share: float = 0.08) -> Tally:
+    """So many calls in all. Reproducible in what is asked for and what goes wrong, not in when."""
+    tallies = [Tally() for _ in range(WORKERS)]
+    metronome = Metronome()
+    with FakeBroker(topics={TOPIC: PARTITIONS}, nodes=2) as broker:
+        for place in PLACES:
+            broker.produce(TOPIC, place.partition, [(None, b"x" * 100)] * 200)
+        control = faults(random.Random(seed), share)
+        for api in APIS:
+            broker.control(api, control)
+        workers = [
+            threading.Thread(target=work, args=(broker, seed * 1000 + number, calls // WORKERS, metronome, tally))
+            for number, tally in enumerate(tallies)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    metronome.close()
+    whole = Tally()
+    for tally in tallies:
+        whole.calls += tally.calls
+        whole.errors += tally.errors
+        whole.overran += tally.overran
+        whole.broken += tally.broken
+        whole.worst_s = max(whole.worst_s, tally.worst_s)
+    return whole
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    tally = run(asked.calls, asked.seed)
+    result: dict[str, Any] = {
+        "calls": tally.calls.total(),
+        "by_call": dict(tally.calls.most_common()),
+        "errors": dict(tally.errors.most_common()),
+        "overran": tally.overran,
+        "broken": tally.broken,
+        "worst_s": round(tally.worst_s, 3),
+    }
+    print(json.dumps(result, indent=1))
+    if tally.overran or tally.broken:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
