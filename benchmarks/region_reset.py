@@ -30,6 +30,7 @@ from kohort.testing.simulation import SimRecord
 
 MEMBERS, PARTITIONS, KEYS, RESETS = 8, 64, 10_000, 150
 PATIENCE_S = 30.0
+SETTINGS = RegionSettings(trigger=Manual())
 
 
 class Where(NamedTuple):
@@ -96,11 +97,11 @@ class InstantConsumer:
 class Worker:
     """One member on a thread of its own."""
 
-    def __init__(self, number: int, url: str) -> None:
+    def __init__(self, number: int, url: str, settings: RegionSettings = SETTINGS) -> None:
         mine = [TopicPartition("t", one) for one in range(number, PARTITIONS, MEMBERS)]
         self.consumer = InstantConsumer(mine)
         self.state = DictState({f"{number}-{key}": key for key in range(KEYS)})
-        self.member = RegionMember(f"m{number}", RegionSettings(trigger=Manual()))
+        self.member = RegionMember(f"m{number}", settings)
         self.store = open_store(url)
         self.coordinator = Coordinator(self.store, "bench", "bench")
         self.conductor = Conductor(

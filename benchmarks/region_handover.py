@@ -1,0 +1,142 @@
+"""One partition of 64 moves from one of a region's 8 members to another: with a reset of the region, and handed over.
+
+Measured from the first hook until the new owner is ready to read it, broker time aside (members as in `region_reset`).
+With a reset, every member lets go of everything, restores its 10,000 keys, and reads again whatever it had read since
+the last checkpoint; handed over, 63 partitions are read on throughout, and nothing is read again.
+"""
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import Any
+
+from benchmarks.region_reset import KEYS, MEMBERS, PARTITIONS, InstantConsumer, Worker, _until
+from benchmarks.report import OURS, Report
+from kohort.consistent_region import Manual
+from kohort.consistent_region.settings import RegionSettings
+from kohort.consistent_region.states import RegionState
+from kohort.coordinator_client.hooks import Assigned, Cause, Revoked, Why
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.testing import RealPostgres
+from kohort.testing.simulation import SimRecord
+
+MOVES = 100
+CAUSE = Cause(Why.COORDINATOR_ASKED)
+MOVING = TopicPartition("t", 0)
+
+
+class HookedConsumer(InstantConsumer):
+    """Runs hooks inside poll, as a consumer does."""
+
+    def __init__(self, partitions: Any) -> None:
+        super().__init__(partitions)
+        self.due: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def poll(self, timeout_s: float) -> list[list[SimRecord]]:
+        while not self.due.empty():
+            self.due.get()()
+        return super().poll(timeout_s)
+
+
+class Mover(Worker):
+    """A member whose group moves partitions."""
+
+    def __init__(self, number: int, url: str, *, hand_over: bool) -> None:
+        super().__init__(number, url, RegionSettings(trigger=Manual(), hand_over=hand_over))
+        self.consumer: HookedConsumer = HookedConsumer(self.consumer.assignment)
+        self.conductor.consumer = self.consumer
+
+    def gets(self, mine: frozenset[TopicPartition], generation: int, *, eager: bool) -> threading.Event:
+        """Have the hooks run for an assignment; the event is set when they have."""
+        done = threading.Event()
+
+        def hooks() -> None:
+            consumer = self.consumer
+            before = consumer.assignment
+            gone = before if eager else before - mine
+            if gone:
+                self.conductor.on_revoked(Revoked(gone, before, generation - 1, CAUSE))
+            consumer.assignment = before - gone
+            new = mine - consumer.assignment
+            starts = self.conductor.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
+            kept = {one: at for one, at in consumer.positions.items() if one in consumer.assignment}
+            consumer.positions = {one: starts.get(one, 0) for one in new} | kept
+            consumer.assignment = mine
+            done.set()
+
+        self.consumer.due.put(hooks)
+        self.consumer.wake.set()
+        return done
+
+
+def run(report: Report) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for how in ("reset", "hand-over"):
+            _measured(report, how, "SQLite", f"sqlite:///{folder}/{how}.db")
+    with RealPostgres(durable=True) as server:
+        for how in ("reset", "hand-over"):
+            _measured(report, how, "PostgreSQL", server.fresh())
+
+
+def _measured(report: Report, how: str, name: str, url: str) -> None:
+    with ExitStack() as ending:
+        workers = [Mover(number, url, hand_over=how == "hand-over") for number in range(MEMBERS)]
+        for one in workers:
+            one.start()
+            ending.callback(one.stop)
+        move = _hand_over if how == "hand-over" else _reset
+        took_ms = sorted(move(workers, number) for number in range(1, MOVES + 1))
+    work = f"one of {PARTITIONS} partitions moves, {MEMBERS} members, by {how}, {name}"
+    note = f"{MOVES} moves, {KEYS} keys a member"
+    report.add(f"{work}: median", OURS, statistics.median(took_ms), "ms", note)
+    report.add(f"{work}: 99th percentile", OURS, took_ms[round(0.99 * (len(took_ms) - 1))], "ms", note)
+
+
+def _read(workers: list[Mover]) -> None:
+    """So that there is something to undo."""
+    for one in workers:
+        one.consumer.wanted.set()
+        one.consumer.wake.set()
+    _until(lambda: all(one.member.state is RegionState.RECORDS_FETCHED and not one.member.queued for one in workers))
+
+
+def _plan(workers: list[Mover], number: int) -> tuple[list[frozenset[TopicPartition]], Mover]:
+    """What each has after the `number`-th move, and who has what moved."""
+    owner = number % 2
+    plan = [frozenset(one.consumer.assignment - {MOVING}) for one in workers]
+    plan[owner] |= {MOVING}
+    return plan, workers[owner]
+
+
+def _all(workers: list[Mover], plan: list[frozenset[TopicPartition]], generation: int, *, eager: bool) -> None:
+    done = [one.gets(mine, generation, eager=eager) for one, mine in zip(workers, plan, strict=True)]
+    _until(lambda: all(one.is_set() for one in done))
+
+
+def _hand_over(workers: list[Mover], number: int) -> float:
+    _read(workers)
+    plan, owner = _plan(workers, number)
+    generation = 2 * number
+    began = time.perf_counter()
+    _all(workers, [mine - {MOVING} for mine in plan], generation, eager=False)
+    _all(workers, plan, generation + 1, eager=False)
+    _until(lambda: MOVING in owner.member.offsets)
+    took_ms = (time.perf_counter() - began) * 1000
+    if owner.member.epoch:
+        raise RuntimeError("the region went back")
+    return took_ms
+
+
+def _reset(workers: list[Mover], number: int) -> float:
+    _read(workers)
+    plan, owner = _plan(workers, number)
+    began = time.perf_counter()
+    _all(workers, plan, number + 1, eager=True)
+    _until(lambda: number in owner.back_at and MOVING in owner.member.offsets)
+    took_ms = (time.perf_counter() - began) * 1000
+    _until(lambda: all(number in one.back_at for one in workers))
+    return took_ms
