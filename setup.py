@@ -44,7 +44,8 @@ EXTRAS["bench"] = [
     "aiokafka",
     "kafka-python",
     "kio",
-    "lz4",  # kafka-python's codec
+    "lz4",  # kafka-python's codecs
+    "python-snappy",
 ]
 EXTRAS["dev"] = [
     *EXTRAS["demo"],

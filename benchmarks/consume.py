@@ -23,7 +23,6 @@ VALUE_BYTES = 100
 SIZES = {VALUE_BYTES: RECORDS, 1000: 400_000}  # value bytes -> records
 TIMES = 3
 SLOW = 10  # the part of the records that kafka-python is given; its rate does not depend on how many there are
-WITHOUT_SNAPPY = "kafka-python"  # it would need a package that builds against a system library
 
 
 def run(report: Report) -> None:
@@ -46,8 +45,6 @@ def _table(report: Report, bootstrap: str, codec: str, size: int, count: int) ->
     if codec == "none":
         clients.append(("raw socket, nothing decoded", peers.raw_socket, count, TIMES))
     for who, consume, some, times in clients:
-        if who == WITHOUT_SNAPPY and codec == "snappy":
-            continue
         wall, cpu = _fastest(consume, bootstrap, topic, some, times)
         report.add(work, who, some / wall, "records/s")
         report.add(f"{work}, per CPU second", who, some / cpu, "records/s")

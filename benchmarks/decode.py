@@ -40,8 +40,6 @@ def _measure(report: Report, data: bytes, title: str, count: int) -> None:
     rate = count / _least_cpu_s(lambda: decode(data))
     report.add(f"columns: {title}", OURS, rate, "records/s")
     for name, read in READERS.items():
-        if name == "kafka-python" and "snappy" in title:  # it would need the python-snappy package
-            continue
         seconds = _least_cpu_s(lambda read=read: _consume(read(data)), times=3)  # type: ignore[misc]
         report.add(f"records: {title}", name, count / seconds, "records/s")
 
