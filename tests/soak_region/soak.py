@@ -31,7 +31,7 @@ from tests.soak_region.store_host import PostgresHost, SqliteHost, StoreHost
 PARTITIONS, KEYS = 12, 1_000
 MEMBERS = ("ada", "ben", "cleo", "dora")
 STATIC = ("cleo", "dora")
-FIRST_S, SETTLE_S = 60.0, 240.0
+FIRST_S, SETTLE_S = 240.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
