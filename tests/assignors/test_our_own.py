@@ -82,6 +82,33 @@ def test_where_nothing_waits_or_nothing_is_known_it_is_sticky(core: ModuleType) 
     assert LagAssignor().target(group) == get("cooperative-sticky").target(group)  # type: ignore[attr-defined]
 
 
+@QUICK
+@given(st.data())
+def test_by_the_same_numbers_two_rounds_are_enough(data: st.DataObject) -> None:
+    counts = {"t": data.draw(st.integers(1, 6)), "u": data.draw(st.integers(0, 3))}
+    lag = {(topic, number): data.draw(st.integers(0, 9)) for topic, count in counts.items() for number in range(count)}
+    names = [f"m{number}" for number in range(data.draw(st.integers(1, 4)))]
+    wants = {name: data.draw(st.sampled_from([("t",), ("t", "u")])) for name in names}
+    owned: dict[str, set[tuple[str, int]]] = {name: set() for name in names}
+    for topic, number in lag:
+        owner = data.draw(st.sampled_from([None, *(name for name in names if topic in wants[name])]))
+        if owner is not None:
+            owned[owner].add((topic, number))
+
+    def group(generation: int) -> GroupView:
+        members = {
+            name: {"topics": wants[name], "owned": sorted(owned[name]), "generation": generation} for name in names
+        }
+        return GroupView.of(counts, members, lag=lag)
+
+    heading_for = LagAssignor().target(group(1))
+    for generation in (1, 2):
+        plan = LagAssignor().assign(group(generation))
+        owned = {name: {(one.topic, one.partition) for one in plan[name]} for name in names}
+    assert plan == heading_for
+    assert LagAssignor().assign(group(3)) == heading_for
+
+
 def test_lag_is_measured_by_the_leader_unless_somebody_else_tells_it() -> None:
     for assignor, measured in (
         (LagAssignor(), True),
