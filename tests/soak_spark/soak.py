@@ -33,7 +33,7 @@ from tests.spark.sent import CODECS
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 3
 TOPIC = "soak-spark"
-PROGRESS_TIMEOUT_S = 300.0
+PROGRESS_TIMEOUT_S = 1200.0
 SPARKS_OWN = "Python worker failed to connect back"
 """Spark gives a Python ten seconds to start, which is short on a machine that others use; the job is started again."""
 Row = tuple[int, int, str]
