@@ -9,7 +9,7 @@ from kohort.cli.demo.outcome import Sample
 from kohort.cli.demo.timeline import Reset, Span, resets
 
 WIDTH, LEFT, RIGHT = 1040, 96, 16
-LANE, GAP, CHIP = 54, 14, 7
+LANE, GAP, LABEL = 54, 14, 150
 # Okabe and Ito's palette: told apart by people who see colours differently, on light and on dark.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7f7f7f")
 
@@ -57,9 +57,9 @@ def timeline(lanes: Sequence[str], spans: Sequence[Span], happenings: Sequence[H
         parts.append(
             f'<text class="soft" x="{x + width / 2:.1f}" y="{y + LANE / 2 + 4}" text-anchor="middle">{label}</text>'
         )
-    for reset in resets(happenings):
-        if reset.member in at:
-            parts.append(_reset(reset, at[reset.member], axis))
+    undone = [reset for reset in resets(happenings) if reset.member in at]
+    parts += [_reset(reset, at[reset.member], axis) for reset in undone]
+    parts += _where_to(undone, top, axis)
     for one in happenings:
         if one.member not in at:
             continue
@@ -78,12 +78,18 @@ def _reset(reset: Reset, y: float, axis: Axis) -> str:
     seconds = (reset.stop_ms - reset.start_ms) / 1000
     where = f" {reset.where}" if reset.where else ""
     told = f"<title>{escape(reset.member)}: {escape(reset.why)}; back{escape(where)} after {seconds:.2f} s</title>"
-    # The words stand at the left of a narrow band, where its own lane is still free of the next span's.
-    label = f'<text class="undone" x="{stop + 4:.1f}" y="{y + LANE - 4}">back{escape(where)}</text>' if where else ""
-    return (
-        f'<g><rect class="reset" x="{x:.1f}" y="{y}" width="{width:.1f}" height="{LANE}" rx="3">{told}</rect>'
-        f"{label}</g>"
-    )
+    return f'<rect class="reset" x="{x:.1f}" y="{y}" width="{width:.1f}" height="{LANE}" rx="3">{told}</rect>'
+
+
+def _where_to(resets_: Sequence[Reset], top: float, axis: Axis) -> list[str]:
+    """Above the lanes, once for resets that lie close together: where the region went back to."""
+    parts, free_at = [], 0.0
+    for reset in sorted(resets_, key=lambda one: one.start_ms):
+        x = axis.x(reset.start_ms)
+        if reset.where and x >= free_at:
+            parts.append(f'<text class="undone" x="{x:.1f}" y="{top - 8}">back {escape(reset.where)}</text>')
+            free_at = x + LABEL
+    return parts
 
 
 def _span(span: Span, y: float, axis: Axis) -> str:
@@ -125,7 +131,7 @@ def _flag(one: Happening, y: float, axis: Axis) -> str:
     arm = 7
     middle = y + LANE / 2
     cross = f"M{x - arm:.1f} {middle - arm} l{2 * arm} {2 * arm} m0 {-2 * arm} l{-2 * arm} {2 * arm}"
-    return f'<path class="kill" d="{cross}"/><text class="killed" x="{x + 14:.1f}" y="{middle + 4}">SIGKILL</text>'
+    return f'<path class="kill" d="{cross}"/><text class="killed" x="{x + 6:.1f}" y="{y + 13}">SIGKILL</text>'
 
 
 def lag(samples: Sequence[Sample], happenings: Sequence[Happening], axis: Axis) -> str:
