@@ -11,20 +11,16 @@ fast) and zstandard (a context that is kept, a third faster on batches of 16 KiB
 import threading
 from collections.abc import Callable
 from enum import IntEnum
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import cramjam
 
 igzip_lib: Any
-zstandard: Any
 try:
     from isal import igzip_lib
 except ImportError:  # the "fast" extra is not installed
     igzip_lib = None
-try:
-    import zstandard
-except ImportError:  # likewise
-    zstandard = None
 
 
 class Codec(IntEnum):
@@ -325,6 +321,8 @@ _contexts = threading.local()  # a context serves one thread at a time
 
 def _zstandard_into(source: memoryview, target: Any) -> int:
     # zstandard does not always notice what follows a frame, so that is seen to first.
+    import zstandard  # at the first batch: it takes a tenth of the time that a consumer needs to start
+
     if len(target) <= _ZSTD_PIECE_BYTES and _zstd_frame(source, 0, _ZSTD_PIECE_BYTES)[1] == len(source):
         try:
             context = _contexts.zstd
@@ -351,7 +349,7 @@ CODECS: dict[int, Compression] = {
     Codec.LZ4: Compression(_lz4_bound, _lz4_into, _lz4_compress),
     Codec.ZSTD: Compression(
         _zstd_bound,
-        _zstandard_into if zstandard is not None else _zstd_library_into,
+        _zstandard_into if find_spec("zstandard") is not None else _zstd_library_into,
         _cramjam_compress(cramjam.zstd.compress),
     ),
 }

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 NEEDLESS = (
-    "asyncio", "difflib", "email", "hmac", "importlib.metadata", "ipaddress", "secrets", "ssl", "tempfile",
+    "asyncio", "difflib", "email", "hmac", "importlib.metadata", "ipaddress", "secrets", "ssl", "tempfile", "zstandard",
     "kohort.coordinator_client.tape", "kohort.assignors.group_file",
 )  # fmt: skip
 LIFE = """
