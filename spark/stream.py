@@ -10,7 +10,7 @@ after a restart it cannot know: there the first batch takes all there is, whatev
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -196,9 +196,7 @@ class StreamReader(StreamBase):
             found &= set(options.partitions)
         return tuple(sorted(found))
 
-    def _refuse_gone(
-        self, before: Mapping[TopicPartition, int], now: "Mapping[TopicPartition, int] | Sequence[Any]"
-    ) -> None:
+    def _refuse_gone(self, before: Iterable[TopicPartition], now: Iterable[TopicPartition]) -> None:
         gone = sorted(set(before) - set(now))
         if gone and not self._options.skip_lost:
             raise data_loss(

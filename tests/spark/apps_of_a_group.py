@@ -23,7 +23,7 @@ from kohort import Consumer
 from kohort.testing.selection import Broker
 from tests.spark.sent import varied
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(2000)]
 PARTITIONS = 6
 Seen = tuple[int, int, int]
 """(generation, partition, offset)."""
@@ -96,7 +96,7 @@ def start(broker: Broker, unique: Callable[[str], str], tmp_path: Path) -> Itera
         app.kill()
 
 
-def eventually(what: Callable[[], bool], *living: SparkApp, timeout_s: float = 240) -> None:
+def eventually(what: Callable[[], bool], *living: SparkApp, timeout_s: float = 500) -> None:
     until = time.monotonic() + timeout_s
     while not what():
         for app in living:
