@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from kohort.coordinator_client import OperationTimeout
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError, data_loss
 from kohort.spark.ranges import OffsetRange, Within, split
@@ -102,7 +103,13 @@ def plan(
     from kohort.coordinator_client import Consumer  # not before it is needed: Spark loads this to check options too
 
     with Consumer(bootstrap, group=group, **settings) as consumer:
-        places = places_of(consumer, topics, partitions, pattern)
+        try:
+            places = places_of(consumer, topics, partitions, pattern)
+        except OperationTimeout as error:
+            raise OperationTimeout(
+                "no broker says what there is to read", hint="is the address right, and can it be reached from here?",
+                bootstrap=bootstrap, **error.place,
+            ) from error  # fmt: skip
         if not places and pattern is None:
             raise PlanError("nothing to read", hint="name topics or partitions")
         log = Log(consumer, places, has_group=group is not None)
