@@ -2,7 +2,7 @@
 
     python -m tests.spark_jvm.session FORMAT NAMES.json OUTCOMES.json [JAR,JAR]
 
-It uses nothing but PySpark and, for FORMAT "kohort", kohort.
+It uses nothing but PySpark and, for FORMAT "kohort", kohort. KOHORT_SPARK_CASES="a name;another" takes only those.
 """
 
 import datetime
@@ -48,7 +48,7 @@ def main(source: str, names: str, out: str, jars: str = "") -> None:
 
         kohort.spark.register(spark)
     known = json.loads(Path(names).read_text())
-    chosen = set(filter(None, os.environ.get("KOHORT_SPARK_CASES", "").split(",")))
+    chosen = set(filter(None, os.environ.get("KOHORT_SPARK_CASES", "").split(";")))
     outcomes = {}
     for case in CASES:
         if not chosen or case.name in chosen:
