@@ -23,6 +23,7 @@ from kohort.consistent_region import events as ev
 from kohort.consistent_region import moving
 from kohort.consistent_region.barrier import Barrier, RegionView
 from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped, ResetFailedError
+from kohort.consistent_region.figures import FIGURES
 from kohort.consistent_region.offsets import OffsetManager, Positions
 from kohort.consistent_region.ready import (
     Ask,
@@ -70,24 +71,7 @@ class RegionMember:
         self.name = name
         self.settings = settings
         self.offsets = OffsetManager()
-        self.metrics: dict[str, int] = dict.fromkeys(
-            (
-                "partitions_assigned",
-                "consumed_topics",
-                "partition_rebalances_total",
-                "partitions_handed_over_total",
-                "drain_ms_last",
-                "drain_ms_max",
-                "queue_full_pauses_total",
-                "low_memory_pauses_total",
-                "failed_control_requests_total",
-                "commit_failures_total",
-                "resets_total",
-                "checkpoints_total",
-                "records_submitted_total",
-            ),
-            0,
-        )
+        self.metrics: dict[str, int] = dict.fromkeys(FIGURES, 0)
         self._now = -inf
         self._state = RegionState.INITIALIZED
         self._phase = Phase.OPEN

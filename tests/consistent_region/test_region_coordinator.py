@@ -155,7 +155,7 @@ def test_initial_offsets_are_written_once_and_absence_is_never_remembered(world:
         two.c.put_initial(two.a, {TopicPartition("t", 9): Position(-1)})
 
 
-@pytest.mark.proves("CR-55", "CR-57", "CR-65", "I2")
+@pytest.mark.proves("CR-55", "CR-57", "CR-65", "I2", "A5")
 def test_the_last_distinct_contribution_completes_and_all_go_back_to_the_same_map(world: World) -> None:
     two = Two(world)
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
@@ -233,7 +233,7 @@ def test_the_same_partition_from_two_members_resets(world: World) -> None:
     assert (two.c.look().epoch, two.c.checkpoints()) == (1, ())
 
 
-@pytest.mark.proves("CR-58")
+@pytest.mark.proves("CR-58", "A8")
 def test_a_member_that_never_contributes_fails_the_checkpoint_in_time(world: World) -> None:
     two = Two(world)
     barrier = two.c.begin_checkpoint(two.a, 0).barrier

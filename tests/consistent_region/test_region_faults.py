@@ -171,7 +171,7 @@ def test_the_damaged_manifest_of_a_carried_state_is_an_error() -> None:
 # --- contributions that come late, or twice
 
 
-@pytest.mark.proves("CR-59")
+@pytest.mark.proves("CR-59", "A6")
 def test_a_late_member_completes_for_all_who_have_contributed_before() -> None:
     store = MemoryStore()
     a, b = Hand(store, "a"), Hand(store, "b")
