@@ -1,4 +1,4 @@
-"""Consuming a topic, in every codec, with 100-byte and 1,000-byte values, and how soon the first record comes.
+"""Consuming a topic, in every codec, with 100-byte and 1,000-byte values.
 
 One broker, topics of 4 partitions, all clients in one run, each at its best settings (`peers.py`). Values are made of
 words, so that codecs have something to do; they are written in batches of 256 KiB.
@@ -6,8 +6,6 @@ words, so that codecs have something to do; they are written in batches of 256 K
 
 import os
 import random
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -30,7 +28,6 @@ def run(report: Report) -> None:
         for size, count in SIZES.items():
             for codec in CODECS:
                 _table(report, bootstrap, codec, size, count)
-        _startup(report, bootstrap)
 
 
 def _table(report: Report, bootstrap: str, codec: str, size: int, count: int) -> None:
@@ -131,71 +128,3 @@ def _fastest(
             raise AssertionError(f"{consume.__name__} read {got} of {count}")
         best = (min(best[0], took[0]), min(best[1], took[1]))
     return best
-
-
-# --- import, join, first record: each in a fresh interpreter
-
-_FIRST_RECORD = {
-    OURS: """
-from kohort import Consumer
-with Consumer(B, group=G, assignors=["range"], auto_offset_reset="earliest") as consumer:
-    consumer.subscribe([T])
-    first = next(iter(consumer))[0].value
-    done()
-""",
-    "confluent-kafka": """
-from confluent_kafka import Consumer
-consumer = Consumer({"bootstrap.servers": B, "group.id": G, "auto.offset.reset": "earliest"})
-consumer.subscribe([T])
-while (message := consumer.poll(1.0)) is None: pass
-first = message.value()
-done()
-consumer.close()
-""",
-    "aiokafka": """
-import asyncio
-from aiokafka import AIOKafkaConsumer
-async def main():
-    consumer = AIOKafkaConsumer(T, bootstrap_servers=B, group_id=G, auto_offset_reset="earliest")
-    await consumer.start()
-    (await consumer.getone()).value
-    done()
-    await consumer.stop()
-asyncio.run(main())
-""",
-    "kafka-python": """
-from kafka import KafkaConsumer
-consumer = KafkaConsumer(T, bootstrap_servers=B, group_id=G, auto_offset_reset="earliest")
-next(consumer).value
-done()
-consumer.close()
-""",
-}
-_PROLOGUE = """
-import sys, time
-start = time.perf_counter()
-B, T, G = sys.argv[1:4]
-def done(): print(time.perf_counter() - start, flush=True)
-"""
-
-
-def _startup(report: Report, bootstrap: str) -> None:
-    from confluent_kafka import Producer
-
-    from kohort.testing.topics import create_topic
-
-    topic = f"bench-start-{uuid.uuid4().hex[:8]}"
-    create_topic(bootstrap, topic, partitions=1)
-    producer = Producer({"bootstrap.servers": bootstrap})
-    producer.produce(topic, b"first")
-    producer.flush()
-    for who, program in _FIRST_RECORD.items():
-        seconds = min(_first_record(program, bootstrap, topic) for _ in range(5))
-        report.add("import + join + first record", who, seconds, "s")
-
-
-def _first_record(program: str, bootstrap: str, topic: str) -> float:
-    group = f"bench-{uuid.uuid4().hex}"
-    command = [sys.executable, "-c", _PROLOGUE + program, bootstrap, topic, group]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    return float(out.split()[0])

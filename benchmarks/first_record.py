@@ -1,0 +1,90 @@
+"""Import, join, first record: how soon a consumer that was just started has something in its hands.
+
+Each client in a fresh interpreter, by turns, so that all of them meet the same machine; the best of nine. Bytecode is
+there, as it is for what is installed: a round that is not counted makes it. The CPU is the whole process's until then.
+"""
+
+import os
+import subprocess
+import sys
+import uuid
+
+from benchmarks.consume import running_broker
+from benchmarks.report import OURS, Report
+
+ROUNDS = 9
+
+_PROGRAMS = {
+    OURS: """
+from kohort import Consumer
+with Consumer(B, group=G, assignors=["range"], auto_offset_reset="earliest") as consumer:
+    consumer.subscribe([T])
+    first = next(iter(consumer))[0].value
+    done()
+""",
+    "confluent-kafka": """
+from confluent_kafka import Consumer
+consumer = Consumer({"bootstrap.servers": B, "group.id": G, "auto.offset.reset": "earliest"})
+consumer.subscribe([T])
+while (message := consumer.poll(1.0)) is None: pass
+first = message.value()
+done()
+consumer.close()
+""",
+    "aiokafka": """
+import asyncio
+from aiokafka import AIOKafkaConsumer
+async def main():
+    consumer = AIOKafkaConsumer(T, bootstrap_servers=B, group_id=G, auto_offset_reset="earliest")
+    await consumer.start()
+    (await consumer.getone()).value
+    done()
+    await consumer.stop()
+asyncio.run(main())
+""",
+    "kafka-python": """
+from kafka import KafkaConsumer
+consumer = KafkaConsumer(T, bootstrap_servers=B, group_id=G, auto_offset_reset="earliest")
+next(consumer).value
+done()
+consumer.close()
+""",
+}
+_PROLOGUE = """
+import sys, time
+start = time.perf_counter()
+B, T, G = sys.argv[1:4]
+def done(): print(time.perf_counter() - start, time.process_time(), flush=True)
+"""
+
+
+def run(report: Report) -> None:
+    from confluent_kafka import Producer
+
+    from kohort.testing.topics import create_topic
+
+    with running_broker() as bootstrap:
+        topic = f"bench-first-{uuid.uuid4().hex[:8]}"
+        create_topic(bootstrap, topic, partitions=1)
+        producer = Producer({"bootstrap.servers": bootstrap})
+        producer.produce(topic, b"first")
+        producer.flush()
+        best = {who: (float("inf"), float("inf")) for who in _PROGRAMS}
+        for counted in (False,) + (True,) * ROUNDS:
+            for who, program in _PROGRAMS.items():
+                wall_s, cpu_s = _first_record(program, bootstrap, topic)
+                if counted:
+                    best[who] = (min(best[who][0], wall_s), min(best[who][1], cpu_s))
+        for who, (wall_s, cpu_s) in best.items():
+            report.add("import + join + first record", who, wall_s, "s")
+            report.add("import + join + first record, CPU", who, cpu_s, "s")
+
+
+def _first_record(program: str, bootstrap: str, topic: str) -> tuple[float, float]:
+    """(wall, CPU) seconds, as the program itself tells them."""
+    group = f"bench-{uuid.uuid4().hex}"
+    command = [sys.executable, "-c", _PROLOGUE + program, bootstrap, topic, group]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    wall_s, cpu_s = map(float, done.stdout.split()[:2])
+    return wall_s, cpu_s
