@@ -13,7 +13,7 @@ PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ 
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth gallery audit lint types bench fuzz sim soak-region soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group
+.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -61,6 +61,12 @@ lint: dev  ## ruff and the import contracts
 
 teeth: dev  ## every deliberate fault of a broker, which the conformance checks must catch
 	@KOHORT_TEETH=1 $(BIN)/python -m pytest tests/conformance/test_teeth.py
+
+conformance: dev  ## every broker of docs/conformance judged anew: some ten minutes
+	@$(BIN)/python docs/conformance/judge.py
+
+reliability: dev  ## docs/reliability.md from the runs that are kept
+	@$(BIN)/python -m benchmarks.reliability page
 
 gallery: dev  ## bugs that others published, told to ours and to the peers; a page in docs
 	@$(BIN)/python -m tests.gallery.show

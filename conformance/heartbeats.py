@@ -31,7 +31,7 @@ async def preparing(scene: Scene) -> None:
         return bool((await follower.heartbeat()).error_code != 0)
 
     await scene.until(told)
-    scene.error((await follower.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat of the follower")
+    await scene.hears_of_rebalance(follower, "the follower")
 
 
 @SECTION.check(
@@ -51,7 +51,7 @@ async def kept_while_preparing(scene: Scene) -> None:
     await scene.rebalancing(slow)
     for _ in range(8):
         await asyncio.sleep(session / 4000)
-        scene.error((await slow.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat of the slow member")
+        await scene.hears_of_rebalance(slow, "the slow member")
 
 
 @SECTION.check("D3a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")

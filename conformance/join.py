@@ -348,7 +348,7 @@ async def leader_again(scene: Scene) -> None:
     generation = leader.generation
     parked = scene.start(leader.join())
     await scene.parked(parked, "the leader's JoinGroup, before the follower's")
-    scene.error((await follower.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat of the follower")
+    await scene.hears_of_rebalance(follower, "the follower")
     await follower.join()
     answer = await parked
     scene.error(answer.error_code, "NONE", "JoinGroup of the leader")
@@ -367,7 +367,7 @@ async def changed(scene: Scene) -> None:
     follower.protocols = (("range", subscribe("something-else")),)
     parked = scene.start(follower.join())
     await scene.parked(parked, "the follower's JoinGroup, before the leader's")
-    scene.error((await leader.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat of the leader")
+    await scene.hears_of_rebalance(leader, "the leader")
     answer = await leader.join()
     await parked
     scene.equal("the generation", answer.generation_id, generation + 1)

@@ -157,7 +157,7 @@ async def others_told(scene: Scene) -> None:
     leader, follower = await scene.stable(2)
     top, codes = await leave(scene, [(follower.id, None)])
     scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup of the follower")
-    scene.error((await leader.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat of the leader")
+    await scene.hears_of_rebalance(leader, "the leader")
 
 
 @SECTION.check("E8", "Leaving twice", source="protocol guide", expected="NONE, then UNKNOWN_MEMBER_ID")

@@ -178,12 +178,19 @@ class Scene:
 
     async def rebalancing(self, member: Member) -> None:
         """Wait until a member is told to rejoin. Raises Blocked."""
+        if not await self._hears(member):
+            raise Blocked(f"no heartbeat of {member.id} was told to rejoin within {STATE_TIMEOUT_S:g} s")
 
+    async def hears_of_rebalance(self, member: Member, who: str) -> None:
+        """A member must be told to rejoin; what starts the rebalance may still be on its way. Raises Failed."""
+        expected = f"REBALANCE_IN_PROGRESS within {STATE_TIMEOUT_S:g} s"
+        self.true(f"Heartbeat of {who}", await self._hears(member), expected, "another code all the time")
+
+    async def _hears(self, member: Member) -> bool:
         async def told() -> bool:
             return bool((await member.heartbeat()).error_code == REBALANCE_IN_PROGRESS)
 
-        if not await self.until(told):
-            raise Blocked(f"no heartbeat of {member.id} was told to rejoin within {STATE_TIMEOUT_S:g} s")
+        return await self.until(told)
 
     async def until(self, holds: Callable[[], Awaitable[bool]], timeout_s: float = STATE_TIMEOUT_S) -> bool:
         """Ask again and again until it holds; whether it came to."""

@@ -1,0 +1,133 @@
+"""Judges every broker whose report is kept here, one after the other, and writes the table of README.md anew.
+
+    make conformance                              all of them: some ten minutes on two cores
+    python docs/conformance/judge.py '*-3.9.1*'   those whose report is called so
+
+Brokers come from jars, librdkafka's mock cluster from confluent-kafka's wheel. Tansu is judged where one runs: its
+report names the command.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+PROFILE = "docs/conformance/profiles/apache-kafka.toml"
+REPORTS = ("--report", "html", "--report", "md", "--report", "json")
+EXPIRY = (
+    "--property", "offsets.retention.minutes=1", "--property", "offsets.retention.check.interval.ms=5000",
+    "--only", "G7*",
+)  # fmt: skip
+KIP_848 = ("--property", "group.coordinator.rebalance.protocols=classic,consumer")
+# What ends the process (B6, ...), and versions that are offered and broken.
+MOCK = (
+    "--leave-traces", "--skip", "B6,B7,B7b,B8,B12*,B13b,B25,I4b,M*", "--at-most", "JoinGroup=5", "--at-most",
+    "SyncGroup=3", "--at-most", "Heartbeat=3", "--at-most", "LeaveGroup=3", "--at-most", "Metadata=8", "--at-most",
+    "OffsetCommit=7", "--at-most", "OffsetFetch=5",
+)  # fmt: skip
+
+
+class Subject(NamedTuple):
+    """`file`: the report's name. `start`: a version of Apache Kafka, or "" for librdkafka's mock cluster."""
+
+    name: str
+    file: str
+    start: str
+    options: tuple[str, ...] = ()
+
+
+SUBJECTS = (
+    *(
+        Subject(f"Apache Kafka {version}", f"apache-kafka-{version}", version)
+        for version in ("3.7.2", "3.9.1", "4.1.1", "4.3.1")
+    ),
+    Subject("Apache Kafka 3.9.1, KIP-848 switched on", "apache-kafka-3.9.1-kip-848", "3.9.1", KIP_848),
+    Subject(
+        "Apache Kafka 4.3.1, three brokers with ACLs", "apache-kafka-4.3.1-three-brokers-acls", "4.3.1",
+        ("--brokers", "3", "--acls"),
+    ),
+    *(
+        Subject(f"Apache Kafka {version}, offsets kept a minute", f"apache-kafka-{version}-expiry", version, EXPIRY)
+        for version in ("3.9.1", "4.3.1")
+    ),
+    Subject("librdkafka 2.16.0 mock cluster", "librdkafka-mock-2.16.0", "", MOCK),
+)  # fmt: skip
+
+
+@contextmanager
+def mock_cluster() -> Iterator[str]:
+    """The address of librdkafka's mock cluster, in a process that its own assertions may end."""
+    program = (
+        "import confluent_kafka, sys;"
+        "made = confluent_kafka.Producer({'test.mock.num.brokers': 1, 'bootstrap.servers': ''});"
+        "node = next(iter(made.list_topics(timeout=10).brokers.values()));"
+        "print(f'{node.host}:{node.port}', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdin is not None
+        yield running.stdout.readline().strip()
+        running.stdin.close()
+        running.wait(10)
+
+
+def judge(subject: Subject) -> int:
+    """One report; the command's exit code."""
+    output = f"docs/conformance/{subject.file}"
+    common = [*subject.options, "--name", subject.name, *REPORTS, "--output", output]
+    command = [str(Path(sys.executable).with_name("kohort")), "conformance"]
+    if subject.start:
+        code = subprocess.run(
+            [*command, "--start", subject.start, "--profile", PROFILE, *common], check=False
+        ).returncode
+    else:
+        with mock_cluster() as address:
+            code = subprocess.run([*command, "--bootstrap", address, *common], check=False).returncode
+    plain = HERE / f"{subject.file}.json"
+    if plain.exists():
+        # Frames of what passed are in the HTML page; the JSON is for comparing.
+        plain.with_suffix(".json.gz").write_bytes(gzip.compress(plain.read_bytes(), 9, mtime=0))
+        plain.unlink()
+    return code
+
+
+def table() -> str:
+    """Counts of every report that is kept, of Tansu too."""
+    rows = [
+        "| broker | pass | fail | blocked | deviation | not applicable | date | report |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted(HERE.glob("*.json.gz")):
+        report = json.loads(gzip.decompress(path.read_bytes()))
+        counts = report["counts"]
+        file = path.name.removesuffix(".json.gz")
+        title = next(line for line in (HERE / f"{file}.md").read_text().splitlines() if line.startswith("# "))
+        cells = [str(counts[name]) for name in ("pass", "fail", "blocked", "deviation", "not applicable")]
+        rows.append(
+            f"| {title.removeprefix('# Conformance of ')} | {' | '.join(cells)} | {report['started'][:10]} | "
+            f"[html]({file}.html) [md]({file}.md) |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> int:
+    wanted = sys.argv[1:]
+    codes = [judge(each) for each in SUBJECTS if not wanted or any(fnmatchcase(each.file, word) for word in wanted)]
+    page = HERE / "README.md"
+    page.write_text(re.sub(r"\| broker \| pass .*?\n\n", lambda _: table() + "\n\n", page.read_text(), flags=re.DOTALL))
+    return max(codes, default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
