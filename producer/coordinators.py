@@ -22,6 +22,11 @@ class Kind(IntEnum):
     GROUP = 0
     TRANSACTION = 1
 
+    @property
+    def place(self) -> str:
+        """What errors call the key."""
+        return "group" if self is Kind.GROUP else "transactional_id"
+
 
 @dataclass(slots=True)
 class _Search:
@@ -66,7 +71,7 @@ class Coordinators:
                 if not one.error_code:
                     search.endpoint, search.attempts = Endpoint(one.host, one.port), FRESH
                     return
-                error = BrokerError(one.error_code, one.error_message, api="FindCoordinator", key=key)
+                error = BrokerError(one.error_code, one.error_message, api="FindCoordinator", **{kind.place: key})
                 if not error.retriable:
                     self._refused(kind, error)
             elif isinstance(outcome, NotSent):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kohort import Producer
 from kohort.coordinator_client import AuthenticationFailed, AuthorizationFailed, Consumer
 from kohort.coordinator_client.sasl import Credentials
 from kohort.fastpath import TopicPartition
@@ -153,6 +154,31 @@ def test_a_group_without_permission_is_an_error_that_names_it(guarded: RealBroke
         with pytest.raises(Exception, match="strangers") as caught:
             poll_until(consumer, lambda: False)
         assert "GROUP_AUTHORIZATION_FAILED" in str(caught.value) or isinstance(caught.value, AuthorizationFailed)
+
+
+@pytest.mark.broker
+def test_a_producer_proves_itself_as_a_consumer_does(guarded: RealBroker, unique: Name) -> None:
+    topic, name = unique("written"), unique("txn")
+    create_topic(guarded.bootstrap, topic)
+    allow(guarded, "TOPIC", topic)
+    proof: dict[str, Any] = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": "s3cret"}
+    tls: dict[str, Any] = {"security_protocol": "SASL_SSL", "ssl_ca_path": str(guarded.ca_file)}
+    with Producer(guarded.bootstrap_sasl_tls, **tls, **proof) as producer:
+        assert producer.send(topic, b"1").result(30).offset == 0
+        with pytest.raises(AuthorizationFailed, match="write") as caught:
+            producer.send("closed", b"1")
+        assert caught.value.place["topic"] == "closed"
+        assert producer.send(topic, b"2").result(30).offset == 1
+    plain: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT"}
+    with Producer(guarded.bootstrap_sasl, transactional_id=name, **plain, **proof) as producer:
+        with pytest.raises(AuthorizationFailed, match="transactional id") as refused:
+            producer.begin()
+        assert refused.value.place["transactional_id"] == name
+    wrong = {**proof, "sasl_password": "wr0ng-password"}
+    with Producer(guarded.bootstrap_sasl, **plain, **wrong, **HASTY) as producer:
+        with pytest.raises(AuthenticationFailed) as told:
+            producer.send(topic, b"3")
+        assert "wr0ng-password" not in str(told.value)
 
 
 def test_scram_refuses_a_server_that_proves_nothing() -> None:
