@@ -81,7 +81,7 @@ def _result(outcome: Outcome) -> str:
 def _message(error: str) -> str:
     """The last and innermost of a chain; names that the run made up without what made them unique."""
     links = [link for link in error.split(" <- ") if "An error occurred while calling" not in link]
-    text = re.sub(r"w[0-9a-f]{6}\.(\w+)-t", r"\1", links[-1] if links else error)
+    text = re.sub(r"w[0-9a-f]{6}\.(\w+)(?:-t)?\b", r"\1", links[-1] if links else error)
     text = re.sub(r"\(TID \d+\) \(.*?\): |kohort\.[\w.]+\.(?=[A-Z])|(?:org|java)\.[\w.]+\.(?=[A-Z])", "", text)
     text = re.sub(r"127\.0\.0\.1:\d{4,}", "127.0.0.1:9092", text).replace("|", "\\|").replace("\n", " ")
     return f"`{text[:LONGEST]}{'…' if len(text) > LONGEST else ''}`" if text else ""

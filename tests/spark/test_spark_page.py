@@ -1,0 +1,21 @@
+"""docs/spark.md tells of every read in the table of cases that differs from Spark's own connector."""
+
+from pathlib import Path
+
+from tests.spark_jvm.cases import CASES
+from tests.spark_jvm.page import differences
+
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+
+
+def test_every_difference_is_on_the_page_and_no_other() -> None:
+    wanted = [(case.name, case.why) for case in differences()]
+    rows = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
+    told = [(row[0], row[-1]) for row in rows if len(row) == 4 and row[0] != "---"]
+    assert told == wanted
+
+
+def test_every_mistake_is_on_the_page() -> None:
+    rows = [line.strip("| ").split(" | ")[0] for line in PAGE.splitlines() if line.startswith("| ")]
+    assert [case.name for case in CASES if case.count is None and case.name not in rows] == []
+    assert f"{len(CASES)} reads" in PAGE
