@@ -28,6 +28,7 @@ def seen(broker: Broker | Any, topic: str, count: int, isolation: str = "read_co
 
 def seen_by_librdkafka(broker: Broker, topic: str, group: str, count: int) -> list[bytes]:
     from confluent_kafka import Consumer as Librdkafka
+    from confluent_kafka import TopicPartition as PeerPartition
 
     peer = Librdkafka(
         {
@@ -35,7 +36,7 @@ def seen_by_librdkafka(broker: Broker, topic: str, group: str, count: int) -> li
             "isolation.level": "read_committed",
         }
     )  # fmt: skip
-    peer.subscribe([topic])
+    peer.assign([PeerPartition(topic, 0, 0)])
     got: list[Any] = []
     limit = time.monotonic() + 60
     while len(got) < count and time.monotonic() < limit:
