@@ -24,7 +24,7 @@ from kohort.testing.simulation import world
 from kohort.testing.simulation.kafka import Violation
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
-SEEDS, CHUNKS = 60, 3
+SEEDS, CHUNKS = 30, 3
 
 
 @pytest.fixture(autouse=True)
