@@ -21,6 +21,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "gallery.md"
 LIMIT_S = 90
 CEILING_BYTES = 4 << 30  # of address space, for those that know no limit
 _ANSWER = "STORY "
+SIGNS = {True: "yes", False: "**no**", None: "?"}
 
 
 def told(story: Story, who: str) -> Seen:
@@ -36,7 +37,9 @@ def told(story: Story, who: str) -> Seen:
     if answers:
         return Seen(*json.loads(answers[-1].removeprefix(_ANSWER)))
     last = (done.stderr.strip().splitlines() or [""])[-1]
-    return Seen(False, f"the process ended with {done.returncode}: {last[:120]}")
+    if done.returncode > 0:
+        return Seen(None, f"ended before the story did: {last[:120]}")
+    return Seen(False, f"the process was ended by signal {-done.returncode}: {last[:120]}")
 
 
 def page(found: dict[tuple[str, str], Seen]) -> str:
@@ -56,11 +59,11 @@ def page(found: dict[tuple[str, str], Seen]) -> str:
         + "\n"
         + "\n".join(
             f"| {story.name} | {story.since} | "
-            + " | ".join("yes" if found[story.name, who].holds else "**no**" for who in READERS)
+            + " | ".join(SIGNS[found[story.name, who].holds] for who in READERS)
             + " |"
             for story in STORIES
         ),
-        "*yes*: the rule holds; *no*: it does not, or the client has no way to.",
+        "*yes*: the rule holds; *no*: it does not, or the client has no way to; *?*: the story could not be told.",
     ]
     for story in STORIES:
         parts += [
@@ -83,7 +86,7 @@ def main() -> None:
     for story in STORIES:
         for who in READERS:
             found[story.name, who] = seen = told(story, who)
-            print(f"{'yes' if seen.holds else 'no ':3} {who:16} {story.name}: {seen.said}", flush=True)
+            print(f"{SIGNS[seen.holds]:6} {who:16} {story.name}: {seen.said}", flush=True)
     PAGE.write_text(page(found))
     print(f"wrote {PAGE.name}")
     if not all(found[story.name, OURS].holds for story in STORIES):

@@ -29,7 +29,9 @@ Make = Callable[[Wish], Reader]
 
 
 class Seen(NamedTuple):
-    holds: bool
+    """`holds` is None where the story could not be told to the client."""
+
+    holds: bool | None
     said: str
 
 
