@@ -228,7 +228,9 @@ FAULTS: tuple[Fault, ...] = (
         "consumer groups are listed as classic ones",
         altered(
             "ListGroups",
-            _groups(lambda entry: entry._replace(group_type="Classic") if entry.group_type == "Consumer" else entry),
+            _groups(
+                lambda entry: entry._replace(group_type="Classic") if entry.group_type.lower() == "consumer" else entry
+            ),
         ),
         ("M14",),
     ),
