@@ -32,7 +32,7 @@ def told(story: Story, who: str) -> Seen:
             command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=PAGE.parent.parent
         )
     except subprocess.TimeoutExpired:
-        return Seen(False, f"not over after {LIMIT_S} s")
+        return Seen(None, f"not over after {LIMIT_S} s")
     answers = [line for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
     if answers:
         return Seen(*json.loads(answers[-1].removeprefix(_ANSWER)))
