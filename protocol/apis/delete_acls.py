@@ -19,7 +19,7 @@ class DeleteAclsFilter(RequestPart):
     resource_name_filter: str | None = field(string, "0+", null="0+")
     """Its name, or null for any."""
     pattern_type_filter: int = field(int8, "1+", default=3)
-    """How the rules' names are meant: 1 any, 2 whatever applies to the name, 3 as it stands, 4 a beginning (KIP-290)."""
+    """How names are meant: 1 any, 2 whatever applies to the name, 3 as it stands, 4 a beginning (KIP-290)."""
     principal_filter: str | None = field(string, "0+", null="0+")
     """Whom the rules are about, or null for anybody."""
     host_filter: str | None = field(string, "0+", null="0+")

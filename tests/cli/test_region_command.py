@@ -81,8 +81,9 @@ def test_reset_to_nothing_is_the_initial_state(region: Region, command: Callable
 
 
 def test_reset_runs_a_stopped_region_again(region: Region, command: Callable[..., Any]) -> None:
-    region.coordinator.stop(region.ticket, "somebody said so")
-    assert command("status", region.url)["stopped"] == "somebody said so"
+    while (view := region.coordinator.look()).stopped is None:
+        region.coordinator.request_reset(region.ticket, view.epoch, "it will not do", forced=False, generation=None)
+    assert "it will not do" in command("status", region.url)["stopped"]
     command("reset", region.url, "--to", "5")
     assert command("status", region.url)["stopped"] is None
     assert region.coordinator.register("one").past
