@@ -16,19 +16,15 @@ from typing import Any, Final
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import reconcile, requests
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
-from kohort.coordinator_client.holding import Holding
 from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.in_flight import InFlight
 from kohort.coordinator_client.machine import COMMON_HANDLERS, COMMON_TURNS, Machine
 from kohort.coordinator_client.membership import Membership
-from kohort.coordinator_client.pulse import Pulse
+from kohort.coordinator_client.parts import Shared
 from kohort.coordinator_client.ready import WantedTopics
 from kohort.coordinator_client.reporting import API, Reporting
-from kohort.coordinator_client.search import CoordinatorSearch
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import CONSUMER_GROUP_TRANSITIONS, MemberState
 from kohort.coordinator_client.target import Target
-from kohort.coordinator_client.topics import Topics
 from kohort.coordinator_client.walk import Walk
 
 NAMES_PATIENCE_S: Final = 5.0
@@ -40,20 +36,18 @@ class ConsumerGroupMember(Machine):
     named by `settings.remote_assignor`, or left to the group."""
 
     def __init__(self, settings: MemberSettings) -> None:
-        walk, in_flight, holding = Walk(CONSUMER_GROUP_TRANSITIONS), InFlight(), Holding()
-        search, pulse = CoordinatorSearch(settings), Pulse(settings)
-        topics = Topics(hide_internal=settings.exclude_internal_topics)
+        shared = Shared.of(settings, Walk(CONSUMER_GROUP_TRANSITIONS))
         target = Target()
         for_good = settings.instance_id is None or bool(settings.leave_on_close)
 
         def farewell(identity: ev.Identity, _reason: str) -> tuple[str, Any]:
             return API, requests.leave_consumer_group(identity, for_good=for_good)
 
-        membership = Membership(settings, walk, in_flight, search, holding, farewell, lambda: self._reporting.forget())
-        link = CoordinatorLink(settings, walk, in_flight, search, pulse, membership)
-        super().__init__(settings, walk, in_flight, holding, search, pulse, topics, membership, link)
+        membership = Membership(shared, farewell, lambda: self._reporting.forget())
+        link = CoordinatorLink(shared, membership)
+        super().__init__(shared, membership, link)
         self._target = target
-        self._reporting = Reporting(settings, walk, in_flight, search, pulse, topics, holding, target, membership, link)
+        self._reporting = Reporting(shared, target, membership, link)
         self._looked_at: tuple[float, int] | None = None
         self._names_by = inf
         self._asked_for_names = 0

@@ -8,15 +8,12 @@ from typing import Final
 
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import requests
-from kohort.coordinator_client.in_flight import BEATS, FAREWELLS, InFlight
+from kohort.coordinator_client.in_flight import BEATS, FAREWELLS
 from kohort.coordinator_client.membership import Membership
-from kohort.coordinator_client.pulse import Pulse
+from kohort.coordinator_client.parts import Part, Shared
 from kohort.coordinator_client.reactions import REACTIONS, GroupProtocolError, Reaction, fatal_error
 from kohort.coordinator_client.ready import Coordinator
-from kohort.coordinator_client.search import CoordinatorSearch
-from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import IN_GROUP, CoordinatorState, MemberState
-from kohort.coordinator_client.walk import Walk
 from kohort.protocol.errors import error_name
 
 NO_OUTCOME: Final = "no outcome in time"
@@ -24,23 +21,11 @@ SILENCE: Final = frozenset({"timeout", NO_OUTCOME})
 """Reasons of a `Disconnected` that mean: it was asked, and said nothing."""
 
 
-class CoordinatorLink:
+class CoordinatorLink(Part):
     """`wanted`: somebody else than the group needs the coordinator (for committed offsets)."""
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        walk: Walk,
-        in_flight: InFlight,
-        search: CoordinatorSearch,
-        pulse: Pulse,
-        membership: Membership,
-    ) -> None:
-        self._settings = settings
-        self._walk = walk
-        self._in_flight = in_flight
-        self._search = search
-        self._pulse = pulse
+    def __init__(self, shared: Shared, membership: Membership) -> None:
+        super().__init__(shared)
         self._membership = membership
         self.wanted = False
 

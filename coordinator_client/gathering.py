@@ -8,20 +8,15 @@ from kohort.assignors import Assignor, Rebalance
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import leading, reconcile, requests
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
-from kohort.coordinator_client.holding import Holding
 from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.in_flight import InFlight
 from kohort.coordinator_client.leadership import Leadership
 from kohort.coordinator_client.membership import Membership
+from kohort.coordinator_client.parts import Part, Shared
 from kohort.coordinator_client.planning import Planning
-from kohort.coordinator_client.pulse import Pulse
 from kohort.coordinator_client.reactions import REACTIONS, Reaction, fatal_error
-from kohort.coordinator_client.search import CoordinatorSearch
-from kohort.coordinator_client.settings import CONSUMER_PROTOCOL_TYPE, MemberSettings
+from kohort.coordinator_client.settings import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator_client.states import Trigger
 from kohort.coordinator_client.subscription import Subscription
-from kohort.coordinator_client.topics import Topics
-from kohort.coordinator_client.walk import Walk
 from kohort.fastpath.errors import WireError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.errors import error_name
@@ -33,34 +28,22 @@ JOIN_GRACE_MS: Final = 5_000
 """A JoinGroup may wait this much longer than the rebalance timeout for its answer, as in Apache Kafka's client."""
 
 
-class Gathering:
+class Gathering(Part):
     """Joins, plans where we lead, and syncs. `join_not_before`: the next join waits until then (monotonic seconds)."""
 
     def __init__(
         self,
-        settings: MemberSettings,
+        shared: Shared,
         assignors: Mapping[str, Assignor],
-        walk: Walk,
-        in_flight: InFlight,
-        search: CoordinatorSearch,
-        pulse: Pulse,
-        topics: Topics,
         leadership: Leadership,
         planning: Planning,
-        holding: Holding,
         membership: Membership,
         link: CoordinatorLink,
     ) -> None:
-        self._settings = settings
+        super().__init__(shared)
         self._assignors = assignors
-        self._walk = walk
-        self._in_flight = in_flight
-        self._search = search
-        self._pulse = pulse
-        self._topics = topics
         self._leadership = leadership
         self._planning = planning
-        self._holding = holding
         self._membership = membership
         self._link = link
         self._failures = 0

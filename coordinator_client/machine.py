@@ -10,47 +10,26 @@ from typing import Any, ClassVar, Final
 
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
-from kohort.coordinator_client.holding import Holding
 from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.in_flight import FAREWELLS, InFlight
+from kohort.coordinator_client.in_flight import FAREWELLS
 from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.membership import Membership, Then
-from kohort.coordinator_client.pulse import Pulse
+from kohort.coordinator_client.parts import Part, Shared
 from kohort.coordinator_client.ready import BacklogOrder, MemberView, Ready, WantedTopics
-from kohort.coordinator_client.search import CoordinatorSearch
-from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import COMMITS_HELD, IN_GROUP, CoordinatorState, MemberState, Trigger
-from kohort.coordinator_client.topics import Topics
-from kohort.coordinator_client.walk import Walk
 
 
-class Machine:
+class Machine(Part):
     """See the module. Raises `IllegalTransition` (a defect of ours) but no other error: what goes wrong is in
     `Ready.view.fatal`."""
 
     HANDLERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]]
     TURNS: ClassVar[Mapping[MemberState, Callable[[Any], bool]]]
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        walk: Walk,
-        in_flight: InFlight,
-        holding: Holding,
-        search: CoordinatorSearch,
-        pulse: Pulse,
-        topics: Topics,
-        membership: Membership,
-        link: CoordinatorLink,
-    ) -> None:
-        self.settings = settings
-        self.timeline = walk.timeline
-        self._walk = walk
-        self._in_flight = in_flight
-        self._holding = holding
-        self._search = search
-        self._pulse = pulse
-        self._topics = topics
+    def __init__(self, shared: Shared, membership: Membership, link: CoordinatorLink) -> None:
+        super().__init__(shared)
+        self.settings = shared.settings
+        self.timeline = shared.walk.timeline
         self._membership = membership
         self._link = link
 

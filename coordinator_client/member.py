@@ -11,7 +11,7 @@ is what makes a join go out, whoever brought us there.
 
 Its parts, each of which knows only those above it:
 
-* what is so: `walk.py` (the state), `in_flight.py` (requests that wait), `search.py` and `pulse.py` (coordinator and
+* what is so, shared by all parts (`parts.py`): `walk.py` (the state), `in_flight.py` (requests that wait), `search.py` and `pulse.py` (coordinator and
   deadlines), `topics.py`, `leadership.py`, `holding.py` (partitions and the hook that is due);
 * `membership.py`: who we are in the group; letting go, taking, losing, leaving;
 * `coordinator_link.py`: the coordinator comes and goes;
@@ -40,21 +40,17 @@ from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import reconcile, requests
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
 from kohort.coordinator_client.gathering import Gathering
-from kohort.coordinator_client.holding import Holding
 from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.in_flight import InFlight
 from kohort.coordinator_client.leadership import Leadership
 from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.machine import COMMON_HANDLERS, COMMON_TURNS, Machine
 from kohort.coordinator_client.membership import Membership, Then
+from kohort.coordinator_client.parts import Shared
 from kohort.coordinator_client.planning import Planning
-from kohort.coordinator_client.pulse import Pulse
 from kohort.coordinator_client.ready import BacklogOrder, WantedTopics
-from kohort.coordinator_client.search import CoordinatorSearch
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.standing import Standing
 from kohort.coordinator_client.states import MemberState, Trigger
-from kohort.coordinator_client.topics import Topics
 from kohort.coordinator_client.walk import Walk
 from kohort.fastpath.errors import KohortError
 
@@ -71,25 +67,19 @@ class GroupMember(Machine):
         self.mode = reconcile.mode_of(assignors)
         by_name = {assignor.name: assignor for assignor in assignors}
 
-        walk, in_flight, holding = Walk(), InFlight(), Holding()
-        search, pulse = CoordinatorSearch(settings), Pulse(settings)
-        topics = Topics(hide_internal=settings.exclude_internal_topics)
-        leadership = Leadership(topics, racks_matter=settings.rack_id is not None)
+        shared = Shared.of(settings, Walk())
+        leadership = Leadership(shared.topics, racks_matter=settings.rack_id is not None)
 
         def farewell(identity: ev.Identity, reason: str) -> tuple[str, Any] | None:
             return ("LeaveGroup", requests.leave_group(identity, reason)) if settings.leaves else None
 
-        membership = Membership(settings, walk, in_flight, search, holding, farewell, leadership.end)
-        link = CoordinatorLink(settings, walk, in_flight, search, pulse, membership)
-        planning = Planning(settings, by_name, walk, in_flight, leadership)
-        super().__init__(settings, walk, in_flight, holding, search, pulse, topics, membership, link)
-
+        membership = Membership(shared, farewell, leadership.end)
+        link = CoordinatorLink(shared, membership)
+        super().__init__(shared, membership, link)
         self._leadership = leadership
-        self._planning = planning
-        self._gathering = Gathering(
-            settings, by_name, walk, in_flight, search, pulse, topics, leadership, planning, holding, membership, link
-        )
-        self._standing = Standing(settings, walk, in_flight, search, pulse, membership, link)
+        self._planning = Planning(shared, by_name, leadership)
+        self._gathering = Gathering(shared, by_name, leadership, self._planning, membership, link)
+        self._standing = Standing(shared, membership, link)
 
     # ---------------------------------------------------------------------------------------------- what is due, when
 

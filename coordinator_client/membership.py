@@ -12,14 +12,12 @@ from math import inf
 from typing import Any
 
 from kohort.coordinator_client.events import HookDone, Identity, Left, OffsetToCommit
-from kohort.coordinator_client.holding import NOTHING, Holding
+from kohort.coordinator_client.holding import NOTHING
 from kohort.coordinator_client.hooks import Assigned, Cause, HookCall, HookEvent, Lost, Revoked, Why
-from kohort.coordinator_client.in_flight import BEATS, FAREWELLS, InFlight
+from kohort.coordinator_client.in_flight import BEATS, FAREWELLS
+from kohort.coordinator_client.parts import Part, Shared
 from kohort.coordinator_client.ready import CommitOrder
-from kohort.coordinator_client.search import CoordinatorSearch
-from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import IN_GROUP, MemberState, Trigger
-from kohort.coordinator_client.walk import Walk
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.errors import error_name
@@ -37,31 +35,18 @@ class Then(Enum):
     STOP = auto()
 
 
-class Membership:
+class Membership(Part):
     """`identity`: who we are in the group (generation -1: not in one). `protocol`: the assignor that the group chose.
     `rejoin`: why a rebalance is wanted, if one is. `order`: the commit that the walk waits for. `closing`: the deadline
     of close, once it was asked for. `fatal`: what every poll raises. Times are monotonic seconds.
     """
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        walk: Walk,
-        in_flight: InFlight,
-        search: CoordinatorSearch,
-        holding: Holding,
-        farewell: "Farewell",
-        forget: Callable[[], None],
-    ) -> None:
-        self._settings = settings
-        self._walk = walk
-        self._in_flight = in_flight
-        self._search = search
-        self._holding = holding
+    def __init__(self, shared: Shared, farewell: "Farewell", forget: Callable[[], None]) -> None:
+        super().__init__(shared)
         self._farewell = farewell
         self._forget = forget
 
-        self.identity = Identity(settings.group_id, instance_id=settings.instance_id)
+        self.identity = Identity(shared.settings.group_id, instance_id=shared.settings.instance_id)
         self.protocol: str | None = None
         self._held_generation = -1  # the last one we were in, for telling which one was lost
         self.then = Then.JOIN

@@ -10,13 +10,11 @@ from typing import Final
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.events import BacklogKnown, PlanMade
-from kohort.coordinator_client.in_flight import InFlight
 from kohort.coordinator_client.leadership import Leadership
 from kohort.coordinator_client.leading import AssignorFailed, PlanOrder, wants_backlog
+from kohort.coordinator_client.parts import Part, Shared
 from kohort.coordinator_client.ready import BacklogOrder
-from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import MemberState
-from kohort.coordinator_client.walk import Walk
 from kohort.fastpath.topic_partition import TopicPartition
 
 BACKLOG_PATIENCE_S: Final = 5.0
@@ -26,21 +24,12 @@ BACKLOG_GRACE_S: Final = 1.0
 """Whoever measures owes an answer at the deadline. After this much more nobody waits for it."""
 
 
-class Planning:
+class Planning(Part):
     """The steps of one plan, in order; each is taken by `advance` when its time has come. Times: monotonic seconds."""
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        assignors: Mapping[str, Assignor],
-        walk: Walk,
-        in_flight: InFlight,
-        leadership: Leadership,
-    ) -> None:
-        self._settings = settings
+    def __init__(self, shared: Shared, assignors: Mapping[str, Assignor], leadership: Leadership) -> None:
+        super().__init__(shared)
         self._assignors = assignors
-        self._walk = walk
-        self._in_flight = in_flight
         self._leadership = leadership
         self._topics_deadline = inf
         self._asked: BacklogOrder | None = None

@@ -12,18 +12,12 @@ from typing import Any, Final
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import requests
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
-from kohort.coordinator_client.holding import Holding
 from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.in_flight import InFlight
 from kohort.coordinator_client.membership import Membership
-from kohort.coordinator_client.pulse import Pulse
+from kohort.coordinator_client.parts import Part, Shared
 from kohort.coordinator_client.reactions import REACTIONS, GroupProtocolError, Reaction, fatal_error
-from kohort.coordinator_client.search import CoordinatorSearch
-from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import HEARTBEATING, MemberState
 from kohort.coordinator_client.target import Target
-from kohort.coordinator_client.topics import Topics
-from kohort.coordinator_client.walk import Walk
 from kohort.protocol.errors import error_name
 
 API: Final = "ConsumerGroupHeartbeat"
@@ -34,29 +28,11 @@ MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 """States in which what is owned is what we were told to own: whatever was to go has gone, and is committed."""
 
 
-class Reporting:
+class Reporting(Part):
     """`target`: what the coordinator wants us to own. `news`: grows with whatever may ask for another look at it."""
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        walk: Walk,
-        in_flight: InFlight,
-        search: CoordinatorSearch,
-        pulse: Pulse,
-        topics: Topics,
-        holding: Holding,
-        target: Target,
-        membership: Membership,
-        link: CoordinatorLink,
-    ) -> None:
-        self._settings = settings
-        self._walk = walk
-        self._in_flight = in_flight
-        self._search = search
-        self._pulse = pulse
-        self._topics = topics
-        self._holding = holding
+    def __init__(self, shared: Shared, target: Target, membership: Membership, link: CoordinatorLink) -> None:
+        super().__init__(shared)
         self._membership = membership
         self._link = link
         self.target = target

@@ -10,38 +10,21 @@ from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import requests
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
 from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.in_flight import InFlight
 from kohort.coordinator_client.membership import Membership
-from kohort.coordinator_client.pulse import Pulse
+from kohort.coordinator_client.parts import Part, Shared
 from kohort.coordinator_client.reactions import REACTIONS, Reaction, fatal_error
-from kohort.coordinator_client.search import CoordinatorSearch
-from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import HEARTBEATING, MemberState
-from kohort.coordinator_client.walk import Walk
 from kohort.protocol.errors import error_name
 
 ENOUGH_PROBES: Final = 3
 """So many heartbeats one after the other have to say that a join was answered before its answer counts as lost."""
 
 
-class Standing:
+class Standing(Part):
     """Sends heartbeats while the group expects them, and draws conclusions from what is answered, or from silence."""
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        walk: Walk,
-        in_flight: InFlight,
-        search: CoordinatorSearch,
-        pulse: Pulse,
-        membership: Membership,
-        link: CoordinatorLink,
-    ) -> None:
-        self._settings = settings
-        self._walk = walk
-        self._in_flight = in_flight
-        self._search = search
-        self._pulse = pulse
+    def __init__(self, shared: Shared, membership: Membership, link: CoordinatorLink) -> None:
+        super().__init__(shared)
         self._membership = membership
         self._link = link
         self._gone_on = 0

@@ -1,0 +1,45 @@
+"""What all working parts of a member look at and write to, in one place: each part is made of this and of what is its
+own."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from kohort.coordinator_client.holding import Holding
+from kohort.coordinator_client.in_flight import InFlight
+from kohort.coordinator_client.pulse import Pulse
+from kohort.coordinator_client.search import CoordinatorSearch
+from kohort.coordinator_client.settings import MemberSettings
+from kohort.coordinator_client.topics import Topics
+from kohort.coordinator_client.walk import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What is so with one member: where it stands, what it asked, whom, when, about what, and what it holds."""
+
+    settings: MemberSettings
+    walk: Walk
+    search: CoordinatorSearch
+    pulse: Pulse
+    topics: Topics
+    in_flight: InFlight = field(default_factory=InFlight)
+    holding: Holding = field(default_factory=Holding)
+
+    @classmethod
+    def of(cls, settings: MemberSettings, walk: Walk) -> Self:
+        """A member that has not begun."""
+        topics = Topics(hide_internal=settings.exclude_internal_topics)
+        return cls(settings, walk, CoordinatorSearch(settings), Pulse(settings), topics)
+
+
+class Part:
+    """A part of a member that acts on what is shared."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._settings = shared.settings
+        self._walk = shared.walk
+        self._search = shared.search
+        self._pulse = shared.pulse
+        self._topics = shared.topics
+        self._in_flight = shared.in_flight
+        self._holding = shared.holding
