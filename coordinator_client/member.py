@@ -11,8 +11,9 @@ is what makes a join go out, whoever brought us there.
 
 Its parts, each of which knows only those above it:
 
-* what is so, shared by all parts (`parts.py`): `walk.py` (the state), `in_flight.py` (requests that wait), `search.py` and `pulse.py` (coordinator and
-  deadlines), `topics.py`, `leadership.py`, `holding.py` (partitions and the hook that is due);
+* what is so, shared by all (`parts.py`): `walk.py` (the state), `in_flight.py` (requests that wait), `search.py`
+  and `pulse.py` (coordinator and deadlines), `topics.py`, `holding.py` (partitions and the hook that is due);
+* `leadership.py`: what only a leader knows;
 * `membership.py`: who we are in the group; letting go, taking, losing, leaving;
 * `coordinator_link.py`: the coordinator comes and goes;
 * `planning.py` (what a plan depends on, and the plan), `gathering.py` (join, sync), `standing.py` (heartbeats, refused
