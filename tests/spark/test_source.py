@@ -220,5 +220,5 @@ def test_only_columns_that_are_asked_for_are_made(
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
     frame = kohort_spark.read.format("kohort").schema("offset long, value binary").options(**options).load()
     assert frame.columns == ["offset", "value"]
-    found = sorted(((row.offset, row.value and bytes(row.value)) for row in frame.collect()), key=str)
+    found = sorted(((row.offset, None if row.value is None else bytes(row.value)) for row in frame.collect()), key=str)
     assert found == sorted(((n // 3, one.value) for n, one in enumerate(varied(30))), key=str)
