@@ -50,15 +50,28 @@ class Mover(Worker):
         self.consumer: HookedConsumer = HookedConsumer(self.consumer.assignment)
         self.conductor.consumer = self.consumer
 
-    def gets(self, mine: frozenset[TopicPartition], generation: int, *, eager: bool) -> threading.Event:
+    def lets_go(self, generation: int) -> threading.Event:
+        """Have everything revoked, as before an EAGER join; the event is set when it is."""
+        done = threading.Event()
+
+        def hooks() -> None:
+            before = self.consumer.assignment
+            self.conductor.on_revoked(Revoked(before, before, generation, CAUSE))
+            self.consumer.assignment = frozenset()
+            done.set()
+
+        self.consumer.due.put(hooks)
+        self.consumer.wake.set()
+        return done
+
+    def gets(self, mine: frozenset[TopicPartition], generation: int) -> threading.Event:
         """Have the hooks run for an assignment; the event is set when they have."""
         done = threading.Event()
 
         def hooks() -> None:
             consumer = self.consumer
             before = consumer.assignment
-            gone = before if eager else before - mine
-            if gone:
+            if gone := before - mine:
                 self.conductor.on_revoked(Revoked(gone, before, generation - 1, CAUSE))
             consumer.assignment = before - gone
             new = mine - consumer.assignment
@@ -112,9 +125,13 @@ def _plan(workers: list[Mover], number: int) -> tuple[list[frozenset[TopicPartit
     return plan, workers[owner]
 
 
-def _all(workers: list[Mover], plan: list[frozenset[TopicPartition]], generation: int, *, eager: bool) -> None:
-    done = [one.gets(mine, generation, eager=eager) for one, mine in zip(workers, plan, strict=True)]
-    _until(lambda: all(one.is_set() for one in done))
+def _get(workers: list[Mover], plan: list[frozenset[TopicPartition]], generation: int) -> list[threading.Event]:
+    return [one.gets(mine, generation) for one, mine in zip(workers, plan, strict=True)]
+
+
+def _wait(events: list[threading.Event]) -> None:
+    """A group waits for all of its members before it goes on."""
+    _until(lambda: all(one.is_set() for one in events))
 
 
 def _hand_over(workers: list[Mover], number: int) -> float:
@@ -122,10 +139,11 @@ def _hand_over(workers: list[Mover], number: int) -> float:
     plan, owner = _plan(workers, number)
     generation = 2 * number
     began = time.perf_counter()
-    _all(workers, [mine - {MOVING} for mine in plan], generation, eager=False)
-    _all(workers, plan, generation + 1, eager=False)
+    _wait(_get(workers, [mine - {MOVING} for mine in plan], generation))
+    taking = _get(workers, plan, generation + 1)
     _until(lambda: MOVING in owner.member.offsets)
     took_ms = (time.perf_counter() - began) * 1000
+    _wait(taking)
     if owner.member.epoch:
         raise RuntimeError("the region went back")
     return took_ms
@@ -135,7 +153,8 @@ def _reset(workers: list[Mover], number: int) -> float:
     _read(workers)
     plan, owner = _plan(workers, number)
     began = time.perf_counter()
-    _all(workers, plan, number + 1, eager=True)
+    _wait([one.lets_go(number) for one in workers])
+    _get(workers, plan, number + 1)
     _until(lambda: number in owner.back_at and MOVING in owner.member.offsets)
     took_ms = (time.perf_counter() - began) * 1000
     _until(lambda: all(number in one.back_at for one in workers))
