@@ -51,8 +51,8 @@ def run(report: Report) -> None:
 class Failover:
     """Times are seconds after the kill. `ours_reads_s`: until every partition that the dead broker had led was read
     again; 0.0 where it had led none. `lost_commits`: partitions whose committed offset is behind an accepted one.
-    `partitions_read`: how many were read after the kill. `repeated`: slices that did not begin where the one before
-    had ended."""
+    `partitions_read`: how many were read after the kill. `repeated`: slices after the kill that did not begin where
+    the one before had ended."""
 
     group_served_s: float
     leaders_serve_s: float
@@ -97,7 +97,7 @@ def fail_over(cluster: RealCluster) -> Failover:
         witness = next(node.bootstrap for node in cluster.nodes if node is not victim)
         others = [node.bootstrap for node in cluster.nodes if node is not victim]
         led = [one for one, leader in enumerate(leaders(witness, topic)) if leader == victim.node_id]
-        rebalances = watched.rebalances
+        before = watched.rebalances, watched.repeated  # what belongs to the members' own coming
         victim.kill()
         killed = time.monotonic()
         probes = [_Probe(lambda: _serves_group(others, topic)), _Probe(lambda: serves(witness, topic, PARTITIONS))]
@@ -117,10 +117,10 @@ def fail_over(cluster: RealCluster) -> Failover:
         leaders_serve_s=leaders_serve,
         ours_commits_s=min(at for at, _ in watched.commits if at > killed) - killed,
         ours_reads_s=max((_back_at(watched.reads[one], killed) - killed for one in led), default=0.0),
-        rebalances=watched.rebalances - rebalances,
+        rebalances=watched.rebalances - before[0],
         lost_commits=_lost(cluster.bootstrap, topic, watched),
         partitions_read=sum(reads[-1] > killed for reads in watched.reads.values()),
-        repeated=watched.repeated,
+        repeated=watched.repeated - before[1],
         errors=tuple(watched.errors),
     )
 
