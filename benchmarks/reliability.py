@@ -103,7 +103,9 @@ KINDS: Mapping[str, Kind] = {
         "0 of 20,000 outlive it by more than 1 s", overstay,
         ("calls", "outlived their timeout by more than 1 s", "ended in an error of no kind"),
         ("outlived their timeout by more than 1 s", "ended in an error of no kind"),
-        "Answers that come late, never, or in pieces of a connection; what the machine took away is subtracted.",
+        "Answers that come late, never, or in pieces of a connection; what the machine took away is subtracted. Two "
+        "earlier runs of 20,000 on a machine with thirty times its load, which subtracted less, had 2 calls over each "
+        "(worst 3.0 s): not explained yet, so the goal is not shown.",
     ),
     "hostile": Kind(
         "Hostile answers of 1 MiB, and peak memory beside the peers", "benchmarks", "bounded, where peers are not",
