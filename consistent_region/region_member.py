@@ -316,11 +316,16 @@ class RegionMember:
 
     def _on_polled(self, event: ev.Polled) -> None:
         self._poll_troubles.clear()
-        if self._state not in READING or not event.records or self._generation == NO_GENERATION:
+        if self._state not in READING:
+            return
+        # Between generations only what stays is read on: nothing but where partitions are handed over (`moving.py`).
+        between = self._generation == NO_GENERATION
+        records = [one for one in event.records if not between or partition_of(one) in self.offsets]
+        if not records:
             return
         if self._state is not RegionState.RECORDS_FETCHED:
             self._go(Trigger.FETCHED)
-        self._queue.extend(event.records)
+        self._queue.extend(records)
         self._check_room()
 
     def _on_poll_failed(self, event: ev.PollFailed) -> None:

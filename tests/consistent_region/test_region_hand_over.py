@@ -14,14 +14,19 @@ import pytest
 
 from kohort import ConsistentRegion, TopicPartition
 from kohort.consistent_region import DictState, Periodic, handing, rules
+from kohort.consistent_region import events as ev
 from kohort.consistent_region.barrier import Ticket
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.region import consumer_settings
+from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore, SqliteStore
 from kohort.testing.selection import Broker
 from kohort.testing.simulation import world
 from kohort.testing.simulation.kafka import Violation
+from tests.consistent_region.region_rig import P0 as R0
+from tests.consistent_region.region_rig import P1 as R1
+from tests.consistent_region.region_rig import Rig, recs
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 SEEDS, CHUNKS = 30, 3
@@ -146,6 +151,15 @@ def test_a_member_that_goes_back_with_what_others_read_further_takes_all_back() 
     pair.region.hand_over(pair.a, 0, 2, {P2: Position(5)})
     assert pair.region.go_back(pair.b, 2, 1, [P2]).view.epoch == 1
     assert pair.region.record().held == {P2: "b"}
+
+
+def test_what_stays_is_read_on_while_others_move() -> None:
+    """A cooperative consumer goes on giving out what it keeps between letting go and the next assignment."""
+    rig = Rig(RegionSettings(hand_over=True)).reading(*recs(R0, 0, 1), *recs(R1, 0, 1), starts={R0: 0, R1: 0})
+    rig.step(ev.HandedOver(frozenset({R1}), 5, rig.view))
+    rig.step(ev.Polled([*recs(R0, 2, 3), *recs(R1, 2)]))
+    assert [(one.partition, one.offset) for one in rig.handle(9)] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert rig.member.offsets.next_of(R0) == Position(4)
 
 
 def test_only_cooperative_assignors_hand_over() -> None:
