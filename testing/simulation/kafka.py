@@ -192,6 +192,8 @@ class SimConsumer:
             self.assignment &= mine
             group.handed += len(gone)
             group.rebalance()  # so that others may have it
+            if self.world.chance.random() < 0.5:
+                return  # what is kept is read on until the other hook comes
         new = mine - self.assignment
         answer = self.hooks.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
         assert isinstance(answer, Mapping)

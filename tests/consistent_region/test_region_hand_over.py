@@ -13,7 +13,7 @@ import confluent_kafka
 import pytest
 
 from kohort import ConsistentRegion, TopicPartition
-from kohort.consistent_region import DictState, Periodic, handing, rules
+from kohort.consistent_region import DictState, Periodic, handing, region_member, rules
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.barrier import Ticket
 from kohort.consistent_region.coordinator import Coordinator
@@ -212,6 +212,14 @@ def _sought_at_the_checkpoint(original: Any) -> Any:
     return lambda record, *rest: original(replace(record, handed={}), *rest)
 
 
+def _dropped_between(original: Any) -> Any:
+    def polled(member: Any, event: ev.Polled) -> None:
+        if member.generation >= 0:
+            original[ev.Polled](member, event)
+
+    return {**original, ev.Polled: polled}
+
+
 def _memory_never_gone(_original: Any) -> Any:
     return lambda record, _member: record
 
@@ -221,6 +229,7 @@ FAULTS: dict[str, Change] = {
     "nobody remembers who took part": (handing, "_with", _never_moved),
     "what was handed over may be taken twice": (handing, "take", _kept_handed),
     "what was handed over is read from the checkpoint": (handing, "take", _sought_at_the_checkpoint),
+    "what is read between the hooks is dropped": (region_member, "_HANDLERS", _dropped_between),
     "whoever starts again forgets alone": (rules, "_memory_gone", _memory_never_gone),
 }
 
