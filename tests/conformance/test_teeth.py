@@ -132,7 +132,11 @@ def caught(fault: Fault, outcomes: Outcomes, again: Callable[[Fault], Verdicts])
 
     assert sound[fault.caught_by[0]] is Verdict.PASS, "its own check does not pass without the fault"
     noticed = failed(outcomes[fault.name].result())
-    assert fault.caught_by[0] in noticed, "its own check does not notice"
+    if fault.caught_by[0] not in noticed:
+        # The same crowd can be late for a moment that its own check waits for: alone, it has to notice.
+        noticed = failed(again(fault))
+        assert fault.caught_by[0] in noticed, "its own check does not notice"
+        warnings.warn(f"{fault.name}: {fault.caught_by[0]} noticed only alone", stacklevel=2)
     strangers = noticed - set(fault.caught_by)
     if strangers:
         # Many brokers and checks at a time can make one of them late on a busy machine; a fault does it again.
