@@ -8,6 +8,7 @@ from kohort.admin import groups, offsets, topics
 from kohort.admin.asking import Asker
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.resets import EARLIEST, LATEST
 from kohort.fastpath import KohortError, TopicPartition
 
 
@@ -87,11 +88,11 @@ class Admin:
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each log begins."""
-        return self.offsets_at(dict.fromkeys(partitions, offsets.EARLIEST))
+        return self.offsets_at(dict.fromkeys(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each log ends: the offset of the next record."""
-        return self.offsets_at(dict.fromkeys(partitions, offsets.LATEST))
+        return self.offsets_at(dict.fromkeys(partitions, LATEST))
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset not older than a time, by partition; -1 where there is none."""

@@ -1,35 +1,27 @@
 """A group's committed offsets: how far behind it is, and moving them while nobody reads."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kohort.admin.asking import Asker, Question
 from kohort.admin.groups import GroupNotEmpty
 from kohort.admin.topics import Leaders
-from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS
-from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.metadata import NO_TOPIC_ID
+from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, commit_request
+from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.coordinator_client.offset_requests import (
     ListFailure,
     committed_offsets,
     list_offsets_request,
     listed_offsets,
+    offset_fetch_request,
 )
 from kohort.coordinator_client.refusals import offset_error
+from kohort.coordinator_client.resets import LATEST
 from kohort.fastpath import TopicPartition
-from kohort.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kohort.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.protocol.errors import BrokerError
 
-EARLIEST: Final = -2
-LATEST: Final = -1
-FIRST_VERSION_OF_MANY_GROUPS: Final = 8
 MEMBERS_THERE: Final = frozenset({22, 25, 68})
 
 
@@ -59,16 +51,10 @@ class OffsetChange:
 def committed(asker: Asker, group: str) -> dict[TopicPartition, OffsetToCommit]:
     """All that the group has committed."""
 
-    def build(version: int) -> OffsetFetchRequest:
-        if version < FIRST_VERSION_OF_MANY_GROUPS:
-            return OffsetFetchRequest(group_id=group, topics=None, groups=(), require_stable=False)
-        everything = OffsetFetchRequestGroup(group_id=group, topics=None)
-        return OffsetFetchRequest(group_id="", topics=(), groups=(everything,), require_stable=False)
-
     answer = asker.of_coordinator(
         group,
         "OffsetFetch",
-        build,
+        offset_fetch_request(group, None, stable=False),
         codes=lambda found: [found.error_code, *(one.error_code for one in found.groups)],
         at_most=BEFORE_TOPIC_IDS,
     )
@@ -113,22 +99,7 @@ def lag(asker: Asker, group: str, leaders_of: "Leaders | None" = None) -> list[P
 
 def store(asker: Asker, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Commit for a group without members. Raises GroupNotEmpty."""
-    topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-    for partition, offset in sorted(offsets.items()):
-        topics[partition.topic].append(
-            OffsetCommitRequestPartition(
-                partition_index=partition.partition, committed_offset=offset, committed_metadata=""
-            )
-        )
-    request = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        topics=tuple(
-            OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps))
-            for name, ps in topics.items()
-        ),
-    )
+    request = commit_request(Identity(group), {one: OffsetToCommit(to) for one, to in offsets.items()})
     answer = asker.of_coordinator(
         group,
         "OffsetCommit",
@@ -160,8 +131,3 @@ def within(
         partition: min(max(offset, first.get(partition, 0)), last.get(partition, offset))
         for partition, offset in offsets.items()
     }
-
-
-def chosen(partitions: Iterable[TopicPartition], topics: frozenset[str]) -> list[TopicPartition]:
-    """Those of these topics; all of them if no topic is named."""
-    return [partition for partition in sorted(partitions) if not topics or partition.topic in topics]

@@ -110,7 +110,7 @@ class Committer:
             self._queue.remove(commit)
             self.in_flight = commit
             commit.sent = identity
-            return _request(identity, commit.offsets)
+            return commit_request(identity, commit.offsets)
         return None
 
     def _reopened(self, commit: Commit, view: MemberView | None) -> bool:
@@ -274,7 +274,8 @@ def _error(
     return BrokerError(code, api="OffsetCommit", **place)
 
 
-def _request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
+def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
+    """The request that commits `offsets` as `identity`; a group without members lets one in that has no generation."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, found in sorted(offsets.items()):
         topics.setdefault(partition.topic, []).append(

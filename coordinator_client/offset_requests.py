@@ -66,15 +66,17 @@ def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, Listed
 
 
 def offset_fetch_request(
-    group_id: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+    group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool = True
 ) -> Callable[[int], OffsetFetchRequest]:
-    """A request for committed offsets, by version: KIP-709 moved everything into a list of groups.
+    """A request for committed offsets, of all partitions if None, by version: KIP-709 moved everything into a list of
+    groups.
 
     `stable`: offsets that an open transaction may still change are to be refused, never shown (KIP-447).
     """
     topics: dict[str, list[int]] = {}
-    for partition in partitions:
+    for partition in partitions or ():
         topics.setdefault(partition.topic, []).append(partition.partition)
+    everything = partitions is None
 
     def build(version: int) -> OffsetFetchRequest:
         only_stable = stable and version >= 7
@@ -82,12 +84,13 @@ def offset_fetch_request(
             single = tuple(
                 OffsetFetchRequestTopic(name=name, partition_indexes=tuple(ps)) for name, ps in topics.items()
             )
-            return OffsetFetchRequest(group_id=group_id, topics=single, groups=(), require_stable=only_stable)
+            wanted = None if everything else single
+            return OffsetFetchRequest(group_id=group_id, topics=wanted, groups=(), require_stable=only_stable)
         many = tuple(
             OffsetFetchRequestTopics(name=name, topic_id=NO_TOPIC_ID, partition_indexes=tuple(ps))
             for name, ps in topics.items()
         )
-        group = OffsetFetchRequestGroup(group_id=group_id, topics=many)
+        group = OffsetFetchRequestGroup(group_id=group_id, topics=None if everything else many)
         return OffsetFetchRequest(group_id="", topics=(), groups=(group,), require_stable=only_stable)
 
     return build
