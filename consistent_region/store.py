@@ -95,6 +95,8 @@ class MemoryStore:
         """Nothing to do."""
 
 
+REOPENED_AFTER_S: Final = 0.005
+
 _SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (
     kind TEXT NOT NULL, "group" TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,
     PRIMARY KEY (kind, "group", name)
@@ -186,14 +188,25 @@ class SqliteStore:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
-            connection = sqlite3.connect(
-                self.path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False
-            )
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute(_SCHEMA)
-            self._connection, self._pid = connection, os.getpid()
+            self._connection, self._pid = self._opened(), os.getpid()
         return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        until = time.monotonic() + self._timeout_s
+        connection = sqlite3.connect(self.path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False)
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute(_SCHEMA)
+            except sqlite3.OperationalError as problem:
+                # The change to WAL is refused at once while another opens the file: SQLite's own timeout is not for it.
+                if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                    connection.close()
+                    raise
+                time.sleep(REOPENED_AFTER_S)
+            else:
+                return connection
 
 
 def open_store(url: str) -> Store:

@@ -61,7 +61,7 @@ class _Measurement:
         self._total = len(partitions)
         self._open = 1  # ourselves, until everything is asked
         self._open += 1
-        asked = core.questions.look_up_committed(frozenset(partitions), order.deadline, stable=False)
+        asked = core.questions.look_up_committed(partitions, order.deadline, stable=False)
         asked.add_done_callback(self._committed_came)
         for topic, count in order.topics.items():
             for timestamp in (LATEST, EARLIEST) if self._reads_old else (LATEST,):

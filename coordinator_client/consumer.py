@@ -269,7 +269,7 @@ class Face:
     def _ask_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
     ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
-        wanted = frozenset(TopicPartition(*one) for one in partitions)
+        wanted = tuple(TopicPartition(*one) for one in partitions)
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
 
@@ -431,7 +431,7 @@ class Consumer(Face):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetToCommit | None]:
-        """What the group has committed, None where nothing; asked from the coordinator."""
+        """What the group has committed, None where nothing, in the order of `partitions`; its coordinator is asked."""
         with self._session.use():
             return self._result(self._ask_committed(partitions, timeout_s), timeout_s)
 

@@ -81,6 +81,11 @@ class Lookup:
     def complete(self) -> bool:
         return len(self.found) == len(self.wanted)
 
+    @property
+    def answer(self) -> Listed:
+        """What was found, in the order in which it was wanted."""
+        return {partition: self.found[partition] for partition in self.wanted if partition in self.found}
+
     def expired(self, view: ClusterView) -> KohortError:
         """Why it did not end in time, as well as can be told."""
         for partition in self.wanted:

@@ -41,7 +41,7 @@ RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
 class _CommittedLookup:
     """A caller's question for committed offsets."""
 
-    partitions: frozenset[TopicPartition]
+    partitions: tuple[TopicPartition, ...]
     deadline: float
     future: "Future[dict[TopicPartition, OffsetToCommit | None]]"
     stable: bool = True
@@ -119,14 +119,14 @@ class Questions:
             return
         owed = self._core.positions.owed_committed(now)
         if owed:
-            self._ask_committed(coordinator, frozenset(owed), None)
+            self._ask_committed(coordinator, tuple(owed), None)
         for lookup in self._committed_lookups:
             if not lookup.asking and lookup.attempts.may_try(now):
                 lookup.asking = True
                 self._ask_committed(coordinator, lookup.partitions, lookup)
 
     def _ask_committed(
-        self, coordinator: Coordinator, partitions: frozenset[TopicPartition], lookup: _CommittedLookup | None
+        self, coordinator: Coordinator, partitions: tuple[TopicPartition, ...], lookup: _CommittedLookup | None
     ) -> None:
         def retry(now: float) -> None:
             if lookup is not None:
@@ -148,7 +148,9 @@ class Questions:
                 self._core.cluster.coordinator_gone()
                 if self._core.member is not None and self._core.view is not None:
                     self._core.tell_member(
-                        CommitRefused((codes & NOT_THE_COORDINATOR).pop(), self._core.view.identity, partitions)
+                        CommitRefused(
+                            (codes & NOT_THE_COORDINATOR).pop(), self._core.view.identity, frozenset(partitions)
+                        )
                     )
             if codes and codes <= RETRIED_OFFSET_FETCH:
                 retry(now)
@@ -352,7 +354,7 @@ class Questions:
         if lookup in self._lookups:
             self._lookups.remove(lookup)
             self._core.keeper.unneed(lookup.topics)
-            lookup.finished(lookup.found if error is None else error)
+            lookup.finished(lookup.answer if error is None else error)
 
     def look_up(
         self, wanted: Mapping[TopicPartition, int], deadline: float
@@ -419,17 +421,18 @@ class Questions:
         return future
 
     def look_up_committed(
-        self, partitions: frozenset[TopicPartition], deadline: float, *, stable: bool = True
+        self, partitions: Iterable[TopicPartition], deadline: float, *, stable: bool = True
     ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
-        """Ask the coordinator what is committed; `stable`: and wait for transactions that may change it (KIP-447)."""
+        """Ask the coordinator what is committed, which is answered in the order of `partitions`; `stable`: and wait for
+        transactions that may change it (KIP-447)."""
         future: Future[dict[TopicPartition, OffsetToCommit | None]] = Future()
         future.set_running_or_notify_cancel()
         if self._core.config.group is None:
             raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
-        elif not partitions:
+        elif not (wanted := tuple(dict.fromkeys(partitions))):
             future.set_result({})
         else:
-            self._committed_lookups.append(_CommittedLookup(partitions, deadline, future, stable))
+            self._committed_lookups.append(_CommittedLookup(wanted, deadline, future, stable))
         return future

@@ -44,7 +44,7 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Everything a run left behind. `ends` is the log's end by partition, `committed` the group's offsets, `saved`
-    those of the region's newest checkpoint, `checkpoint`; `resets`: how often the region went back."""
+    those of the region's newest checkpoint, `checkpoint`."""
 
     title: str
     broker: str
@@ -54,7 +54,6 @@ class Outcome:
     committed: Mapping[int, int]
     saved: Mapping[int, int]
     checkpoint: int
-    resets: int
     happenings: tuple[Happening, ...]
     slices: tuple[Slice, ...]
     samples: tuple[Sample, ...]
@@ -76,7 +75,7 @@ class Outcome:
             ),
             Claim(
                 f"the killed member's work was undone and {self.reread:,} records were read again, none counted twice",
-                self.resets > 0 and self.group.records == made,
+                self.went_back > 0 and self.group.records == made,
             ),
             *(
                 Claim(
@@ -87,6 +86,11 @@ class Outcome:
             ),
             Claim("the group's committed offsets are the ends of all partitions", self.committed == self.ends),
         )
+
+    @property
+    def went_back(self) -> int:
+        """How often a member did: one that alone had read, and was killed, goes back alone."""
+        return sum(one.kind == "went_back" for one in self.happenings)
 
     @property
     def equal(self) -> bool:

@@ -24,11 +24,6 @@ class RegionView(AbstractContextManager["RegionView"]):
         except NotRegisteredError:
             return 0
 
-    @property
-    def resets(self) -> int:
-        """How often the region went back."""
-        return self._coordinator.look().epoch
-
     def offsets(self) -> dict[int, int]:
         """Where each partition is in the newest checkpoint."""
         newest = self.newest

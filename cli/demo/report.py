@@ -55,14 +55,14 @@ def _facts(outcome: Outcome) -> str:
         ),
         (f"{outcome.group.per_second:,.0f}/s", "the group, from its first record to its last, the outage included"),
         *((f"{reading.per_second:,.0f}/s", f"{reading.who}, while reading") for reading in outcome.spark),
-        (f"{outcome.reread:,}", f"records read again after {_times(outcome.resets)}, and none counted twice"),
+        (f"{outcome.reread:,}", f"records read again after {_times(outcome.went_back)}, and none counted twice"),
     ]
     cells = "".join(f'<div class="fact"><b>{escape(big)}</b><span>{escape(small)}</span></div>' for big, small in facts)
     return f'<div class="facts">{cells}</div>'
 
 
-def _times(resets: int) -> str:
-    return "going back" if resets == 1 else f"going back {resets} times"
+def _times(went_back: int) -> str:
+    return "a member went back" if went_back == 1 else f"members went back {went_back} times"
 
 
 def _group(outcome: Outcome) -> str:

@@ -118,7 +118,7 @@ def _read(
                 )  # fmt: skip
             committed = committed_offsets(bootstrap, group, topic, ends)
             reading, reread = group_reading(ledger, region)
-            saved, checkpoint, resets = region.offsets(), region.newest, region.resets
+            saved, checkpoint = region.offsets(), region.newest
         happenings, slices = tuple(ledger.happenings()), tuple(ledger.slices())
     finally:
         ledger.close()
@@ -128,8 +128,8 @@ def _read(
     return Outcome(
         title="One topic, read by a group and by Spark",
         broker=broker, topic=topic, filled=filled, ends=ends, committed=committed, saved=saved, checkpoint=checkpoint,
-        resets=resets, happenings=happenings, slices=slices, samples=tuple(samples), reread=reread, dataset=expected,
-        group=reading, spark=spark,
+        happenings=happenings, slices=slices, samples=tuple(samples), reread=reread, dataset=expected, group=reading,
+        spark=spark,
     )  # fmt: skip
 
 

@@ -410,6 +410,24 @@ def test_a_file_survives_its_processes_and_locks_end_in_a_typed_error(tmp_path: 
     again.store.close()
 
 
+def test_a_file_that_another_is_just_making_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "region.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE other (column_)")
+    other.execute("BEGIN IMMEDIATE")  # what SQLite refuses a change to WAL beside, at once
+    other.execute("INSERT INTO other VALUES (1)")
+    with pytest.raises(CoordinatorUnavailable, match="locked"), SqliteStore(path, timeout_s=0.05).read():
+        pass
+    soon = threading.Timer(0.2, lambda: other.execute("COMMIT"))
+    soon.start()
+    store = SqliteStore(path)
+    with store.read() as books:
+        assert books.groups() == []
+    soon.join()
+    other.close()
+    store.close()
+
+
 @pytest.mark.proves("B-45")
 def test_a_process_killed_inside_a_transaction_leaves_nothing_of_it(tmp_path: Path) -> None:
     path = tmp_path / "region.db"

@@ -65,6 +65,8 @@ def test_subscribe_read_commit_and_go_on_where_it_ended(join: Join, broker: Brok
             TopicPartition(topic, 1): 10,
             TopicPartition(topic, 2): None,
         }
+        backwards = sorted(tps, reverse=True)
+        assert list(consumer.committed(backwards)) == list(consumer.end_offsets(backwards)) == backwards
         assert consumer.lag() == dict.fromkeys(sorted(tps), 0)
         assert consumer.group_metadata().generation >= 1
     assert first.kinds() == ["Assigned", "Revoked"]
