@@ -55,6 +55,7 @@ EXTRAS["dev"] = [
     "pytest>=8",
     "pytest-timeout",
     "hypothesis",
+    "PyJWT[crypto]",  # the tokens and certificates of tests
     "polars>=1",
     "mypy",
     "ruff",

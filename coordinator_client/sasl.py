@@ -11,8 +11,7 @@ from kohort.coordinator_client.errors import AuthenticationFailed
 
 Conversation = Generator[bytes, bytes, None]
 
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-LEAST_ITERATIONS = 4096
+MOST_ITERATIONS = 1_000_000  # about a second of the driver's thread; Apache Kafka allows 16,384
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +31,43 @@ class Credentials:
 
     def conversation(self, nonce: str) -> Conversation:
         """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing."""
-        return self._plain() if self.mechanism == "PLAIN" else self._scram(HASHES[self.mechanism], nonce)
+        return self._plain() if self.mechanism == "PLAIN" else self._scram(nonce)
 
     def _plain(self) -> Conversation:
         yield f"\0{self.username}\0{self.password}".encode()
 
-    def _scram(self, name: str, nonce: str) -> Conversation:
-        import base64
-        import hashlib
-        import hmac
+    def _scram(self, nonce: str) -> Conversation:
+        from scramp import ScramClient, ScramException  # loads ssl, which other mechanisms have no use for
 
-        who = self.username.replace("=", "=3D").replace(",", "=2C")
-        first = f"n={who},r={nonce}"
-        server_first = (yield f"n,,{first}".encode()).decode()
-        said = dict(part.split("=", 1) for part in server_first.split(",") if "=" in part)
-        iterations = int(said.get("i", "0"))
-        if not said.get("r", "").startswith(nonce) or iterations < LEAST_ITERATIONS:
-            # A nonce that is not ours, or a key that is cheap to guess: somebody else may be answering.
-            raise AuthenticationFailed("the server's part of SCRAM is not sound", mechanism=self.mechanism)
-        salted = hashlib.pbkdf2_hmac(name, self.password.encode(), base64.b64decode(said["s"]), iterations)
-        final = f"c=biws,r={said['r']}"
-        message = f"{first},{server_first},{final}".encode()
-        client_key = hmac.digest(salted, b"Client Key", name)
-        stored_key = hashlib.new(name, client_key).digest()
-        signature = hmac.digest(stored_key, message, name)
-        proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
-        server_final = yield f"{final},p={base64.b64encode(proof).decode()}".encode()
-        server_key = hmac.digest(salted, b"Server Key", name)
-        expected = b"v=" + base64.b64encode(hmac.digest(server_key, message, name))
-        if not hmac.compare_digest(server_final.split(b",")[0], expected):
-            raise AuthenticationFailed("the server did not prove that it knows the password", mechanism=self.mechanism)
+        client = ScramClient([self.mechanism], "-", "-", c_nonce=nonce)
+        client.username, client.password = _AsTyped(self.username), _AsTyped(self.password)
+        server_first = yield client.get_client_first().encode()
+        try:
+            client.set_server_first(server_first.decode())  # our nonce in front of its own, 4096 iterations or more
+        except (ScramException, UnicodeDecodeError) as problem:
+            raise self._unsound(f"the server's part of SCRAM is not sound: {problem}") from None
+        if int(client.iterations) > MOST_ITERATIONS:
+            raise self._unsound(f"the server's part of SCRAM is not sound: {client.iterations} iterations")
+        server_final = yield client.get_client_final().encode()
+        try:
+            client.set_server_final(server_final.decode())
+        except (ScramException, UnicodeDecodeError):
+            raise self._unsound("the server did not prove that it knows the password") from None
+
+    def _unsound(self, text: str) -> AuthenticationFailed:
+        return AuthenticationFailed(
+            text, hint="somebody else may be answering in the broker's place", mechanism=self.mechanism
+        )
+
+
+class _AsTyped(str):
+    """A name or password as scramp sends it, without SASLprep: Apache Kafka's brokers keep what was typed."""
+
+    __slots__ = ()
+
+    def __bytes__(self) -> bytes:
+        return self.encode()
+
+    def escape(self) -> str:
+        """RFC 5802's spelling of a name (saslname)."""
+        return self.replace("=", "=3D").replace(",", "=2C")

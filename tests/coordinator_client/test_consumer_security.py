@@ -85,6 +85,28 @@ def test_every_mechanism_lets_the_right_password_in(mechanism: str, guarded: Rea
 
 
 @pytest.mark.broker
+def test_names_and_passwords_are_sent_as_they_were_typed(guarded: RealBroker) -> None:
+    """Nobody in Kafka's world applies SASLprep, which would make another password of this one."""
+    from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+    user, password = "anna=maria,2", "p\u00bdss=w\u00f6rd\U0001f511"
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
+    changed = admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, password.encode())])
+    changed[user].result(30)
+    with Consumer(
+        guarded.bootstrap_sasl,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_username=user,
+        sasl_password=password,
+    ) as consumer:
+        consumer.assign([TopicPartition("open", 0)])
+        with pytest.raises(AuthorizationFailed):  # logged in, and no rule allows it anything
+            poll_until(consumer, lambda: False)
+
+
+@pytest.mark.broker
 def test_sasl_over_tls(guarded: RealBroker) -> None:
     with Consumer(
         guarded.bootstrap_sasl_tls,
@@ -199,9 +221,32 @@ def test_scram_refuses_a_server_that_proves_nothing() -> None:
         honest.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
 
 
-@pytest.mark.parametrize("server", [b"r=somebody-else,s=QSXCR+Q6sek8bf92,i=4096", b"r=mine123,s=QSXCR+Q6sek8bf92,i=1"])
-def test_scram_refuses_a_foreign_nonce_and_a_cheap_key(server: bytes) -> None:
+SALT = b"s=QSXCR+Q6sek8bf92"
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        b"r=somebody-else," + SALT + b",i=4096",
+        b"r=mine," + SALT + b",i=4096",  # nothing of its own behind our nonce
+        b"r=mine123," + SALT + b",i=4095",
+        b"r=mine123," + SALT + b",i=1000001",
+        b"r=mine123," + SALT + b",i=many",
+        b"r=mine123," + SALT,
+        b"r=mine123,s=AA==,i=4096",
+        b"r=mine123," + SALT + b",i=4096,i=8192",
+        b"m=ext,r=mine123," + SALT + b",i=4096",
+        b"e=unknown-user",
+        b"",
+        b"\xff\xfe",
+    ],
+)
+def test_scram_refuses_a_foreign_nonce_a_cheap_key_and_what_it_cannot_read(server: bytes) -> None:
     talk = Credentials("SCRAM-SHA-256", "user", "pencil").conversation("mine")
     next(talk)
     with pytest.raises(AuthenticationFailed, match="not sound"):
         talk.send(server)
+
+
+def test_scram_spells_names_as_the_rfc_does() -> None:
+    assert next(Credentials("SCRAM-SHA-512", "a=b,c", "x").conversation("mine")) == b"n,,n=a=3Db=2Cc,r=mine"
