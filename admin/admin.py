@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from kohort.admin import groups, offsets, topics
+from kohort.admin import cluster, groups, offsets, topics
 from kohort.admin.asking import Asker
 from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.connections import VersionRanges
 from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.offsets import ListedOffset
 from kohort.coordinator_client.resets import EARLIEST, LATEST
 from kohort.fastpath import KohortError, TopicPartition
 
@@ -96,6 +98,14 @@ class Admin:
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset not older than a time, by partition; -1 where there is none."""
+        return {one: found.offset for one, found in self._listed(times_ms).items()}
+
+    def newest_ms(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The latest timestamp in each log (ms); partitions without records are missing."""
+        found = self._listed(dict.fromkeys(partitions, offsets.NEWEST))
+        return {one: newest.timestamp_ms for one, newest in found.items() if newest.offset >= 0}
+
+    def _listed(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
         leaders = topics.Leaders.asked(self._asker, {partition.topic for partition in times_ms})
         return offsets.listed(self._asker, leaders, times_ms)
 
@@ -126,6 +136,14 @@ class Admin:
         """Partitions, leaders, replicas and the topic's own settings. Raises UnknownTopic."""
         return topics.describe_topic(self._asker, topic)
 
+    def describe_topics(self, names: Iterable[str]) -> dict[str, topics.TopicDescription | KohortError]:
+        """Many at once, without their settings; UnknownTopic or AuthorizationFailed in the place of one."""
+        return topics.describe_topics(self._asker, names)
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
+        """All settings in force, topic by topic. Raises AuthorizationFailed."""
+        return cluster.topic_configs(self._asker, names)
+
     def create_topic(
         self,
         topic: str,
@@ -142,3 +160,20 @@ class Admin:
     def delete_topics(self, *names: str) -> None:
         """Delete topics and all that is in them. Raises UnknownTopic."""
         topics.delete_topics(self._asker, names)
+
+    # --- the cluster
+
+    def brokers(self) -> tuple[cluster.BrokerDescription, ...]:
+        """Every broker that is up, by id, as it is advertised to us."""
+        return cluster.brokers(self._asker)
+
+    def versions(self, nodes: Iterable[cluster.BrokerDescription]) -> dict[int, VersionRanges]:
+        """Which versions of which APIs each of these brokers takes: {node: {API key: (lowest, highest)}}."""
+        return cluster.versions(self._asker, nodes)
+
+    def broker_configs(
+        self, nodes: Iterable[cluster.BrokerDescription], names: Iterable[str]
+    ) -> dict[int, cluster.Configs]:
+        """These settings as each of these brokers has them; what it does not know is missing. Raises
+        AuthorizationFailed."""
+        return cluster.broker_configs(self._asker, nodes, names)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.admin.asking import Asker, Question
+from kohort.admin.rights import operations
 from kohort.coordinator_client.refusals import group_error
 from kohort.fastpath import KohortError, TopicPartition, WireError
 from kohort.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -13,13 +14,15 @@ from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.protocol.apis.list_groups import ListGroupsRequest
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
-from kohort.protocol.membership import parse_assignment
+from kohort.protocol.membership import Subscription, parse_assignment, parse_subscription
 
 GROUP_AUTHORIZATION: Final = 30
 NON_EMPTY_GROUP: Final = 68
 GROUP_ID_NOT_FOUND: Final = 69
 UNSUPPORTED_VERSION: Final = 35
 CONSUMER: Final = "consumer"
+CLASSIC_MEMBER: Final = 0
+FIRST_WITH_RIGHTS: Final = 3
 
 
 class GroupMissing(KohortError):
@@ -42,7 +45,12 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member: `owned` is what it owns as far as the coordinator knows, `target` what it is to own (KIP-848)."""
+    """A member: `owned` is what it owns as far as the coordinator knows, `target` what it is to own (KIP-848).
+
+    `topics`: what it wants to read. `kept` and `generation`: of a classic member, what it had not let go when it last
+    joined, and since when it had it (-1 where it had nothing). `classic`: whether it speaks the classic protocol; None
+    where that is not known.
+    """
 
     member_id: str
     instance_id: str | None
@@ -51,11 +59,19 @@ class MemberDescription:
     owned: frozenset[TopicPartition]
     target: frozenset[TopicPartition] | None = None
     epoch: int | None = None
+    topics: tuple[str, ...] = ()
+    rack: str | None = None
+    kept: frozenset[TopicPartition] = frozenset()
+    generation: int = -1
+    classic: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group. `assignor`: that the members chose, or the coordinator's. `epoch`: of a KIP-848 group."""
+    """A group. `assignor`: that the members chose, or the coordinator's. `epoch`: of a KIP-848 group. `protocol_type`:
+    "consumer" for consumers, "" while a classic group is empty. `allowed`: what we may do to it (KIP-430), where the
+    coordinator says.
+    """
 
     group: str
     type: str
@@ -63,6 +79,8 @@ class GroupDescription:
     assignor: str
     members: tuple[MemberDescription, ...]
     epoch: int | None = None
+    protocol_type: str = CONSUMER
+    allowed: frozenset[str] | None = None
 
 
 def list_groups(asker: Asker) -> list[GroupListing]:
@@ -87,7 +105,7 @@ def describe_group(asker: Asker, group: str) -> GroupDescription:
 
 
 def _describe_consumer_group(asker: Asker, group: str) -> GroupDescription | None:
-    request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
+    request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
     try:
         answer = asker.of_coordinator(group, "ConsumerGroupDescribe", request, codes=_codes_of_groups)
     except UnsupportedVersion:
@@ -106,31 +124,50 @@ def _describe_consumer_group(asker: Asker, group: str) -> GroupDescription | Non
             owned=_named(member.assignment),
             target=_named(member.target_assignment),
             epoch=member.member_epoch,
+            topics=member.subscribed_topic_names,
+            rack=member.rack_id,
+            classic=None if member.member_type < 0 else member.member_type == CLASSIC_MEMBER,
         )
         for member in one.members
     )
-    return GroupDescription(group, CONSUMER, one.group_state, one.assignor_name, _sorted(members), one.group_epoch)
+    return GroupDescription(
+        group, CONSUMER, one.group_state, one.assignor_name, _sorted(members), one.group_epoch,
+        allowed=operations(one.authorized_operations),
+    )  # fmt: skip
 
 
 def _describe_classic_group(asker: Asker, group: str) -> GroupDescription:
-    request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
+
+    def request(version: int) -> DescribeGroupsRequest:
+        return DescribeGroupsRequest(groups=(group,), include_authorized_operations=version >= FIRST_WITH_RIGHTS)
+
     answer = asker.of_coordinator(group, "DescribeGroups", request, codes=_codes_of_groups)
     one = answer.groups[0]
     if one.error_code == GROUP_ID_NOT_FOUND or (not one.error_code and one.group_state == "Dead"):
         raise GroupMissing("there is no such group", hint="`kohort group list` shows those there are", group=group)
     if one.error_code:
         raise _group_error(one.error_code, group, "DescribeGroups")
-    members = tuple(
-        MemberDescription(
-            member_id=member.member_id,
-            instance_id=member.group_instance_id,
-            client_id=member.client_id,
-            host=member.client_host.lstrip("/"),
-            owned=_assigned(bytes(member.member_assignment), one.protocol_type),
-        )
-        for member in one.members
+    members = tuple(_classic_member(member, one.protocol_type) for member in one.members)
+    return GroupDescription(
+        group, "classic", one.group_state, one.protocol_data, _sorted(members),
+        protocol_type=one.protocol_type, allowed=operations(one.authorized_operations),
+    )  # fmt: skip
+
+
+def _classic_member(member: Any, protocol_type: str) -> MemberDescription:
+    told = _told(bytes(member.member_metadata), protocol_type)
+    return MemberDescription(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        host=member.client_host.lstrip("/"),
+        owned=_assigned(bytes(member.member_assignment), protocol_type),
+        topics=told.topics,
+        rack=told.rack_id,
+        kept=frozenset(TopicPartition(one.topic, n) for one in told.owned_partitions for n in one.partitions),
+        generation=told.generation_id,
+        classic=True,
     )
-    return GroupDescription(group, "classic", one.group_state, one.protocol_data, _sorted(members))
 
 
 def delete_groups(asker: Asker, groups: Iterable[str]) -> None:
@@ -197,6 +234,16 @@ def _assigned(data: bytes, protocol_type: str) -> frozenset[TopicPartition]:
     return frozenset(
         TopicPartition(one.topic, number) for one in found.assigned_partitions for number in one.partitions
     )
+
+
+def _told(data: bytes, protocol_type: str) -> Subscription:
+    """What a classic member wants; nothing where the group is of another kind, or the bytes are not readable."""
+    if protocol_type == CONSUMER and data:
+        try:
+            return parse_subscription(data)
+        except WireError:
+            pass
+    return Subscription(topics=())
 
 
 def _sorted(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:

@@ -17,10 +17,14 @@ from kohort.coordinator_client.offset_requests import (
     listed_offsets,
     offset_fetch_request,
 )
+from kohort.coordinator_client.offsets import ListedOffset
 from kohort.coordinator_client.refusals import offset_error
 from kohort.coordinator_client.resets import LATEST
 from kohort.fastpath import TopicPartition
 from kohort.protocol.errors import BrokerError
+
+NEWEST: Final = -3
+"""In the place of a time: the record with the latest timestamp (KIP-734)."""
 
 MEMBERS_THERE: Final = frozenset({22, 25, 68})
 
@@ -64,9 +68,9 @@ def committed(asker: Asker, group: str) -> dict[TopicPartition, OffsetToCommit]:
     return {partition: to for partition, to in sorted(found.found.items()) if to is not None}
 
 
-def listed(asker: Asker, leaders: Leaders, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Offsets by time (ms; EARLIEST, LATEST): of the first record not older. -1: there is none; a partition without a
-    leader, or whose leader refuses, is missing."""
+def listed(asker: Asker, leaders: Leaders, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+    """Offsets by time (ms; EARLIEST, LATEST, NEWEST): of the first record not older. -1: there is none; a partition
+    without a leader, or whose leader refuses, is missing."""
     by_leader: dict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
     for partition, timestamp in sorted(wanted.items()):
         if partition in leaders.of:
@@ -82,7 +86,7 @@ def listed(asker: Asker, leaders: Leaders, wanted: Mapping[TopicPartition, int])
         if node in brokers
     ]
     return {
-        partition: found.offset
+        partition: found
         for answer in asker.all(questions)
         for partition, found in listed_offsets(answer).items()
         if not isinstance(found, ListFailure)
@@ -94,7 +98,10 @@ def lag(asker: Asker, group: str, leaders_of: "Leaders | None" = None) -> list[P
     at = committed(asker, group)
     leaders = leaders_of or Leaders.asked(asker, {partition.topic for partition in at})
     ends = listed(asker, leaders, dict.fromkeys(at, LATEST))
-    return [PartitionLag(partition, to.offset, ends.get(partition, -1)) for partition, to in at.items()]
+    return [
+        PartitionLag(partition, to.offset, ends[partition].offset if partition in ends else -1)
+        for partition, to in at.items()
+    ]
 
 
 def store(asker: Asker, group: str, offsets: Mapping[TopicPartition, int]) -> None:

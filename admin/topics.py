@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from kohort.admin.asking import Asker
+from kohort.admin.rights import operations
 from kohort.coordinator_client.errors import UnknownTopic
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.refusals import topic_error
@@ -20,6 +21,7 @@ TOPIC: Final = 2
 TOPIC_ALREADY_EXISTS: Final = 36
 UNKNOWN_TOPIC: Final = 3
 FIRST_VERSION_BY_STATE: Final = 6
+FIRST_WITH_RIGHTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,15 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """`configs`: settings that are not the default, where they were asked for."""
+    """`configs`: settings that are not the default, where they were asked for. `allowed`: what we may do to it
+    (KIP-430), where that was."""
 
     topic: str
     topic_id: UUID
     internal: bool
     partitions: tuple[PartitionDescription, ...]
     configs: Mapping[str, str | None]
+    allowed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +69,19 @@ class Leaders:
         )
 
 
-def _metadata(asker: Asker, names: Iterable[str] | None) -> Any:
+def _metadata(asker: Asker, names: Iterable[str] | None, *, rights: bool = False) -> Any:
     topics = None
     if names is not None:
         topics = tuple(MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name) for name in names)
-    request = MetadataRequest(
-        topics=topics,
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
+
+    def request(version: int) -> MetadataRequest:
+        return MetadataRequest(
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=rights and version >= FIRST_WITH_RIGHTS,
+        )
+
     return asker.one("Metadata", request)
 
 
@@ -82,6 +89,13 @@ def list_topics(asker: Asker, *, internal: bool) -> list[TopicDescription]:
     """All topics of the cluster that we may see, by name."""
     described = [_described(one, {}) for one in _metadata(asker, None).topics if not one.error_code]
     return sorted((one for one in described if internal or not one.internal), key=lambda one: one.topic)
+
+
+def describe_topics(asker: Asker, topics: Iterable[str]) -> dict[str, TopicDescription | KohortError]:
+    """These topics, with what we may do to them; UnknownTopic or AuthorizationFailed in the place of one."""
+    names = sorted(set(topics))
+    found = _metadata(asker, names, rights=True).topics if names else ()
+    return {one.name: topic_error(one.name, one.error_code) if one.error_code else _described(one, {}) for one in found}
 
 
 def describe_topic(asker: Asker, topic: str) -> TopicDescription:
@@ -106,7 +120,8 @@ def _described(one: Any, configs: Mapping[str, str | None]) -> TopicDescription:
         PartitionDescription(each.partition_index, each.leader_id, each.replica_nodes, each.isr_nodes)
         for each in sorted(one.partitions, key=lambda each: each.partition_index)
     )
-    return TopicDescription(one.name or "", one.topic_id, one.is_internal, partitions, configs)
+    allowed = operations(one.topic_authorized_operations)
+    return TopicDescription(one.name or "", one.topic_id, one.is_internal, partitions, configs, allowed)
 
 
 def create_topic(

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kohort.admin import Admin
-from kohort.cli.connecting import Bootstrap, ConfigFile, Settings, console, properties
+from kohort.cli.connecting import Connection, connected, console
 from kohort.cli.moments import time_ms
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns, TopicPartition
@@ -72,7 +72,9 @@ WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time 
 
 
 @app.command()
+@connected
 def consume(
+    cluster: Connection,
     topic: Annotated[str, typer.Argument(help="The topic.")],
     start: Annotated[str, typer.Option("--from", help=f"Where to begin: {WHERE}.")] = "earliest",
     to: Annotated[str, typer.Option("--to", help="Where to end: latest, an offset, a time, or 'never'.")] = "latest",
@@ -83,18 +85,14 @@ def consume(
     value: Annotated[Text, typer.Option(help="How values are shown.")] = Text.UTF8,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
 ) -> None:
     """Read records from a topic.
 
     Example: kohort consume payments --from PT1H --format json -b localhost:9092 | jq .value
     """
-    settings = properties(bootstrap, config, x)
-    with Admin.from_config(settings) as admin:
+    with cluster.admin() as admin:
         ranges = _ranges(admin, topic, partition, start, to)
-    settings.setdefault("auto.offset.reset", "earliest")
+    settings = {"auto.offset.reset": "earliest"} | cluster.outside()
     total = None if to == "never" else sum(stop - first for first, stop in ranges.values())
     total = limit if total is None else min(total, limit or total)
     with ExitStack() as stack:

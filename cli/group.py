@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag
-from kohort.cli.connecting import AsJson, Bootstrap, ConfigFile, Settings, Yes, console, properties
+from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
 from kohort.cli.group_timeline import timeline
 from kohort.cli.moments import time_ms
 from kohort.cli.partitions import short
@@ -37,9 +37,10 @@ class Sort(StrEnum):
 
 
 @app.command("list")
-def list_(bootstrap: Bootstrap = "", config: ConfigFile = None, x: Settings = None, as_json: AsJson = False) -> None:
+@connected
+def list_(cluster: Connection, as_json: AsJson = False) -> None:
     """Every group of the cluster. Example: kohort group list -b localhost:9092"""
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         found = admin.list_groups()
     if as_json:
         print(json.dumps([_plain(one) for one in found]))
@@ -48,11 +49,10 @@ def list_(bootstrap: Bootstrap = "", config: ConfigFile = None, x: Settings = No
 
 
 @app.command()
-def describe(
-    group: Group, bootstrap: Bootstrap = "", config: ConfigFile = None, x: Settings = None, as_json: AsJson = False
-) -> None:
+@connected
+def describe(cluster: Connection, group: Group, as_json: AsJson = False) -> None:
     """Who is in a group, and who owns what. Example: kohort group describe billing -b localhost:9092"""
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         found = admin.describe_group(group)
         behind = {one.partition: one.lag for one in admin.lag(group)}
     if as_json:
@@ -77,11 +77,10 @@ def describe(
 
 
 @app.command()
+@connected
 def lag(
+    cluster: Connection,
     group: Group,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
     every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between looks, with --watch.")] = 2.0,
     sort: Annotated[Sort, typer.Option(help="Which partitions come first.")] = Sort.LAG,
@@ -89,7 +88,7 @@ def lag(
     as_json: AsJson = False,
 ) -> None:
     """How many records wait, partition by partition. Example: kohort group lag billing --watch -b localhost:9092"""
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         if not watch:
             _tell_lag(_looked(admin, group), sort, show_all, as_json)
             return
@@ -107,7 +106,9 @@ def lag(
 
 
 @offsets.command()
+@connected
 def reset(
+    cluster: Connection,
     group: Group,
     to: Annotated[
         str,
@@ -121,9 +122,6 @@ def reset(
     file: Annotated[Path | None, typer.Option(help='Offsets as JSON: {"topic": {"0": 5}}, instead of --to.')] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Commit other offsets for a group without members.
@@ -132,7 +130,7 @@ def reset(
     """
     if bool(to) == (file is not None):
         raise KohortError("say where to", hint="--to earliest, or --file offsets.json")
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         target = _from_file(file) if file is not None else _where(admin, group, to, frozenset(topic or ()))
         if not target:
             raise KohortError("the group has committed nothing there", hint="name topics: --topic NAME", group=group)
@@ -151,17 +149,16 @@ def reset(
 
 
 @offsets.command()
+@connected
 def export(
+    cluster: Connection,
     group: Group,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
 ) -> None:
     """Print what a group has committed, as `reset --file` takes it.
 
     Example: kohort group offsets export billing -b localhost:9092 > offsets.json
     """
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         found: dict[str, dict[str, int]] = {}
         for partition, at in admin.committed(group).items():
             found.setdefault(partition.topic, {})[str(partition.partition)] = at.offset
@@ -169,37 +166,35 @@ def export(
 
 
 @app.command()
+@connected
 def delete(
+    cluster: Connection,
     groups: Annotated[list[str], typer.Argument(help="The groups.")],
     yes: Yes = False,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete groups without members, their offsets with them. Example: kohort group delete old -b localhost:9092"""
     if not yes and not as_json:
         typer.confirm(f"delete {', '.join(groups)} and all committed offsets?", abort=True)
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         admin.delete_groups(*groups)
     print(json.dumps({"deleted": groups}) if as_json else f"deleted {', '.join(groups)}")
 
 
 @app.command("remove-members")
+@connected
 def remove_members(
+    cluster: Connection,
     group: Group,
     members: Annotated[list[str] | None, typer.Argument(help="Member ids or instance ids; all, if none.")] = None,
     reason: Annotated[str, typer.Option(help="Told to the broker's log (KIP-800).")] = "removed by an operator",
     yes: Yes = False,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Have members leave; live dynamic ones join again. Example: kohort group remove-members billing worker-3"""
     if not yes and not as_json:
         typer.confirm(f"remove {', '.join(members or ['all members'])} from {group}?", abort=True)
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         gone = admin.remove_members(group, members or None, reason=reason)
     if as_json:
         print(json.dumps({"group": group, "removed": [one.member_id for one in gone]}))

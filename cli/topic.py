@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from kohort.admin import Admin, TopicDescription
-from kohort.cli.connecting import AsJson, Bootstrap, ConfigFile, Settings, Yes, console, properties
+from kohort.admin import TopicDescription
+from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
 
@@ -17,15 +17,14 @@ Topic = Annotated[str, typer.Argument(help="The topic.")]
 
 
 @app.command("list")
+@connected
 def list_(
+    cluster: Connection,
     internal: Annotated[bool, typer.Option("--internal", help="Also Kafka's own.")] = False,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Every topic of the cluster. Example: kohort topic list -b localhost:9092"""
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         found = admin.list_topics(internal=internal)
     if as_json:
         print(json.dumps([_plain(one) for one in found]))
@@ -38,11 +37,10 @@ def list_(
 
 
 @app.command()
-def describe(
-    topic: Topic, bootstrap: Bootstrap = "", config: ConfigFile = None, x: Settings = None, as_json: AsJson = False
-) -> None:
+@connected
+def describe(cluster: Connection, topic: Topic, as_json: AsJson = False) -> None:
     """Partitions, leaders, log ends and settings. Example: kohort topic describe payments -b localhost:9092"""
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         found = admin.describe_topic(topic)
         places = [TopicPartition(topic, one.partition) for one in found.partitions]
         first, last = admin.first_offsets(places), admin.end_offsets(places)
@@ -63,14 +61,13 @@ def describe(
 
 
 @app.command()
+@connected
 def create(
+    cluster: Connection,
     topic: Topic,
     partitions: Annotated[int, typer.Option(help="How many; the broker's default if not said.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="How many copies; the broker's default if not said.")] = -1,
     setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of the topic; repeatable.")] = None,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a topic. Example: kohort topic create payments --partitions 6 --setting retention.ms=3600000"""
@@ -80,24 +77,23 @@ def create(
         if not equals:
             raise KohortError(f"not a setting: {text!r}", hint="--setting NAME=VALUE")
         configs[name] = value
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         admin.create_topic(topic, partitions=partitions, replication_factor=replication_factor, configs=configs)
     print(json.dumps({"created": topic}) if as_json else f"created {topic}")
 
 
 @app.command()
+@connected
 def delete(
+    cluster: Connection,
     topics: Annotated[list[str], typer.Argument(help="The topics.")],
     yes: Yes = False,
-    bootstrap: Bootstrap = "",
-    config: ConfigFile = None,
-    x: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete topics and all their records. Example: kohort topic delete old -b localhost:9092"""
     if not yes and not as_json:
         typer.confirm(f"delete {', '.join(topics)} and every record in them?", abort=True)
-    with Admin.from_config(properties(bootstrap, config, x)) as admin:
+    with cluster.admin() as admin:
         admin.delete_topics(*topics)
     print(json.dumps({"deleted": topics}) if as_json else f"deleted {', '.join(topics)}")
 

@@ -1,0 +1,106 @@
+"""The cluster as a whole: its brokers, what they speak, and how they and its topics are set."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kohort.admin.asking import Asker, Question
+from kohort.coordinator_client.connections import OUR_VERSION, Endpoint, VersionRanges
+from kohort.coordinator_client.errors import AuthorizationFailed
+from kohort.fastpath import KohortError
+from kohort.protocol.apis.api_versions import ApiVersionsRequest
+from kohort.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.protocol.apis.metadata import MetadataRequest
+from kohort.protocol.errors import BrokerError
+
+TOPIC: Final = 2
+BROKER: Final = 4
+REFUSED: Final = frozenset({29, 31})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """A broker as the cluster advertises it on the listener that was asked."""
+
+    node: int
+    host: str
+    port: int
+    rack: str | None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+Configs = Mapping[str, str | None]
+"""Settings in force, by Kafka's names; None for a secret, and where there is no value."""
+
+
+def brokers(asker: Asker) -> tuple[BrokerDescription, ...]:
+    """Every broker that is up, by id, as any one of them says."""
+    request = MetadataRequest(
+        topics=(),
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    found = asker.one("Metadata", request).brokers
+    return tuple(sorted((BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found), key=_node))
+
+
+def versions(asker: Asker, nodes: Iterable[BrokerDescription]) -> dict[int, VersionRanges]:
+    """Which versions of which APIs each broker takes: {node: {API key: (lowest, highest)}}."""
+    nodes = tuple(nodes)
+    request = ApiVersionsRequest(client_software_name="kohort", client_software_version=OUR_VERSION)
+    answers = asker.all([Question("ApiVersions", request, _endpoint(one)) for one in nodes])
+    return {
+        one.node: {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        for one, answer in zip(nodes, answers, strict=True)
+    }
+
+
+def broker_configs(asker: Asker, nodes: Iterable[BrokerDescription], names: Iterable[str]) -> dict[int, Configs]:
+    """These settings of each broker; names that a broker does not know are missing. Raises AuthorizationFailed."""
+    nodes, names = tuple(nodes), tuple(names)
+    answers = asker.all(
+        [Question("DescribeConfigs", _request(BROKER, [str(one.node)], names), _endpoint(one)) for one in nodes]
+    )
+    return {one.node: _configs(answer)[str(one.node)] for one, answer in zip(nodes, answers, strict=True)}
+
+
+def topic_configs(asker: Asker, topics: Iterable[str]) -> dict[str, Configs]:
+    """All settings of each topic. Raises AuthorizationFailed."""
+    topics = sorted(set(topics))
+    return _configs(asker.one("DescribeConfigs", _request(TOPIC, topics, None))) if topics else {}
+
+
+def _request(kind: int, names: Iterable[str], keys: tuple[str, ...] | None) -> DescribeConfigsRequest:
+    resources = tuple(
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys) for name in names
+    )
+    return DescribeConfigsRequest(resources=resources)
+
+
+def _configs(answer: Any) -> dict[str, Configs]:
+    found: dict[str, Configs] = {}
+    for one in answer.results:
+        if one.error_code:
+            raise _refusal(one.resource_type, one.resource_name, one.error_code, one.error_message)
+        found[one.resource_name] = {each.name: each.value for each in one.configs}
+    return found
+
+
+def _refusal(kind: int, name: str, code: int, said: str | None) -> KohortError:
+    place = {"broker" if kind == BROKER else "topic": name}
+    if code in REFUSED:
+        what = "the cluster" if kind == BROKER else "the topic"
+        return AuthorizationFailed("not allowed to see settings", hint=f"grant DESCRIBE_CONFIGS on {what}", **place)
+    return BrokerError(code, said, api="DescribeConfigs", **place)
+
+
+def _endpoint(one: BrokerDescription) -> Endpoint:
+    return Endpoint(one.host, one.port)
+
+
+def _node(one: BrokerDescription) -> int:
+    return one.node

@@ -1,0 +1,66 @@
+"""Kafka's properties as people keep them: a file with profiles, and the environment."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from kohort.coordinator_client.config import SETTINGS
+from kohort.fastpath.errors import KohortError
+
+PREFIX = "KOHORT_"
+
+
+def from_file(path: Path, profile: str | None) -> dict[str, str]:
+    """NAME=VALUE a line, as Kafka's own tools take it, a line that ends in a backslash going on in the next.
+
+    What follows a line `[NAME]` is that profile's; what stands before the first such line is everybody's. Raises
+    KohortError for a file that cannot be read, a line that is no property, and a profile that is not there.
+    """
+    found: dict[str, str] = {}
+    profiles: list[str] = []
+    for number, line in _lines(path):
+        if line.startswith("[") and line.endswith("]"):
+            profiles.append(line[1:-1].strip())
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise KohortError("not a property", hint="NAME=VALUE", path=path, line=number)
+        if not profiles or profiles[-1] == profile:
+            found[name.strip()] = value.strip()
+    if profile is not None and profile not in profiles:
+        there = ", ".join(profiles) or "none"
+        raise KohortError(f"no profile {profile!r}", hint=f"[{profile}] on a line begins it; there: {there}", path=path)
+    return found
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Every setting of a consumer that a variable names: KOHORT_SASL_USERNAME is sasl.username."""
+    names = {f"{PREFIX}{setting.name.upper()}": setting.kafka for setting in SETTINGS.values()}
+    return {kafka: environment[name] for name, kafka in names.items() if environment.get(name)}
+
+
+def usual_file(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Where a file is looked for that nobody named: kohort/config in XDG_CONFIG_HOME, or in ~/.config."""
+    home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home(), ".config")
+    path = Path(home, "kohort", "config")
+    return path if path.is_file() else None
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """(number of its first line, text) of what is neither empty nor a comment."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text"
+        raise KohortError(f"the file cannot be read: {why}", path=path) from None
+    found: list[tuple[int, str]] = []
+    begun = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.strip()
+        if not begun and (not bare or bare.startswith(("#", "!"))):
+            continue
+        first = found.pop()[0] if begun else number
+        whole = begun + bare
+        begun = whole.removesuffix("\\") if whole.endswith("\\") else ""
+        found.append((first, begun or whole))
+    return found
