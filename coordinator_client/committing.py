@@ -42,6 +42,7 @@ class Committing:
         def done(outcome: Outcome, when: float) -> None:
             match outcome:
                 case Answered(value):
+                    self._core.meters.commit_ms.add((when - now) * 1000, when)
                     sent = self._core.committer.in_flight.sent if self._core.committer.in_flight else None
                     refused = self._core.committer.answered(value)
                     if set(refused) & NOT_THE_COORDINATOR:
@@ -72,8 +73,9 @@ class Committing:
     def order(self, order: CommitOrder) -> None:
         """The group's machine wants these committed before it joins."""
 
-        def finished(_error: KohortError | None) -> None:
+        def finished(error: KohortError | None) -> None:
             self.remember(commit.stored)
+            self._count(error)
             self._core.tell_member(CommitSettled(order.serial, dict(commit.refused)))
 
         commit = Commit(dict(order.offsets), {}, order.deadline, finished, identity=order.identity, order=order.serial)
@@ -117,8 +119,7 @@ class Committing:
 
         def finished(error: KohortError | None) -> None:
             self.remember(commit.stored)
-            self._core.counters.commits += error is None
-            self._core.counters.commits_refused += error is not None
+            self._count(error)
             if on_done is not None:
                 self._done_callbacks.append(lambda: on_done(wanted, error))
                 self._core.news = True
@@ -135,6 +136,10 @@ class Committing:
         else:
             self._core.committer.put(commit)
         return future
+
+    def _count(self, error: KohortError | None) -> None:
+        self._core.counters.commits += error is None
+        self._core.counters.commits_refused += error is not None
 
     def _with_epoch(self, partition: TopicPartition, to: OffsetToCommit) -> OffsetToCommit:
         # The epoch lets the next owner notice that the log behind this offset was cut (KIP-320).

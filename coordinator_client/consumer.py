@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
 from kohort.assignors import Assignor
@@ -23,11 +23,13 @@ from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceH
 from kohort.coordinator_client.offsets import ListedOffset, Position
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
-from kohort.coordinator_client.seeing import health_of, metrics_of
 from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
 from kohort.coordinator_client.subscription import PauseReason, Subscription
 from kohort.coordinator_client.timeline import Rebalance
 from kohort.fastpath import RecordColumns, TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.figures import ConsumerMetrics
 
 T = TypeVar("T")
 ALL = 1 << 30
@@ -215,12 +217,11 @@ class Face:
 
     def health(self) -> Health:
         """How this consumer is, for probes; may be called from any thread."""
-        driver = self._session.driver
-        return self._session.read(lambda core: health_of(core, driver.now(), crashed=driver.crashed is not None))
+        return self._session.health()
 
-    def metrics(self) -> dict[str, int]:
-        """Counters (`..._total`) and gauges; may be called from any thread."""
-        return self._session.read(metrics_of)
+    def metrics(self) -> "ConsumerMetrics":
+        """All figures of this moment (docs/metrics.md); may be called from any thread."""
+        return self._session.metrics()
 
     def timeline(self) -> tuple[Rebalance, ...]:
         """The rebalances of this member, newest last: cause, who, how long each phase took, what moved."""

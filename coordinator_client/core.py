@@ -20,11 +20,7 @@ from kohort.coordinator_client.committing import Committing
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 from kohort.coordinator_client.endpoints import Endpoints
-from kohort.coordinator_client.errors import (
-    ConnectionFailed,
-    IllegalState,
-    RebalanceInProgress,
-)
+from kohort.coordinator_client.errors import ConnectionFailed, IllegalState, RebalanceInProgress
 from kohort.coordinator_client.events import (
     ANSWERS,
     CloseRequested,
@@ -50,7 +46,7 @@ from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.machine import Machine
 from kohort.coordinator_client.make_member import make_member
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
-from kohort.coordinator_client.metrics import Counters
+from kohort.coordinator_client.metrics import Counters, Meters
 from kohort.coordinator_client.offsets import CommitBook, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.questions import Questions
@@ -106,6 +102,7 @@ class Core:
         self.commits = Committing(self)
         self.fetches = Fetches(self)
         self.counters = Counters()
+        self.meters = Meters()
         self._outgoing: list[Outgoing] = []
         self._plan: PlanOrder | None = None
         self._errors: deque[KohortError] = deque()
@@ -178,7 +175,7 @@ class Core:
         if ready.commit is not None:
             self.commits.order(ready.commit)
         for send in ready.sends:
-            self._send(send)
+            self._send(send, now)
         if ready.backlog is not None:
             self.backlogs.measure(ready.backlog)
         self._plan = ready.plan or self._plan
@@ -186,13 +183,16 @@ class Core:
             self.keeper.want(ready.wanted)
         for notice in ready.notices:
             self.notices.append(notice)
+            if notice.kind == "rebalance_ended":
+                self.meters.rebalanced(self.member.timeline.rebalances)
             log.log(logging.WARNING if notice.kind in WARNINGS else logging.INFO, "%s: %s", notice.kind, notice.text)
         return [ready.wake_at]
 
-    def _send(self, send: Send) -> None:
-        def done(outcome: Outcome, _now: float) -> None:
+    def _send(self, send: Send, asked_at: float) -> None:
+        def done(outcome: Outcome, now: float) -> None:
             match outcome:
                 case Answered(value):
+                    self.meters.asked[send.api].add((now - asked_at) * 1000, now)
                     self._socket_events.append(ANSWERS[send.api](send.serial, value))
                 case NotSent(error):
                     self._socket_events.append(Refused(send.serial, error))
@@ -351,12 +351,14 @@ class Core:
         self._caller_events = [event for event in self._caller_events if not isinstance(event, Polled)]
         self._caller_events.append(Polled(now))
         self.counters.polls += 1
+        self.meters.polled(now)
         if handled and self.config.enable_auto_commit:
             self.book.returned(self.positions.snapshot())
 
     def poll_ended(self, now: float) -> None:
         self._caller_events = [event for event in self._caller_events if not isinstance(event, PollEnded)]
         self._caller_events.append(PollEnded(now))
+        self.meters.poll_ended(now)
 
     def enforce_rebalance(self, reason: str) -> None:
         if self.subscription is None:
@@ -392,6 +394,7 @@ class Core:
             return None
         self._hook_taken = call.serial
         self.counters.hooks += 1
+        self.meters.hook_began(now)
         self._caller_events.append(HookStarted(call.serial, now))
         self.visible = call.before
         self.marks = self.marks.settled(call)
@@ -403,6 +406,7 @@ class Core:
         commit: dict[TopicPartition, OffsetToCommit] = {}
         start: dict[TopicPartition, int] = {}
         wrong: BaseException | None = None
+        self.meters.hook_ended(type(call.event).__name__, now)
         if isinstance(call.event, Revoked):
             commit = {one: to for one, to in self.book.unsaved().items() if one in call.event.partitions}
         if error is None and answer is not None:

@@ -1,4 +1,4 @@
-"""Health and metrics of a core: snapshots, taken under its lock."""
+"""Health of a core: a snapshot, taken under its lock."""
 
 from typing import TYPE_CHECKING
 
@@ -37,17 +37,3 @@ def health_of(core: "Core", now: float, *, crashed: bool) -> Health:
         last_heartbeat_s=None if beat is None else max(now - beat, 0.0),
         error=error,
     )
-
-
-def metrics_of(core: "Core") -> dict[str, int]:
-    """Counters, and gauges of now."""
-    rebalances = core.member.timeline.rebalances if core.member is not None else ()
-    return {
-        **core.counters.as_mapping(),
-        "rebalances_kept": len(rebalances),
-        "assigned_partitions": len(core.visible),
-        "paused_partitions": len(core.marks.paused(core.visible)),
-        "parked_bytes": core.fetcher.parked.total_bytes,
-        "fetches_in_flight": core.fetcher.in_flight,
-        "commits_waiting": len(core.committer),
-    }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kohort.assignors import Assignor
 from kohort.assignors import get as assignor_of
@@ -22,10 +22,15 @@ from kohort.coordinator_client.errors import (
     ForkError,
     WakeupError,
 )
+from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
 from kohort.coordinator_client.resets import Gap
+from kohort.coordinator_client.seeing import health_of
 from kohort.coordinator_client.slices import Slice
 from kohort.fastpath import CorruptRecord, KohortError, RecordColumns, TopicPartition, decode
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.figures import ConsumerMetrics
 
 log = logging.getLogger("kohort.consumer")
 
@@ -56,7 +61,7 @@ class Deliver(NamedTuple):
 Due = RunHook | RunCallback | Deliver
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Leftover:
     """Columns of which `max_poll_records` let only a part go out."""
 
@@ -130,6 +135,17 @@ class Session:
         """As `call`, where nothing changes."""
         with self.driver.lock:
             return what(self.core)
+
+    def health(self) -> Health:
+        """How this consumer is; from any thread."""
+        driver = self.driver
+        return self.read(lambda core: health_of(core, driver.now(), crashed=driver.crashed is not None))
+
+    def metrics(self) -> "ConsumerMetrics":
+        """All figures of this moment; from any thread."""
+        from kohort.coordinator_client.figures import metrics_of  # for those who look
+
+        return self.read(lambda core: metrics_of(core, self.driver.now()))
 
     def wakeup(self) -> None:
         """From any thread."""

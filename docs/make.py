@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kohort.consistent_region import states as region
+from kohort.coordinator_client.figures import FIGURES, Figure
 from kohort.coordinator_client.states import (
     CONSUMER_GROUP_TRANSITIONS,
     COORDINATOR_TRANSITIONS,
@@ -121,7 +122,48 @@ def _table(table: Mapping[State, Mapping[When, State]]) -> str:
     return "\n".join(lines)
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"region-states.md": region_states_page, "states.md": states_page}
+def metrics_page() -> str:
+    """docs/metrics.md."""
+    parts = [
+        "# The figures of a consumer",
+        "Made by `docs/make.py` from `coordinator_client/figures.py`; change the table there and run `make docs`.",
+        WATCHING,
+        "## Every figure",
+        "Units: latencies are ms as in Java's client, what lies back is in s. A figure of which nothing was measured "
+        "is None, where Java has NaN or -1. Averages and maxima are of the last 30 to 60 s (those of rebalances: of "
+        "the last 100). Rates that a monitoring system makes of a counter are left to it.",
+        "\n".join(
+            [
+                "| kohort | Java | kind | unit | meaning |",
+                "| --- | --- | --- | --- | --- |",
+                *(_figure_row(one) for one in FIGURES.values()),
+            ]
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _figure_row(one: Figure) -> str:
+    java = f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
+    return f"| `{one.name}` | {java} | {one.kind.value} | {one.unit} | {one.about} |"
+
+
+WATCHING = """`Consumer.metrics()` (and `AsyncConsumer.metrics()`) gives all figures of one moment: a frozen value,
+read as attributes or as a mapping, from any thread. Names are those of Java's consumer where it has the figure, with
+underscores and the unit behind. Nothing is counted once a record, so watching costs nothing that could be measured.
+
+```python
+seen = consumer.metrics()
+if seen.records_lag_max and seen.records_lag_max > 10_000:
+    print(seen.records_lag)          # {TopicPartition: records}
+```"""
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "metrics.md": metrics_page,
+    "region-states.md": region_states_page,
+    "states.md": states_page,
+}
 """Page -> what makes it. Add yours here."""
 
 
