@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.core import core
 from kohort.assignors.group import GroupView, Member
 
 
-@dataclass(frozen=True, slots=True)
-class Classes:
+class Classes(NamedTuple):
     """Interchangeable partitions: those that the same members may read and that are near to the same members.
 
     `of[index]`: the class of a partition. `supplies[c]`: how many it has. Its edges are `stops[c - 1]:stops[c]`, each
@@ -80,8 +79,7 @@ def balanced(
     return core.deal(previous, rows.of, rows.stops, rows.members, owned, flow)
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(NamedTuple):
     """What members say they own: `indexes[stops[m - 1]:stops[m]]` by member m, as of its generation."""
 
     stops: array[int]

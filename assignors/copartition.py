@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
@@ -105,6 +104,6 @@ def _bundles(group: GroupView, sets: Sequence[Sequence[int]]) -> GroupView:
     return GroupView(
         topics=tuple(group.topics[topics[0]] for topics in sets),
         starts=tuple(starts),
-        members=tuple(replace(member, wants=tuple(wants[place])) for place, member in enumerate(group.members)),
+        members=tuple(member._replace(wants=tuple(wants[place])) for place, member in enumerate(group.members)),
         racks=racks if group.racks is not None else None,
     )

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.errors import BadGroup
@@ -26,8 +26,7 @@ _MEMBER_FIELDS = frozenset({"topics", "owned", "generation", "rack", "user_data"
 _MAX_PARTITIONS = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One member of the group. `wants` are indexes into `GroupView.topics`; `claims` are partition indexes.
 
     `claims` holds what the member says it owns, whether or not it may: a partition outside the subscribed topics is

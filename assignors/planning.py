@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kohort.assignors.balance import claims_of
 from kohort.assignors.base import Assignor, Rebalance
 from kohort.assignors.errors import AssignorError, PlanError
 from kohort.assignors.group import GroupView
@@ -89,6 +88,8 @@ class _Held:
     """What members hold while they join."""
 
     def __init__(self, group: GroupView) -> None:
+        from kohort.assignors.balance import claims_of  # an eager plan is made without it
+
         self.claims = claims_of(group)
         self.previous = self.claims.settle(group)
         self.claimed = set(self.claims.indexes)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from kohort.assignors.lag import lag_from_offsets
 from kohort.coordinator_client.events import BacklogKnown, OffsetToCommit
 from kohort.coordinator_client.lookups import Listed, Lookup
 from kohort.coordinator_client.ready import BacklogOrder
@@ -28,6 +27,8 @@ def waiting(
 
     `reads_old`: whether whoever finds nothing committed reads what is there already, and not only what is yet to come.
     """
+    from kohort.assignors.lag import lag_from_offsets  # few assignors ask for the backlog
+
     known = {}
     for partition, stored in committed.items():
         end = ends.get(partition)

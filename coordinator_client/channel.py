@@ -38,7 +38,7 @@ class Ended(Exception):
         self.outcomes = list(outcomes)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Channel:
     """A connection and its socket. `addresses` are tried in order until one accepts."""
 

@@ -44,7 +44,7 @@ class LedgerEntry(NamedTuple):
     outcome: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Commit:
     """A commit that is not settled. `offsets` is what remains of it, `epochs` the assignment it was made under.
 
@@ -67,7 +67,7 @@ class Commit:
     codes: dict[TopicPartition, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Committer:
     """The queue. `owed` gives the request to send now; `answered` takes its answer; `judge` settles, once the machine
     has been told of refusals; `expire` ends what has waited too long."""

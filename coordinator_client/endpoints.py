@@ -9,7 +9,7 @@ from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.fastpath import KohortError
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Endpoints:
     """What calling each address has come to. Known brokers go first; when all of them have failed, the bootstrap
     addresses are as good as they (KIP-899): the brokers may have come back elsewhere."""

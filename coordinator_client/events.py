@@ -6,7 +6,6 @@ the present state by whoever delivers it; deliver everything, in the order in wh
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
@@ -138,8 +137,7 @@ class Subscribed(NamedTuple):
     subscription: Subscription
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribed:
+class Unsubscribed(NamedTuple):
     """The user gave the subscription up: let go, commit, leave."""
 
 

@@ -33,7 +33,7 @@ class SessionAsk(NamedTuple):
     forgotten: Mapping[TopicPartition, uuid.UUID]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchSession:
     """The client's half: what the broker has been told, under which id and epoch."""
 

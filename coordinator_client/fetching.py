@@ -66,7 +66,7 @@ class Asked(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchOutcome:
     """What an answer asks of others: metadata to be refreshed, leaders that moved (KIP-951)."""
 
@@ -76,7 +76,7 @@ class FetchOutcome:
     parked_bytes: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Replica:
     """A follower that a leader told us to read from (KIP-392), and until when to believe it."""
 
@@ -84,7 +84,7 @@ class Replica:
     until: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Fetcher:
     """Sessions by broker, parked slices by partition, and what is in flight."""
 

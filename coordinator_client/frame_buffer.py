@@ -15,7 +15,7 @@ SCRATCH_BYTES = 8 * 1024
 LENGTH_BYTES = 4
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FrameReader:
     """Frames of one connection. Loop: recv into `target()`, then take what `received(n)` yields.
 

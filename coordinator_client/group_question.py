@@ -28,7 +28,7 @@ class GroupMate(NamedTuple):
     host: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Asked:
     deadline: float
     future: "Future[tuple[GroupMate, ...]]"

@@ -1,13 +1,12 @@
 """Is this consumer well? A snapshot for probes: an idle standby is healthy, a member that cannot rejoin is not."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kohort.coordinator_client.states import REBALANCING, MemberState
 from kohort.fastpath import KohortError, TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(NamedTuple):
     """`state`: where it stands ("assigned by hand" without membership), for `for_s` seconds now. `healthy`: nothing has
     failed for good, a broker answers, and a rebalance under way is not older than it may be. `reason`: why not.
 

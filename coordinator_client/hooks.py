@@ -6,8 +6,8 @@ the partitions go, what `on_assigned` answers is where reading starts.
 """
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from kohort.fastpath.topic_partition import TopicPartition
 
@@ -37,8 +37,7 @@ class Why(Enum):
     CLOSED = "the consumer was closed"
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(NamedTuple):
     """Why something happened: the kind, and whatever is known beyond it (an error's name, the user's words)."""
 
     why: Why
@@ -48,8 +47,7 @@ class Cause:
         return f"{self.why.value} ({self.detail})" if self.detail else self.why.value
 
 
-@dataclass(frozen=True, slots=True)
-class Revoked:
+class Revoked(NamedTuple):
     """Partitions to let go. They are still ours: offsets may be committed, and an answer will be.
 
     `partitions`: what is let go. `assignment`: all that is owned, including them. `generation`: the one that owns them.
@@ -61,8 +59,7 @@ class Revoked:
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(NamedTuple):
     """The outcome of a rebalance; sent once for each, also when nothing arrived.
 
     `partitions`: what arrived (under EAGER all of it; under COOPERATIVE what is new). `assignment`: all that is owned
@@ -75,8 +72,7 @@ class Assigned:
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(NamedTuple):
     """Partitions that are gone already and may have another owner: nothing can be committed for them any more.
 
     `partitions`: what is lost (all that was owned). `generation`: the last one that owned them.
@@ -116,8 +112,7 @@ class RebalanceHooks:
 HookEvent = Revoked | Assigned | Lost
 
 
-@dataclass(frozen=True, slots=True)
-class HookCall:
+class HookCall(NamedTuple):
     """One call that is due on the caller's thread.
 
     `serial` names it in `HookStarted` and `HookDone`. `before` is what the user sees as `assignment` while the hook

@@ -18,7 +18,7 @@ UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION = 3, 29
 Listed = Mapping[TopicPartition, ListedOffset]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Lookup:
     """One ListOffsets question of a caller: `wanted` is timestamp by partition, `finished` hears the end of it."""
 

@@ -6,7 +6,6 @@ close or a fatal error that comes in the middle changes the intention, not the w
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import Enum, auto
 from math import inf
 from typing import Any
@@ -353,7 +352,7 @@ class Membership(Part):
             case _:
                 pass  # a hook, a commit or a leave is under way; what follows it is in `then`
         if self.closing is not None and self.order is not None:
-            self.order = replace(self.order, deadline=min(self.order.deadline, self.closing))
+            self.order = self.order._replace(deadline=min(self.order.deadline, self.closing))
 
     def _let_go_and_leave(self) -> None:
         self._in_flight.forget("JoinGroup", "SyncGroup")

@@ -6,7 +6,6 @@ brokers, unknown leaders or no partitions for a moment, and acting on that would
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -36,8 +35,7 @@ class PartitionView(NamedTuple):
     offline: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicView:
+class TopicView(NamedTuple):
     """A topic: its id (NO_TOPIC_ID from brokers before 2.8) and its partitions by number."""
 
     name: str
@@ -46,13 +44,12 @@ class TopicView:
     partitions: Mapping[int, PartitionView]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterView(NamedTuple):
     """Brokers by id, topics by name, and the error code of each topic that was asked for and is not there."""
 
-    brokers: Mapping[int, Broker] = field(default_factory=dict)
-    topics: Mapping[str, TopicView] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
+    brokers: Mapping[int, Broker] = MappingProxyType({})
+    topics: Mapping[str, TopicView] = MappingProxyType({})
+    refused: Mapping[str, int] = MappingProxyType({})
     cluster_id: str | None = None
 
     def updated(self, answer: MetadataResponse, *, asked: Iterable[str] | None) -> "ClusterView":
@@ -81,8 +78,7 @@ class ClusterView:
     def forgetting(self, keep: Iterable[str]) -> "ClusterView":
         """Without the topics (and refusals) that nobody asks about any more."""
         kept = set(keep)
-        return replace(
-            self,
+        return self._replace(
             topics=MappingProxyType({name: topic for name, topic in self.topics.items() if name in kept}),
             refused=MappingProxyType({name: code for name, code in self.refused.items() if name in kept}),
         )
@@ -94,13 +90,13 @@ class ClusterView:
         if topic is None or known is None or leader_epoch <= known.leader_epoch or leader < 0:
             return self
         changed = {**topic.partitions, partition.partition: known._replace(leader=leader, leader_epoch=leader_epoch)}
-        moved = replace(topic, partitions=MappingProxyType(changed))
-        return replace(self, topics=MappingProxyType({**self.topics, topic.name: moved}))
+        moved = topic._replace(partitions=MappingProxyType(changed))
+        return self._replace(topics=MappingProxyType({**self.topics, topic.name: moved}))
 
     def with_brokers(self, brokers: Iterable[Broker]) -> "ClusterView":
         """After an answer carried addresses of brokers (KIP-951)."""
         added = {broker.node: broker for broker in brokers}
-        return replace(self, brokers=MappingProxyType({**self.brokers, **added})) if added else self
+        return self._replace(brokers=MappingProxyType({**self.brokers, **added})) if added else self
 
     def partition(self, partition: TopicPartition) -> PartitionView | None:
         topic = self.topics.get(partition.topic)

@@ -9,7 +9,7 @@ surface after it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 from typing import NamedTuple
@@ -35,8 +35,7 @@ class Phase(Enum):
     FAILED = "failed"  # an error was raised to the user; only a seek or a new assignment leads out
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """`offset` is the next record to hand out; `epoch` the leader epoch of the last one handed out, if known;
     `validated` the leader epoch under which the offset is known to exist."""
 
@@ -96,7 +95,7 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Positions:
     """The partitions that are read, and where. `policy` decides when there is no offset to go by."""
 
@@ -165,7 +164,7 @@ class Positions:
         if state is None or state.serial != serial:
             return False
         kept = state.epoch if epoch == NO_EPOCH else epoch
-        self._states[partition] = replace(state, offset=max(next_offset, state.offset), epoch=kept)
+        self._states[partition] = state._replace(offset=max(next_offset, state.offset), epoch=kept)
         return True
 
     # --- what may be fetched
@@ -241,12 +240,12 @@ class Positions:
         if state is None or state.serial != ask.serial or state.phase is not Phase.NEEDS_RESET:
             return
         if found.offset < 0 and state.reset_to not in (EARLIEST, LATEST):
-            self._states[ask.partition] = replace(state, reset_to=LATEST, asking=False, attempts=FRESH)
+            self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
         nearest = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST
         if nearest and state.wanted is not None and found.offset <= state.wanted:
             # Brokers do not say on which side of the log the position was; the log's start does.
-            self._states[ask.partition] = replace(state, reset_to=LATEST, asking=False, attempts=FRESH)
+            self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
         self._states[ask.partition] = PartitionState(
             Phase.FETCHING, state.serial, found.offset, validated=ask.leader_epoch
@@ -275,9 +274,9 @@ class Positions:
                 continue
             if state.epoch == NO_EPOCH or state.validated == NO_EPOCH:
                 # Nothing was read under an older leader, so there is nothing that could have been cut.
-                self._states[partition] = replace(state, validated=known.leader_epoch)
+                self._states[partition] = state._replace(validated=known.leader_epoch)
             else:
-                self._states[partition] = replace(state, phase=Phase.NEEDS_VALIDATION)
+                self._states[partition] = state._replace(phase=Phase.NEEDS_VALIDATION)
         owed: dict[int, list[EpochAsk]] = {}
         for partition in list(self._due(Phase.NEEDS_VALIDATION, now)):
             known = view.partition(partition)
@@ -286,7 +285,7 @@ class Positions:
             state = self._states[partition]
             if known.leader_epoch in (NO_EPOCH, state.epoch) or state.epoch == NO_EPOCH:
                 # Within one epoch a log is never cut; without one there is nothing to compare.
-                self._states[partition] = replace(state, phase=Phase.FETCHING, validated=known.leader_epoch)
+                self._states[partition] = state._replace(phase=Phase.FETCHING, validated=known.leader_epoch)
                 continue
             ask = EpochAsk(partition, state.epoch, state.serial, known.leader_epoch)
             owed.setdefault(known.leader, []).append(ask)
@@ -304,16 +303,16 @@ class Positions:
         elif end_offset < state.offset:
             self._truncated(ask.partition, state, end_offset, wall_ms)
         else:
-            self._states[ask.partition] = replace(
-                state, phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
+            self._states[ask.partition] = state._replace(
+                phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
             )
 
     def skip_validation(self, ask: EpochAsk) -> None:
         """A broker too old to be asked: read on, as clients did before KIP-320."""
         state = self._states.get(ask.partition)
         if state is not None and state.serial == ask.serial and state.phase is Phase.NEEDS_VALIDATION:
-            self._states[ask.partition] = replace(
-                state, phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
+            self._states[ask.partition] = state._replace(
+                phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
             )
 
     def diverged(self, partition: TopicPartition, serial: int, end_offset: int, wall_ms: int) -> None:
@@ -329,21 +328,21 @@ class Positions:
         for partition in partitions:
             state = self._states.get(partition)
             if state is not None and state.asking:
-                self._states[partition] = replace(state, asking=False, attempts=attempts)
+                self._states[partition] = state._replace(asking=False, attempts=attempts)
 
     def fail(self, partition: TopicPartition, error: KohortError) -> None:
         """An error that only the user can resolve: it surfaces in the next poll, and the partition rests."""
         state = self._states.get(partition)
         if state is None:
             return
-        self._states[partition] = replace(state, phase=Phase.FAILED, serial=next(self._serials), asking=False)
+        self._states[partition] = state._replace(phase=Phase.FAILED, serial=next(self._serials), asking=False)
         self._errors[partition] = error
 
     def void(self, partition: TopicPartition) -> None:
         """Give up what was fetched and fetch again from the position."""
         state = self._states.get(partition)
         if state is not None:
-            self._states[partition] = replace(state, serial=next(self._serials), asking=False)
+            self._states[partition] = state._replace(serial=next(self._serials), asking=False)
 
     def resolved(self, partitions: Iterable[TopicPartition]) -> None:
         """The user has said where to read these: what kept them from being read is settled."""
@@ -380,7 +379,7 @@ class Positions:
 
     def _mark(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            self._states[partition] = replace(self._states[partition], asking=True)
+            self._states[partition] = self._states[partition]._replace(asking=True)
 
     def _truncated(
         self, partition: TopicPartition, state: PartitionState, end_offset: int | None, wall_ms: int
@@ -432,7 +431,7 @@ def _no_policy(partition: TopicPartition, wanted: int | None, reason: str) -> Ko
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CommitBook:
     """What has been committed, what may be committed by itself, and a guard against going backwards.
 

@@ -1,8 +1,7 @@
 """What all working parts of a member look at and write to, in one place: each part is made of this and of what is its
 own."""
 
-from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from kohort.coordinator_client.holding import Holding
 from kohort.coordinator_client.in_flight import InFlight
@@ -13,8 +12,7 @@ from kohort.coordinator_client.topics import Topics
 from kohort.coordinator_client.walk import Walk
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(NamedTuple):
     """What is so with one member: where it stands, what it asked, whom, when, about what, and what it holds."""
 
     settings: MemberSettings
@@ -22,14 +20,14 @@ class Shared:
     search: CoordinatorSearch
     pulse: Pulse
     topics: Topics
-    in_flight: InFlight = field(default_factory=InFlight)
-    holding: Holding = field(default_factory=Holding)
+    in_flight: InFlight
+    holding: Holding
 
     @classmethod
     def of(cls, settings: MemberSettings, walk: Walk) -> Self:
         """A member that has not begun."""
         topics = Topics(hide_internal=settings.exclude_internal_topics)
-        return cls(settings, walk, CoordinatorSearch(settings), Pulse(settings), topics)
+        return cls(settings, walk, CoordinatorSearch(settings), Pulse(settings), topics, InFlight(), Holding())
 
 
 class Part:

@@ -6,7 +6,7 @@ Each question is asked again where a retry helps, ends where none does, and neve
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _CommittedLookup:
     """A caller's question for committed offsets."""
 
@@ -49,8 +49,7 @@ class _CommittedLookup:
     attempts: Attempts = FRESH
 
 
-@dataclass(frozen=True, slots=True)
-class _TopicLookup:
+class _TopicLookup(NamedTuple):
     """A caller's question for one topic's partitions, or (`topic` None) for those of all topics.
 
     `after`: how many answers there had been when it was asked; only a later one will do. -1: any will.

@@ -33,7 +33,6 @@ through its session may not own anything any more.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.coordinator_client.events import Identity, OffsetToCommit
@@ -83,8 +82,7 @@ class Send(NamedTuple):
     renew: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOrder:
+class CommitOrder(NamedTuple):
     """Commit these offsets now, under `identity`, and say `CommitSettled(serial, ...)` when all of them are settled or
     `deadline` (monotonic seconds) has come. The join that would end this generation waits for it."""
 

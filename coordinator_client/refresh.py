@@ -10,7 +10,7 @@ from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataKeeper:
     """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
 

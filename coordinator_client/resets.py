@@ -1,8 +1,8 @@
 """Where to read from when there is no offset to go by, or when the one there is lies outside the log."""
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from kohort.coordinator_client.errors import ConfigError
 from kohort.fastpath import TopicPartition
@@ -24,8 +24,7 @@ class ResetKind(Enum):
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
-@dataclass(frozen=True, slots=True)
-class ResetPolicy:
+class ResetPolicy(NamedTuple):
     """A kind, and for `by_duration` how far back (ms)."""
 
     kind: ResetKind
@@ -64,8 +63,7 @@ class ResetPolicy:
                 return None
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """A reset that happened: `partition` was to be read at `wanted` (None: nothing was committed) and is read at
     `start` instead. `skipped` records are never seen; negative means that many are seen again."""
 

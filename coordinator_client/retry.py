@@ -4,13 +4,12 @@ Waiting grows exponentially and is blurred by jitter, so that a thousand members
 come back together (KIP-580).
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NEVER = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(NamedTuple):
     """Delays in milliseconds: `initial_ms * 2 ** (failures - 1)`, at most `max_ms`, blurred by +/- `jitter`."""
 
     initial_ms: float
@@ -26,8 +25,7 @@ class Backoff:
         return grown_ms * (1 - self.jitter + 2 * self.jitter * chance) / 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Attempts:
+class Attempts(NamedTuple):
     """What has been tried: failures in a row, and the time (s, monotonic) before which nothing may be tried again."""
 
     failures: int = 0

@@ -1,12 +1,11 @@
 """What a group member needs to know of the configuration. `config.py` makes it from what users write."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSettings:
+class MemberSettings(NamedTuple):
     """Settings of one group member. All times are milliseconds; the machine's own clock is in seconds.
 
     `jitter`: a number in [0, 1) drawn once per member by whoever has randomness; it scales this member's backoffs by

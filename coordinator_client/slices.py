@@ -68,7 +68,7 @@ class Slice(NamedTuple):
     aborted: tuple[tuple[int, int], ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Parked:
     """Slices by partition, in order; partitions take turns."""
 

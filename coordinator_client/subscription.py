@@ -7,7 +7,7 @@ the group: when a rebalance has ended. Nothing here is mutated, so a reader on a
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -159,8 +159,7 @@ class PauseReason(Enum):
     PARTITION = "it is paused while it is assigned"
 
 
-@dataclass(frozen=True, slots=True)
-class PauseMarks:
+class PauseMarks(NamedTuple):
     """What the user has paused (KIP-822 and beyond it). Belongs to the caller's thread, like the hooks.
 
     Five kinds, each lifted by its own call, and a partition is paused while any covers it:
@@ -193,11 +192,11 @@ class PauseMarks:
                 hint="use hold() for partitions that are not assigned",
                 partitions=", ".join(map(str, sorted(strange))),
             )
-        return replace(self, partitions=self.partitions | wanted)
+        return self._replace(partitions=self.partitions | wanted)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> "PauseMarks":
         """Lift the partition marks; a partition that a wider mark covers stays paused by that one."""
-        return replace(self, partitions=self.partitions - frozenset(partitions))
+        return self._replace(partitions=self.partitions - frozenset(partitions))
 
     # -- by topic and pattern
 
@@ -207,10 +206,10 @@ class PauseMarks:
         strange = {topic for topic in wanted if subscription is None or not subscription.matches(topic)}
         if strange:
             raise IllegalState("only a subscribed topic can be paused", topics=", ".join(sorted(strange)))
-        return replace(self, topics=self.topics | wanted)
+        return self._replace(topics=self.topics | wanted)
 
     def resume_topics(self, topics: Iterable[str]) -> "PauseMarks":
-        return replace(self, topics=self.topics - frozenset([topics] if isinstance(topics, str) else topics))
+        return self._replace(topics=self.topics - frozenset([topics] if isinstance(topics, str) else topics))
 
     def pause_pattern(self, pattern: str, subscription: Subscription | None) -> "PauseMarks":
         """Pause whatever of the subscription matches, now and later; `IllegalState` without a subscription."""
@@ -220,26 +219,26 @@ class PauseMarks:
             re.compile(pattern)
         except re.error as error:
             raise IllegalState(f"not a regular expression: {error}", pattern=pattern) from error
-        return self if pattern in self.patterns else replace(self, patterns=(*self.patterns, pattern))
+        return self if pattern in self.patterns else self._replace(patterns=(*self.patterns, pattern))
 
     def resume_pattern(self, pattern: str) -> "PauseMarks":
         """Lift the mark laid with exactly this pattern."""
-        return replace(self, patterns=tuple(each for each in self.patterns if each != pattern))
+        return self._replace(patterns=tuple(each for each in self.patterns if each != pattern))
 
     # -- outside the assignment, and everything
 
     def hold(self, partitions: Iterable[TopicPartition]) -> "PauseMarks":
-        return replace(self, held=self.held | frozenset(partitions))
+        return self._replace(held=self.held | frozenset(partitions))
 
     def release(self, partitions: Iterable[TopicPartition]) -> "PauseMarks":
-        return replace(self, held=self.held - frozenset(partitions))
+        return self._replace(held=self.held - frozenset(partitions))
 
     def pause_all(self) -> "PauseMarks":
-        return replace(self, whole=True)
+        return self._replace(whole=True)
 
     def resume_all(self) -> "PauseMarks":
         """Lift the whole-consumer mark only: narrower marks stand."""
-        return replace(self, whole=False)
+        return self._replace(whole=False)
 
     # -- what happens to us
 
@@ -249,14 +248,13 @@ class PauseMarks:
 
     def kept_on(self, assigned: frozenset[TopicPartition]) -> "PauseMarks":
         """Partition marks outside `assigned` are forgotten."""
-        return self if self.partitions <= assigned else replace(self, partitions=self.partitions & assigned)
+        return self if self.partitions <= assigned else self._replace(partitions=self.partitions & assigned)
 
     def resubscribed(self, subscription: Subscription | None) -> "PauseMarks":
         """The subscription was replaced, or given up (None): marks that hang on what it no longer has are gone."""
         if subscription is None:
-            return replace(self, partitions=frozenset(), topics=frozenset(), patterns=())
-        return replace(
-            self,
+            return self._replace(partitions=frozenset(), topics=frozenset(), patterns=())
+        return self._replace(
             partitions=frozenset(tp for tp in self.partitions if subscription.matches(tp.topic)),
             topics=frozenset(topic for topic in self.topics if subscription.matches(topic)),
         )

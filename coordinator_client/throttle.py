@@ -17,7 +17,7 @@ LONGEST_S: Final = 30.0
 NEVER_HELD: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Throttle:
     """Of one connection. `until`: monotonic seconds."""
 

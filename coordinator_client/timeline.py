@@ -4,7 +4,6 @@ Fed by the machine with the machine's own time. Every entry is a frozen value an
 replaced, so any thread may read it at any moment.
 """
 
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kohort.coordinator_client.hooks import Cause
@@ -25,8 +24,7 @@ class Phase(NamedTuple):
         return (now if self.ended_at is None else self.ended_at) - self.started_at
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
+class Rebalance(NamedTuple):
     """One walk from "something must change" to the state that ended it.
 
     `generation`, `protocol`, `leader`: of the generation it led to (-1 and None if to none). `members_joined` and
@@ -79,7 +77,7 @@ class Timeline:
     def entered(self, state: MemberState, now: float) -> None:
         """The member entered `state`: the phase before it is over."""
         if (current := self.current) is not None:
-            self._put(replace(current, phases=(*_closed(current.phases, now), Phase(state, now))))
+            self._put(current._replace(phases=(*_closed(current.phases, now), Phase(state, now))))
 
     def noted(self, **facts: object) -> None:
         """Facts of the rebalance under way: sets grow, numbers and names are replaced."""
@@ -88,30 +86,30 @@ class Timeline:
         merged = {
             name: getattr(current, name) | fact if isinstance(fact, frozenset) else fact for name, fact in facts.items()
         }
-        self._put(replace(current, **merged))  # type: ignore[arg-type]
+        self._put(current._replace(**merged))  # type: ignore[arg-type]
 
     def trouble(self, text: str) -> None:
         """Something went wrong; kept with the newest rebalance even after it ended, since its cause is there."""
         if self.rebalances:
             newest = self.rebalances[-1]
-            self._put(replace(newest, troubles=(*newest.troubles, text)))
+            self._put(newest._replace(troubles=(*newest.troubles, text)))
 
     def attempt(self) -> None:
         """One more JoinGroup was sent."""
         if (current := self.current) is not None:
-            self._put(replace(current, attempts=current.attempts + 1))
+            self._put(current._replace(attempts=current.attempts + 1))
 
     def commit_refused(self, partitions: frozenset[TopicPartition], code: int) -> None:
         """A commit was refused; told with the newest rebalance."""
         if self.rebalances:
             newest = self.rebalances[-1]
             refusals = {**dict(newest.commits_refused), **dict.fromkeys(partitions, code)}
-            self._put(replace(newest, commits_refused=tuple(sorted(refusals.items()))))
+            self._put(newest._replace(commits_refused=tuple(sorted(refusals.items()))))
 
     def end(self, outcome: MemberState, now: float) -> None:
         """The member reached a state from which nothing moves by itself."""
         if (current := self.current) is not None:
-            self._put(replace(current, ended_at=now, outcome=outcome, phases=_closed(current.phases, now)))
+            self._put(current._replace(ended_at=now, outcome=outcome, phases=_closed(current.phases, now)))
 
     def _put(self, rebalance: Rebalance) -> None:
         self.rebalances = (*self.rebalances[:-1], rebalance)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -12,16 +11,16 @@ from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.message import Message
 
 
-@dataclasses.dataclass(frozen=True)
 class Api:
     """One API: its key and name, and the codecs of its two messages.
 
     A declaration is imported when it is first asked for: a consumer needs a dozen of them, and starts sooner.
     """
 
-    key: int
-    name: str
-    module: str
+    def __init__(self, key: int, name: str, module: str) -> None:
+        self.key = key
+        self.name = name
+        self.module = module
 
     @functools.cached_property
     def request(self) -> Message[Any]:

@@ -9,8 +9,7 @@ the same field, is held by tests/protocol/test_lowering.py over every API and ve
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import construct
 
@@ -32,8 +31,7 @@ FIXED: dict[str, _codec.Node] = {
 UUID = _codec.Uuid()
 
 
-@dataclass(frozen=True, slots=True)
-class LoweredCodec:
+class LoweredCodec(NamedTuple):
     """One message in one version, run by the extension. Its errors are those of `message.ConstructCodec`."""
 
     name: str

@@ -22,7 +22,6 @@ Rules that hold for every message:
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import io
@@ -59,8 +58,7 @@ class Missing(enum.Enum):
 MISSING = Missing.MISSING
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(NamedTuple):
     """A closed range of versions; empty where `until` < `since`. Written as Kafka does: "0+", "2-4", "7", or ""."""
 
     since: int
@@ -76,7 +74,7 @@ class Versions:
         since, _, until = text.partition("-")
         return cls(int(since), int(until or since))
 
-    def __contains__(self, version: int) -> bool:
+    def __contains__(self, version: int) -> bool:  # type: ignore[override]  # a range of versions, not the pair
         return self.since <= version <= self.until
 
     def __str__(self) -> str:
@@ -352,8 +350,7 @@ class Codec(Protocol):
         """The bytes of a typed value or a mapping."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ConstructCodec:
+class ConstructCodec(NamedTuple):
     """The reference: construct itself, interpreted."""
 
     name: str
@@ -396,12 +393,12 @@ def _lowered(reference: ConstructCodec) -> Codec:
     return cast(Codec, lowering.lower(reference))
 
 
-@dataclasses.dataclass(frozen=True)
 class Message(Generic[T]):
     """The codec of one message in all its versions."""
 
-    struct: type[T]
-    _codecs: dict[int, Codec] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    def __init__(self, struct: type[T]) -> None:
+        self.struct = struct
+        self._codecs: dict[int, Codec] = {}
 
     @staticmethod
     def of(struct: type[T]) -> Message[T]:

@@ -12,8 +12,7 @@ What bytes or values get wrong is raised as `Malformed`, which `kohort.protocol.
 import io
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import construct
@@ -312,8 +311,7 @@ class Nullable(Subcon):
         return obj
 
 
-@dataclass(frozen=True, slots=True)
-class Tagged:
+class Tagged(NamedTuple):
     """One tagged field of a struct in one version: written only where the value differs from `default`."""
 
     tag: int
@@ -385,8 +383,7 @@ def _shown(value: object, limit: int = 60) -> str:
 # ------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WireType:
+class WireType(NamedTuple):
     """A type of the protocol by Kafka's name, with the value that stands for "nothing said" (`zero`)."""
 
     name: str

@@ -1,7 +1,5 @@
 """The tables of reactions, and what becomes of a commit that was refused (E-05)."""
 
-from dataclasses import replace
-
 import pytest
 
 from kohort.coordinator_client import events as ev
@@ -108,10 +106,10 @@ def test_backoff_doubles_to_its_ceiling_and_is_spread(jitter: float) -> None:
 def test_settings_follow_each_other() -> None:
     settings = MemberSettings(group_id="g", max_poll_interval_ms=7_000)
     assert settings.rebalance_ms == 7_000
-    assert replace(settings, rebalance_timeout_ms=9_000).rebalance_ms == 9_000
+    assert settings._replace(rebalance_timeout_ms=9_000).rebalance_ms == 9_000
     assert settings.leaves
-    assert not replace(settings, instance_id="i").leaves
-    assert replace(settings, instance_id="i", leave_on_close=True).leaves
+    assert not settings._replace(instance_id="i").leaves
+    assert settings._replace(instance_id="i", leave_on_close=True).leaves
 
 
 @pytest.mark.parametrize("api", ["FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"])
