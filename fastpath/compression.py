@@ -5,7 +5,8 @@ decompression bomb stops: nothing here can write past the memory that the caller
 `size_bound`, which walks the frame's own block headers, so that in all but hostile cases one call is enough.
 
 cramjam does all four, and always has the last word on what is broken. Where they are installed, isal (gzip, twice as
-fast) and zstandard (a context that is kept, a third faster on batches of 16 KiB) do what they can first.
+fast) and zstandard (a context that is kept, a third faster on batches of 16 KiB) do what they can first. Each library
+is imported inside the functions that call it: whoever starts does not wait for codecs that its topics do not use.
 """
 
 import threading
@@ -13,14 +14,6 @@ from collections.abc import Callable
 from enum import IntEnum
 from importlib.util import find_spec
 from typing import Any, NamedTuple
-
-import cramjam
-
-igzip_lib: Any
-try:
-    from isal import igzip_lib
-except ImportError:  # the "fast" extra is not installed
-    igzip_lib = None
 
 
 class Codec(IntEnum):
@@ -58,21 +51,28 @@ class Compression(NamedTuple):
 _FULL = ("failed to write whole buffer", "is smaller than required")
 
 
-def _cramjam_into(decompress_into: Callable[[Any, Any], int]) -> Callable[[memoryview, Any], int]:
+def _cramjam_into(library: str, function: str = "decompress_into") -> Callable[[memoryview, Any], int]:
     def into(source: memoryview, target: Any) -> int:
+        import cramjam
+
         try:
-            return decompress_into(source, target)
+            written: int = getattr(getattr(cramjam, library), function)(source, target)
         except cramjam.DecompressionError as error:
             text = str(error)
             if any(full in text for full in _FULL):
                 raise DoesNotFit from None
             raise Broken(text) from None
+        else:
+            return written
 
     return into
 
 
-def _cramjam_compress(compress: Callable[..., Any]) -> Callable[[Any, int | None], bytes]:
+def _cramjam_compress(library: str) -> Callable[[Any, int | None], bytes]:
     def run(source: Any, level: int | None) -> bytes:
+        import cramjam
+
+        compress = getattr(cramjam, library).compress
         return bytes(compress(source) if level is None else compress(source, level))
 
     return run
@@ -88,6 +88,8 @@ _GZIP_PIECE_BYTES = 1 << 20  # what the library hands out at once: memory beside
 
 
 def _isal_gzip_into(source: memoryview, target: Any) -> int:
+    from isal import igzip_lib
+
     room = memoryview(target).cast("B")
     written, rest = 0, source
     while True:
@@ -97,7 +99,7 @@ def _isal_gzip_into(source: memoryview, target: Any) -> int:
             most = min(len(room) - written + 1, _GZIP_PIECE_BYTES)
             try:
                 out = member.decompress(rest, max_length=most)
-            except igzip_lib.IsalError as error:
+            except igzip_lib.IsalError as error:  # type: ignore[misc]  # the stubs do not say that it is an exception
                 raise Broken(str(error)) from None
             if len(out) > len(room) - written:
                 raise DoesNotFit
@@ -140,6 +142,8 @@ def _xerial_blocks(source: memoryview) -> list[memoryview]:
 
 
 def _snappy_bound(source: memoryview, limit: int) -> int:
+    import cramjam
+
     total = 0
     for block in _xerial_blocks(source) if _is_xerial(source) else (source,):
         try:
@@ -151,7 +155,7 @@ def _snappy_bound(source: memoryview, limit: int) -> int:
     return total
 
 
-_snappy_raw_into = _cramjam_into(cramjam.snappy.decompress_raw_into)
+_snappy_raw_into = _cramjam_into("snappy", "decompress_raw_into")
 
 
 def _snappy_into(source: memoryview, target: Any) -> int:
@@ -165,6 +169,8 @@ def _snappy_into(source: memoryview, target: Any) -> int:
 
 
 def _snappy_compress(source: Any, level: int | None) -> bytes:
+    import cramjam
+
     return bytes(cramjam.snappy.compress_raw(source))
 
 
@@ -201,11 +207,13 @@ def _lz4_bound(source: memoryview, limit: int) -> int:
     return total
 
 
-_lz4_library_into = _cramjam_into(cramjam.lz4.decompress_into)
+_lz4_library_into = _cramjam_into("lz4")
 
 
 def _lz4_into(source: memoryview, target: Any) -> int:
     """Block by block where the frame is as Kafka's own clients write it: that saves the library a copy of each."""
+    import cramjam
+
     if source[: len(_LZ4_HEADER)] == _LZ4_HEADER:
         room = memoryview(target).cast("B")
         written, at, end = 0, len(_LZ4_HEADER), len(source) - len(_LZ4_END_MARK)
@@ -227,6 +235,8 @@ def _lz4_into(source: memoryview, target: Any) -> int:
 
 def _legacy_lz4_into(source: memoryview, target: Any) -> int:
     """A frame block by block, whatever its header's checksum: magic 0 computed it wrongly (KAFKA-3160)."""
+    import cramjam
+
     if len(source) < 7 or int.from_bytes(source[:4], "little") != _LZ4_MAGIC:
         raise Broken("no lz4 frame")
     flags, block_bytes = source[4], _LZ4_BLOCK_BYTES.get(source[5] >> 4 & 7)
@@ -263,6 +273,8 @@ def _legacy_lz4_into(source: memoryview, target: Any) -> int:
 
 
 def _lz4_compress(source: Any, level: int | None) -> bytes:
+    import cramjam
+
     view = memoryview(source).cast("B")
     parts = [_LZ4_HEADER]  # put together here: the library's own frames link their blocks
     for at in range(0, len(view), _LZ4_KAFKA_BLOCK_BYTES):
@@ -314,14 +326,14 @@ def _zstd_frame(source: memoryview, at: int, limit: int) -> tuple[int, int]:
     return min(claimed, total) if size_bytes else total, at + (4 if checksum else 0)
 
 
-_zstd_library_into = _cramjam_into(cramjam.zstd.decompress_into)
+_zstd_library_into = _cramjam_into("zstd")
 _ZSTD_PIECE_BYTES = 1 << 20  # above that a second copy costs more than a kept context saves, and memory too
 _contexts = threading.local()  # a context serves one thread at a time
 
 
 def _zstandard_into(source: memoryview, target: Any) -> int:
     # zstandard does not always notice what follows a frame, so that is seen to first.
-    import zstandard  # at the first batch: it takes a tenth of the time that a consumer needs to start
+    import zstandard
 
     if len(target) <= _ZSTD_PIECE_BYTES and _zstd_frame(source, 0, _ZSTD_PIECE_BYTES)[1] == len(source):
         try:
@@ -342,15 +354,15 @@ def _zstandard_into(source: memoryview, target: Any) -> int:
 CODECS: dict[int, Compression] = {
     Codec.GZIP: Compression(
         _gzip_bound,
-        _isal_gzip_into if igzip_lib is not None else _cramjam_into(cramjam.gzip.decompress_into),
-        _cramjam_compress(cramjam.gzip.compress),
+        _isal_gzip_into if find_spec("isal") is not None else _cramjam_into("gzip"),
+        _cramjam_compress("gzip"),
     ),
     Codec.SNAPPY: Compression(_snappy_bound, _snappy_into, _snappy_compress),
     Codec.LZ4: Compression(_lz4_bound, _lz4_into, _lz4_compress),
     Codec.ZSTD: Compression(
         _zstd_bound,
         _zstandard_into if find_spec("zstandard") is not None else _zstd_library_into,
-        _cramjam_compress(cramjam.zstd.compress),
+        _cramjam_compress("zstd"),
     ),
 }
 
