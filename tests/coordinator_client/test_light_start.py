@@ -14,7 +14,7 @@ NEEDLESS = (
     "kohort.coordinator_client.tape", "kohort.producer", "kohort.protocol.record_batch",
 )  # fmt: skip
 # A frozen dataclass takes seven times as long to make as a named tuple. These are none for a reason of their own:
-# settings carry their rows, a mapping is no tuple, what is computed once is kept in the instance, secrets are not shown.
+# settings carry their rows, a mapping is no tuple, what is computed once is kept inside, secrets are not shown.
 FROZEN = {"Assignment", "Config", "Credentials", "GroupView", "Subscription", "Token"}
 LIFE = """
 import sys
