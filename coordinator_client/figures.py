@@ -54,10 +54,18 @@ class ConsumerMetrics(Mapping[str, Any]):
     """A consumer's figures at one moment: attributes, and a mapping by the same names.
 
     None: nothing of the kind has happened yet, or not of late. Averages and maxima are over the last 30 to 60 s, but for
-    those of rebalances, which are over the last 100 of them.
+    those of rebalances, which are over the last 100 of them. `generation` is -1 and `member_id` empty outside of the
+    group; `closed`: a close was asked for.
     """
 
     # fmt: off
+    # --- whose
+    client_id: str
+    group: str | None
+    member_id: str
+    generation: int
+    closed: bool
+
     # --- polling
     polls_total: int = figure(COUNTER, "", None, "Calls of poll.")
     last_poll_ago_s: float | None = figure(GAUGE, "s", f"{CLIENT}/last-poll-seconds-ago", "Since poll was called last.")
@@ -143,7 +151,7 @@ class ConsumerMetrics(Mapping[str, Any]):
 
 
 FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
-    {one.name: Figure(name=one.name, **one.metadata) for one in fields(ConsumerMetrics)}
+    {one.name: Figure(name=one.name, **one.metadata) for one in fields(ConsumerMetrics) if one.metadata}
 )
 
 
@@ -163,6 +171,11 @@ def metrics_of(core: "Core", now: float) -> ConsumerMetrics:
     beat_at = core.view.last_beat_at if core.view is not None else None
     revoked, assigned, lost = meters.hooks["Revoked"], meters.hooks["Assigned"], meters.hooks["Lost"]
     return ConsumerMetrics(
+        client_id=core.config.client_id,
+        group=core.config.group,
+        member_id=core.view.identity.member_id if core.view is not None else "",
+        generation=core.view.identity.generation if core.view is not None else -1,
+        closed=core.closing,
         polls_total=counters.polls,
         last_poll_ago_s=_ago(meters.polled_at, now),
         **_spread("time_between_poll_{}_ms", meters.between_polls_ms, now),

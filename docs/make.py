@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from kohort.consistent_region import states as region
-from kohort.coordinator_client.figures import FIGURES, Figure
+from kohort.coordinator_client.exporting.readings import prometheus_name
+from kohort.coordinator_client.figures import FIGURES, Figure, Kind
 from kohort.coordinator_client.states import (
     CONSUMER_GROUP_TRANSITIONS,
     COORDINATOR_TRANSITIONS,
@@ -134,7 +135,7 @@ def metrics_page() -> str:
         "the last 100). Rates that a monitoring system makes of a counter are left to it.",
         "\n".join(
             [
-                "| kohort | Java | kind | unit | meaning |",
+                "| kohort | Java | Prometheus | unit | meaning |",
                 "| --- | --- | --- | --- | --- |",
                 *(_figure_row(one) for one in FIGURES.values()),
             ]
@@ -145,7 +146,8 @@ def metrics_page() -> str:
 
 def _figure_row(one: Figure) -> str:
     java = f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
-    return f"| `{one.name}` | {java} | {one.kind.value} | {one.unit} | {one.about} |"
+    name = prometheus_name(one).removeprefix("kohort_consumer_") + ("_total" if one.kind is Kind.COUNTER else "")
+    return f"| `{one.name}` | {java} | {name} | {one.unit} | {one.about} |"
 
 
 WATCHING = """`Consumer.metrics()` (and `AsyncConsumer.metrics()`) gives all figures of one moment: a frozen value,
@@ -156,7 +158,38 @@ underscores and the unit behind. Nothing is counted once a record, so watching c
 seen = consumer.metrics()
 if seen.records_lag_max and seen.records_lag_max > 10_000:
     print(seen.records_lag)          # {TopicPartition: records}
-```"""
+```
+
+## For Prometheus
+
+`pip install kohort[prometheus]`. A figure is read when it is scraped; its name is `kohort_consumer_` and what the table
+says, in base units (seconds, bytes). Labels: `client_id`, `group`, `consumer` (1, 2, ... for several consumers of a
+process may share the others), and `topic` and `partition` for figures of a partition.
+
+```python
+from prometheus_client import REGISTRY, start_http_server
+from kohort.coordinator_client.exporting.prometheus import ConsumerCollector
+
+collector = ConsumerCollector(consumer)      # collector.add(another)
+REGISTRY.register(collector)
+start_http_server(9100)
+```
+
+## For OpenTelemetry
+
+`pip install kohort[opentelemetry]`, and an SDK with an exporter of your choice. One observable instrument a figure,
+named `kohort.consumer.` and the figure's name without unit and `_total`, in s, By or 1. Attributes are those of the
+semantic conventions: `messaging.client.id`, `messaging.consumer.group.name`, `messaging.destination.name`,
+`messaging.destination.partition.id`, and `kohort.consumer`, which counts as above.
+
+```python
+from opentelemetry import metrics
+from kohort.coordinator_client.exporting.opentelemetry import ConsumerInstruments
+
+ConsumerInstruments(metrics.get_meter("my.service"), consumer)
+```
+
+Neither keeps a consumer alive, and one that is closed is told of no more."""
 
 
 PAGES: Mapping[str, Callable[[], str]] = {

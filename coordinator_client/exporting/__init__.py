@@ -1,0 +1,7 @@
+"""A consumer's figures for others to collect, by their own libraries: each module needs the extra of its name.
+
+    prometheus       kohort[prometheus]       ConsumerCollector, for a registry
+    opentelemetry    kohort[opentelemetry]    ConsumerInstruments, for a meter
+
+Both read `figures.FIGURES` through `readings`, and nothing else of a consumer than `metrics()`.
+"""

@@ -1,0 +1,60 @@
+"""Figures for Prometheus, read at each scrape. Needs the extra `kohort[prometheus]`.
+
+    from prometheus_client import REGISTRY, start_http_server
+    from kohort.coordinator_client.exporting.prometheus import ConsumerCollector
+
+    REGISTRY.register(ConsumerCollector(consumer))
+    start_http_server(9100)
+
+Names are `kohort_consumer_` and ours, in base units: `fetch_latency_avg_ms` becomes
+`kohort_consumer_fetch_latency_avg_seconds`.
+Labels: client_id, group, consumer (a number, for several may share the rest); topic and partition where it is of one.
+"""
+
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kohort.coordinator_client.exporting.readings import Watch, Watched, prometheus_name, readings
+from kohort.coordinator_client.figures import FIGURES, ConsumerMetrics, Figure, Kind
+
+LABELS = ("client_id", "group", "consumer")
+PARTITION_LABELS = (*LABELS, "topic", "partition")
+
+
+class ConsumerCollector(Collector):
+    """Collects from `consumers`, and from whatever is added later; one that is closed is left out from then on."""
+
+    def __init__(self, *consumers: Watched) -> None:
+        self._watch = Watch(*consumers)
+
+    def add(self, consumer: Watched) -> None:
+        """Collect from one more."""
+        self._watch.add(consumer)
+
+    def describe(self) -> Iterable[Metric]:
+        """Every family, without samples: a registry refuses two collectors of the same."""
+        return [family(figure) for figure in FIGURES.values()]
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family that has samples."""
+        families = {name: family(figure) for name, figure in FIGURES.items()}
+        for number, metrics in self._watch.snapshots():
+            who = _who(number, metrics)
+            for reading in readings(metrics):
+                of = [] if reading.partition is None else [reading.partition.topic, str(reading.partition.partition)]
+                families[reading.figure.name].add_metric([*who, *of], reading.value)
+        return [one for one in families.values() if one.samples]
+
+
+def family(figure: Figure) -> CounterMetricFamily | GaugeMetricFamily:
+    """The family of one figure, without samples."""
+    labels = PARTITION_LABELS if figure.by_partition else LABELS
+    kind = CounterMetricFamily if figure.kind is Kind.COUNTER else GaugeMetricFamily
+    return kind(prometheus_name(figure), figure.about, labels=labels)
+
+
+def _who(number: int, metrics: ConsumerMetrics) -> list[str]:
+    return [metrics.client_id, metrics.group or "", str(number)]
