@@ -48,7 +48,8 @@ class LedgerEntry(NamedTuple):
 class Commit:
     """A commit that is not settled. `offsets` is what remains of it, `epochs` the assignment it was made under.
 
-    `order`: the serial of the machine's CommitOrder that it serves, whose identity is then fixed.
+    `order`: the serial of the machine's CommitOrder that it serves, whose identity is then fixed. `in_doubt`: it was
+    sent, and its connection ended before an answer came.
     """
 
     offsets: dict[TopicPartition, OffsetToCommit]
@@ -60,6 +61,7 @@ class Commit:
     blocking: bool = False
     sent: Identity | None = None
     newer_than: int | None = None
+    in_doubt: bool = False
     attempts: Attempts = FRESH
     stored: dict[TopicPartition, OffsetToCommit] = field(default_factory=dict)
     refused: dict[TopicPartition, int] = field(default_factory=dict)
@@ -124,11 +126,12 @@ class Committer:
         # Lost partitions stay in the assignment until on_lost has been run, but without a generation a commit would be
         # let in by a group that is empty, where it looks like one of somebody who assigns by hand.
         lost = view.identity.generation < 0
+        what = "it was known whether its offset was committed" if commit.in_doubt else "its offset was committed"
         for partition in list(commit.offsets):
             owned = view.assignment.get(partition)
             if lost or owned is None or owned.epoch != commit.epochs.get(partition, owned.epoch):
                 error = CommitFailed(
-                    "the partition was given away before its offset was committed",
+                    f"the partition was given away before {what}",
                     hint="its new owner starts at the last committed offset",
                     topic=partition.topic,
                     partition=partition.partition,
@@ -140,6 +143,7 @@ class Committer:
         commit, self.in_flight = self.in_flight, None
         if commit is None:
             return {}
+        commit.in_doubt = False
         commit.codes = {
             TopicPartition(topic.name, one.partition_index): one.error_code
             for topic in response.topics
@@ -198,6 +202,7 @@ class Committer:
         """The connection ended first: whether it was stored is unknown, and storing it twice does no harm."""
         commit, self.in_flight = self.in_flight, None
         if commit is not None:
+            commit.in_doubt = True
             commit.attempts = commit.attempts.failed(now, self.backoff, chance)
             self._queue.appendleft(commit)
 

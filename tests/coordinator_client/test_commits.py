@@ -216,6 +216,21 @@ def test_a_partition_given_away_and_taken_again_is_not_committed_for_its_first_t
     assert isinstance(error, CommitFailed)
 
 
+@pytest.mark.proves("S-12")
+def test_a_commit_whose_answer_was_lost_with_its_partition_is_not_said_to_have_failed() -> None:
+    rig = Rig()
+    rig.put("one", {P0: 1, P1: 1})
+    rig.sent()
+    rig.committer.unanswered(0.0, 0.5)
+    rig.now = 1.0
+    rig.view = VIEW._replace(assignment=Assignment(1, {P1: Owned(1)}))
+    assert rig.sent() == {P1: 1}
+    rig.answer({P1: 0})
+    ((_, error),) = rig.ended
+    assert isinstance(error, CommitFailed)
+    assert "before it was known whether its offset was committed" in str(error)
+
+
 @pytest.mark.proves("S-12", "B-34")
 @pytest.mark.parametrize("state", [MemberState.LOSING, MemberState.STALLED, MemberState.JOINING])
 def test_what_is_lost_is_not_committed_although_its_hook_has_not_run_yet(state: MemberState) -> None:
