@@ -116,19 +116,22 @@ def in_slices(inputs: int, seed: int) -> int:
     done = {}
     for line in KEPT.read_text().splitlines() if KEPT.exists() else ():
         row = json.loads(line)
-        done[row["seed"]] = row["inputs"]
-    total = 0
+        done[row["seed"]] = (row["inputs"], row["accepted"])
+    total = good = 0
     while total < inputs:
         size = min(SLICE, inputs - total)
-        if done.get(seed, 0) < size:
-            accepted = fuzz(size, seed)
-            if accepted is None:
+        known, accepted = done.get(seed, (0, 0))
+        if known < size:
+            fresh = fuzz(size, seed)
+            if fresh is None:
                 return 1
+            accepted = fresh
             with KEPT.open("a") as kept:
                 kept.write(json.dumps({"seed": seed, "inputs": size, "accepted": accepted}) + "\n")
         total += size
+        good += accepted
         seed += 1
-        print(f"{total:,} of {inputs:,} inputs done", flush=True)
+        print(f"{total:,} inputs of {inputs:,} done, {good:,} accepted, 0 crashes", flush=True)
     return 0
 
 
