@@ -6,7 +6,6 @@ import os
 import socket
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Any
 
@@ -38,25 +37,35 @@ class Ended(Exception):
         self.outcomes = list(outcomes)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Channel:
     """A connection and its socket. `addresses` are tried in order until one accepts."""
 
-    line: Line
-    connection: Connection
-    reader: FrameReader
-    tls: ssl.SSLContext | None
-    receive_buffer_bytes: int = -1
-    send_buffer_bytes: int = -1
-    addresses: deque[Address] = field(default_factory=deque)
-    sock: socket.socket | None = None
-    watched: socket.socket | None = None  # the one that the selector knows
-    events: int = 0
-    answered: bool = False
-    address_deadline: float = float("inf")
-    _address_s: float = 0.0
-    _shaking_hands: bool = False
-    _to_write: deque[memoryview] = field(default_factory=deque)
+    def __init__(
+        self,
+        line: Line,
+        connection: Connection,
+        reader: FrameReader,
+        tls: ssl.SSLContext | None,
+        receive_buffer_bytes: int = -1,
+        send_buffer_bytes: int = -1,
+        *,
+        answered: bool = False,
+    ) -> None:
+        self.line = line
+        self.connection = connection
+        self.reader = reader
+        self.tls = tls
+        self.receive_buffer_bytes = receive_buffer_bytes
+        self.send_buffer_bytes = send_buffer_bytes
+        self.answered = answered
+        self.addresses: deque[Address] = deque()
+        self.sock: socket.socket | None = None
+        self.watched: socket.socket | None = None  # the one that the selector knows
+        self.events = 0
+        self.address_deadline = float("inf")
+        self._address_s = 0.0
+        self._shaking_hands = False
+        self._to_write: deque[memoryview] = deque()
 
     @property
     def endpoint(self) -> Endpoint:

@@ -6,7 +6,6 @@ partitions that are still owned under the same epoch, and fails for the others, 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, OperationTimeout, RebalanceInProgress
@@ -44,7 +43,6 @@ class LedgerEntry(NamedTuple):
     outcome: str
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Commit:
     """A commit that is not settled. `offsets` is what remains of it, `epochs` the assignment it was made under.
 
@@ -52,34 +50,45 @@ class Commit:
     sent, and its connection ended before an answer came.
     """
 
-    offsets: dict[TopicPartition, OffsetToCommit]
-    epochs: Mapping[TopicPartition, int]
-    deadline: float
-    finished: Finished
-    identity: Identity | None = None
-    order: int | None = None
-    blocking: bool = False
-    sent: Identity | None = None
-    newer_than: int | None = None
-    in_doubt: bool = False
-    attempts: Attempts = FRESH
-    stored: dict[TopicPartition, OffsetToCommit] = field(default_factory=dict)
-    refused: dict[TopicPartition, int] = field(default_factory=dict)
-    errors: list[KohortError] = field(default_factory=list)
-    codes: dict[TopicPartition, int] = field(default_factory=dict)
+    def __init__(
+        self,
+        offsets: dict[TopicPartition, OffsetToCommit],
+        epochs: Mapping[TopicPartition, int],
+        deadline: float,
+        finished: Finished,
+        *,
+        identity: Identity | None = None,
+        order: int | None = None,
+        blocking: bool = False,
+    ) -> None:
+        self.offsets = offsets
+        self.epochs = epochs
+        self.deadline = deadline
+        self.finished = finished
+        self.identity = identity
+        self.order = order
+        self.blocking = blocking
+        self.sent: Identity | None = None
+        self.newer_than: int | None = None
+        self.in_doubt = False
+        self.attempts: Attempts = FRESH
+        self.stored: dict[TopicPartition, OffsetToCommit] = {}
+        self.refused: dict[TopicPartition, int] = {}
+        self.errors: list[KohortError] = []
+        self.codes: dict[TopicPartition, int] = {}
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Committer:
     """The queue. `owed` gives the request to send now; `answered` takes its answer; `judge` settles, once the machine
     has been told of refusals; `expire` ends what has waited too long."""
 
-    group_id: str
-    backoff: Backoff
-    in_flight: Commit | None = None
-    ledger: deque[LedgerEntry] = field(default_factory=lambda: deque(maxlen=LEDGER_LENGTH))
-    _queue: deque[Commit] = field(default_factory=deque)
-    _judged: Commit | None = None
+    def __init__(self, group_id: str, backoff: Backoff) -> None:
+        self.group_id = group_id
+        self.backoff = backoff
+        self.in_flight: Commit | None = None
+        self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_LENGTH)
+        self._queue: deque[Commit] = deque()
+        self._judged: Commit | None = None
 
     def put(self, commit: Commit) -> None:
         # The machine waits for its order with everybody else's rebalance: it goes before what users queued.

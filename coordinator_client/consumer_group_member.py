@@ -14,8 +14,9 @@ from math import inf
 from typing import Any, Final
 
 from kohort.coordinator_client import events as ev
-from kohort.coordinator_client import reconcile, requests
+from kohort.coordinator_client import reconcile
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
+from kohort.coordinator_client.epoch_requests import leave_consumer_group
 from kohort.coordinator_client.hooks import Cause, Why
 from kohort.coordinator_client.machine import COMMON_HANDLERS, COMMON_TURNS, Machine
 from kohort.coordinator_client.membership import Membership
@@ -41,7 +42,7 @@ class ConsumerGroupMember(Machine):
         for_good = settings.instance_id is None or bool(settings.leave_on_close)
 
         def farewell(identity: ev.Identity, _reason: str) -> tuple[str, Any]:
-            return API, requests.leave_consumer_group(identity, for_good=for_good)
+            return API, leave_consumer_group(identity, for_good=for_good)
 
         membership = Membership(shared, farewell, lambda: self._reporting.forget())
         link = CoordinatorLink(shared, membership)

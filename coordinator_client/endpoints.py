@@ -1,7 +1,6 @@
 """Which address to call for a question that any broker can answer, and when to call one again that failed."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from kohort.coordinator_client.config import Config, split_address
 from kohort.coordinator_client.connections import Endpoint
@@ -9,18 +8,25 @@ from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.fastpath import KohortError
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Endpoints:
     """What calling each address has come to. Known brokers go first; when all of them have failed, the bootstrap
     addresses are as good as they (KIP-899): the brokers may have come back elsewhere."""
 
-    bootstrap: tuple[Endpoint, ...]
-    backoff: Backoff
-    chance: Callable[[], float]
-    rebootstrap: bool = True
-    ever_answered: bool = False
-    last_error: KohortError | None = None
-    _attempts: dict[Endpoint, Attempts] = field(default_factory=dict)
+    def __init__(
+        self,
+        bootstrap: tuple[Endpoint, ...],
+        backoff: Backoff,
+        chance: Callable[[], float],
+        *,
+        rebootstrap: bool = True,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.backoff = backoff
+        self.chance = chance
+        self.rebootstrap = rebootstrap
+        self.ever_answered = False
+        self.last_error: KohortError | None = None
+        self._attempts: dict[Endpoint, Attempts] = {}
 
     @classmethod
     def of(cls, config: Config, chance: Callable[[], float]) -> "Endpoints":

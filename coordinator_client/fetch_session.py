@@ -6,7 +6,6 @@ any doubt (an error, a lost answer) is settled by opening a new one, never by gu
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kohort.fastpath import TopicPartition
@@ -33,13 +32,13 @@ class SessionAsk(NamedTuple):
     forgotten: Mapping[TopicPartition, uuid.UUID]
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FetchSession:
     """The client's half: what the broker has been told, under which id and epoch."""
 
-    session_id: int = NO_SESSION
-    epoch: int = OPENING
-    told: dict[TopicPartition, Wanted] = field(default_factory=dict)
+    def __init__(self, session_id: int = NO_SESSION, epoch: int = OPENING) -> None:
+        self.session_id = session_id
+        self.epoch = epoch
+        self.told: dict[TopicPartition, Wanted] = {}
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionAsk:
         """What to say so that the broker's list becomes `wanted`; call `answered` or `reset` before the next."""

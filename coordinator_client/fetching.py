@@ -8,7 +8,6 @@ has all it may have parked: the request would name only the idle ones, and the b
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kohort.coordinator_client.config import Config
@@ -66,37 +65,36 @@ class Asked(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FetchOutcome:
     """What an answer asks of others: metadata to be refreshed, leaders that moved (KIP-951)."""
 
-    stale: bool = False
-    leaders: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
-    brokers: list[Broker] = field(default_factory=list)
-    parked_bytes: int = 0
+    def __init__(self, *, stale: bool = False) -> None:
+        self.stale = stale
+        self.leaders: list[tuple[TopicPartition, int, int]] = []
+        self.brokers: list[Broker] = []
+        self.parked_bytes = 0
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Replica:
+class Replica(NamedTuple):
     """A follower that a leader told us to read from (KIP-392), and until when to believe it."""
 
     node: int
     until: float
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Fetcher:
     """Sessions by broker, parked slices by partition, and what is in flight."""
 
-    config: Config
-    parked: Parked = field(default_factory=Parked)
-    ends: dict[TopicPartition, Ends] = field(default_factory=dict)
-    _sessions: dict[int, FetchSession] = field(default_factory=dict)
-    _in_flight: dict[int, dict[TopicPartition, Asked]] = field(default_factory=dict)
-    _ahead: dict[TopicPartition, Asked] = field(default_factory=dict)
-    _replicas: dict[TopicPartition, Replica] = field(default_factory=dict)
-    _attempts: dict[TopicPartition, Attempts] = field(default_factory=dict)
-    _node_attempts: dict[int, Attempts] = field(default_factory=dict)
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.parked = Parked()
+        self.ends: dict[TopicPartition, Ends] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        self._in_flight: dict[int, dict[TopicPartition, Asked]] = {}
+        self._ahead: dict[TopicPartition, Asked] = {}
+        self._replicas: dict[TopicPartition, Replica] = {}
+        self._attempts: dict[TopicPartition, Attempts] = {}
+        self._node_attempts: dict[int, Attempts] = {}
 
     @property
     def _backoff(self) -> Backoff:

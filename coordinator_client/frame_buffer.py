@@ -6,7 +6,6 @@ its reader, however long it is kept, and in the steady state nothing is allocate
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from kohort.coordinator_client.errors import FrameTooLarge
 from kohort.fastpath._memory import Block
@@ -15,17 +14,17 @@ SCRATCH_BYTES = 8 * 1024
 LENGTH_BYTES = 4
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FrameReader:
     """Frames of one connection. Loop: recv into `target()`, then take what `received(n)` yields.
 
     A yielded frame starts with its length field; it is valid as long as somebody holds it.
     """
 
-    max_frame_bytes: int
-    _scratch: bytearray = field(default_factory=lambda: bytearray(SCRATCH_BYTES))
-    _fill: int = 0
-    _large: memoryview | None = None
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._fill = 0
+        self._large: memoryview | None = None
 
     def target(self) -> memoryview:
         """Where the next bytes belong; never empty."""

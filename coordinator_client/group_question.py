@@ -1,7 +1,6 @@
 """Who is in the group, as its coordinator sees it (DescribeGroups): asked again where that helps, until a deadline."""
 
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kohort.coordinator_client.commits import NOT_THE_COORDINATOR
@@ -28,12 +27,12 @@ class GroupMate(NamedTuple):
     host: str
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Asked:
-    deadline: float
-    future: "Future[tuple[GroupMate, ...]]"
-    under_way: bool = False
-    attempts: Attempts = FRESH
+    def __init__(self, deadline: float, future: "Future[tuple[GroupMate, ...]]") -> None:
+        self.deadline = deadline
+        self.future = future
+        self.under_way = False
+        self.attempts: Attempts = FRESH
 
 
 class GroupQuestion:

@@ -1,7 +1,6 @@
 """Questions about offsets that a caller waits for: spread over the leaders, asked again where a retry helps."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.coordinator_client.errors import AuthorizationFailed, OperationTimeout, UnknownTopic
@@ -18,17 +17,19 @@ UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION = 3, 29
 Listed = Mapping[TopicPartition, ListedOffset]
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Lookup:
     """One ListOffsets question of a caller: `wanted` is timestamp by partition, `finished` hears the end of it."""
 
-    wanted: dict[TopicPartition, int]
-    deadline: float
-    finished: Callable[[Listed | KohortError], None]
-    found: dict[TopicPartition, ListedOffset] = field(default_factory=dict)
-    asking: set[TopicPartition] = field(default_factory=set)
-    attempts: Attempts = FRESH
-    unknown: set[TopicPartition] = field(default_factory=set)
+    def __init__(
+        self, wanted: dict[TopicPartition, int], deadline: float, finished: Callable[[Listed | KohortError], None]
+    ) -> None:
+        self.wanted = wanted
+        self.deadline = deadline
+        self.finished = finished
+        self.found: dict[TopicPartition, ListedOffset] = {}
+        self.asking: set[TopicPartition] = set()
+        self.attempts: Attempts = FRESH
+        self.unknown: set[TopicPartition] = set()
 
     @property
     def topics(self) -> frozenset[str]:

@@ -18,7 +18,7 @@ FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
 """Ends of a rebalance that nobody wanted; leaving is none."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Counters:
     """What every client counts; consumers all of it. Counters only ever grow."""
 

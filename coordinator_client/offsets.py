@@ -9,7 +9,6 @@ surface after it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 from typing import NamedTuple
@@ -95,15 +94,15 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Positions:
     """The partitions that are read, and where. `policy` decides when there is no offset to go by."""
 
-    policy: ResetPolicy
-    _states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
-    _serials: Iterator[int] = field(default_factory=lambda: count(1))
-    _errors: dict[TopicPartition, KohortError] = field(default_factory=dict)
-    _gaps: list[Gap] = field(default_factory=list)
+    def __init__(self, policy: ResetPolicy) -> None:
+        self.policy = policy
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._serials: Iterator[int] = count(1)
+        self._errors: dict[TopicPartition, KohortError] = {}
+        self._gaps: list[Gap] = []
 
     # --- what is assigned
 
@@ -431,7 +430,6 @@ def _no_policy(partition: TopicPartition, wanted: int | None, reason: str) -> Ko
     )
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class CommitBook:
     """What has been committed, what may be committed by itself, and a guard against going backwards.
 
@@ -439,10 +437,11 @@ class CommitBook:
     batch that the user is still working on (S-04).
     """
 
-    interval_s: float | None
-    _committed: dict[TopicPartition, int] = field(default_factory=dict)
-    _handled: dict[TopicPartition, OffsetToCommit] = field(default_factory=dict)
-    _next: float = 0.0
+    def __init__(self, interval_s: float | None) -> None:
+        self.interval_s = interval_s
+        self._committed: dict[TopicPartition, int] = {}
+        self._handled: dict[TopicPartition, OffsetToCommit] = {}
+        self._next = 0.0
 
     def returned(self, positions: Mapping[TopicPartition, OffsetToCommit]) -> None:
         """These positions were reached by earlier polls."""

@@ -5,7 +5,6 @@ Each question is asked again where a retry helps, ends where none does, and neve
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR
@@ -37,16 +36,22 @@ if TYPE_CHECKING:
 RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _CommittedLookup:
     """A caller's question for committed offsets."""
 
-    partitions: tuple[TopicPartition, ...]
-    deadline: float
-    future: "Future[dict[TopicPartition, OffsetToCommit | None]]"
-    stable: bool = True
-    asking: bool = False
-    attempts: Attempts = FRESH
+    def __init__(
+        self,
+        partitions: tuple[TopicPartition, ...],
+        deadline: float,
+        future: "Future[dict[TopicPartition, OffsetToCommit | None]]",
+        stable: bool,
+    ) -> None:
+        self.partitions = partitions
+        self.deadline = deadline
+        self.future = future
+        self.stable = stable
+        self.asking = False
+        self.attempts: Attempts = FRESH
 
 
 class _TopicLookup(NamedTuple):

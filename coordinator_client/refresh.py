@@ -1,7 +1,6 @@
 """When to ask for metadata, and for what: keeps one `ClusterView` fresh. No I/O, no clock."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from kohort.coordinator_client.events import TopicInfo, TopicsChanged
 from kohort.coordinator_client.metadata import NO_TOPIC_ID, NOTHING_KNOWN, ClusterView, TopicView
@@ -10,27 +9,27 @@ from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class MetadataKeeper:
     """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
 
     `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs.
     """
 
-    backoff: Backoff
-    max_age_s: float
-    auto_create: bool = False
-    view: ClusterView = NOTHING_KNOWN
-    _wanted: WantedTopics = field(default_factory=WantedTopics)
-    _needed: dict[str, int] = field(default_factory=dict)
-    _everything_needed: int = 0
-    answers: int = 0
-    _answered_for: frozenset[str] | None = frozenset()
-    _stale: bool = True
-    _asked: frozenset[str] | None = None
-    _in_flight: bool = False
-    _answered_at: float = float("-inf")
-    _attempts: Attempts = FRESH
+    def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
+        self.backoff = backoff
+        self.max_age_s = max_age_s
+        self.auto_create = auto_create
+        self.view: ClusterView = NOTHING_KNOWN
+        self.answers = 0
+        self._wanted = WantedTopics()
+        self._needed: dict[str, int] = {}
+        self._everything_needed = 0
+        self._answered_for: frozenset[str] | None = frozenset()
+        self._stale = True
+        self._asked: frozenset[str] | None = None
+        self._in_flight = False
+        self._answered_at = float("-inf")
+        self._attempts: Attempts = FRESH
 
     def want(self, wanted: WantedTopics) -> None:
         """What the group, or the manual assignment, has to know; replaces what was wanted before."""

@@ -10,8 +10,8 @@ from math import inf
 from typing import Any, Final
 
 from kohort.coordinator_client import events as ev
-from kohort.coordinator_client import requests
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
+from kohort.coordinator_client.epoch_requests import consumer_group_heartbeat
 from kohort.coordinator_client.hooks import Cause, Why
 from kohort.coordinator_client.membership import Membership
 from kohort.coordinator_client.parts import Part, Shared
@@ -111,7 +111,7 @@ class Reporting(Part):
         self._hurry = False
         self._pulse.beat_sent_at = self._walk.now
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
-        membership.ask(API, requests.consumer_group_heartbeat(membership.identity, self._saying), timeout_ms)
+        membership.ask(API, consumer_group_heartbeat(membership.identity, self._saying), timeout_ms)
 
     def _said(self) -> dict[str, Any]:
         """All that there is to say, but what is owned."""

@@ -1,11 +1,9 @@
 """The requests a member sends, from what it knows. One function each; no choice of version (see `fit.py`)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
 
 from kohort.coordinator_client.events import Identity
 from kohort.coordinator_client.settings import CONSUMER_PROTOCOL_TYPE, MemberSettings
-from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -13,10 +11,6 @@ from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 REASON_CHARACTERS_MAX = 255  # KIP-800: longer ones are cut by whoever sends them
-
-JOIN_EPOCH: Final = 0  # KIP-848: the epochs that say something else than which one we are in
-LEAVE_EPOCH: Final = -1
-LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 
 
 def find_coordinator(settings: MemberSettings) -> FindCoordinatorRequest:
@@ -72,25 +66,4 @@ def leave_group(identity: Identity, reason: str) -> LeaveGroupRequest:
                 reason=reason[:REASON_CHARACTERS_MAX],
             ),
         ),
-    )
-
-
-def consumer_group_heartbeat(identity: Identity, said: Mapping[str, Any]) -> ConsumerGroupHeartbeatRequest:
-    """The one request of KIP-848: `said` are the fields that are not as they were told last."""
-    return ConsumerGroupHeartbeatRequest(
-        group_id=identity.group_id,
-        member_id=identity.member_id,
-        member_epoch=max(identity.generation, JOIN_EPOCH),
-        instance_id=identity.instance_id,
-        **said,
-    )
-
-
-def leave_consumer_group(identity: Identity, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
-    """A static member leaves for a while, unless it leaves `for_good`: its partitions wait for it."""
-    return ConsumerGroupHeartbeatRequest(
-        group_id=identity.group_id,
-        member_id=identity.member_id,
-        member_epoch=LEAVE_EPOCH if for_good else LEAVE_FOR_A_WHILE_EPOCH,
-        instance_id=identity.instance_id,
     )

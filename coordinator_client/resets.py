@@ -21,7 +21,7 @@ class ResetKind(Enum):
 
 
 # ISO 8601 durations as Java's Duration.parse reads them (KIP-1106): days, then a T, then hours, minutes, seconds.
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
 
 
 class ResetPolicy(NamedTuple):
@@ -78,7 +78,7 @@ class Gap(NamedTuple):
 
 
 def _milliseconds(text: str, duration: str) -> int:
-    found = _DURATION.fullmatch(duration)
+    found = re.fullmatch(_DURATION, duration)
     if found is None or not any(found.groups()):
         raise _refused(text)
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())

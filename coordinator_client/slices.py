@@ -7,7 +7,6 @@ since the next Fetch must ask for what follows while these are still waiting to 
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kohort.fastpath import TopicPartition
@@ -68,12 +67,12 @@ class Slice(NamedTuple):
     aborted: tuple[tuple[int, int], ...]
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Parked:
     """Slices by partition, in order; partitions take turns."""
 
-    _queues: dict[TopicPartition, deque[Slice]] = field(default_factory=dict)
-    _bytes: dict[TopicPartition, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._queues: dict[TopicPartition, deque[Slice]] = {}
+        self._bytes: dict[TopicPartition, int] = {}
 
     def put(self, slice_: Slice) -> None:
         partition = slice_.partition

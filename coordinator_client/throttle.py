@@ -6,7 +6,6 @@ broker's socket is read when the broker reads again, one that waits here may com
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Any, Final
 
 log = logging.getLogger("kohort.connections")
@@ -17,12 +16,12 @@ LONGEST_S: Final = 30.0
 NEVER_HELD: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"})
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Throttle:
     """Of one connection. `until`: monotonic seconds."""
 
-    until: float = float("-inf")
-    _told: bool = False
+    def __init__(self) -> None:
+        self.until = float("-inf")
+        self._told = False
 
     def heard(self, answer: Any, now: float, broker: object) -> None:
         """An answer came from `broker`, whatever it is."""

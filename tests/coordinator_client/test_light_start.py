@@ -10,6 +10,7 @@ NEEDLESS = (
     "cramjam", "isal", "zstandard",
     "kohort.admin", "kohort.assignors.balance", "kohort.assignors.group_file", "kohort.assignors.lag", "kohort.cli",
     "kohort.coordinator_client.aio", "kohort.coordinator_client.consumer_group_member",
+    "kohort.coordinator_client.epoch_requests",
     "kohort.coordinator_client.figures", "kohort.coordinator_client.oauth", "kohort.coordinator_client.replay",
     "kohort.coordinator_client.tape", "kohort.producer", "kohort.protocol.record_batch",
 )  # fmt: skip
