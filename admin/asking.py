@@ -50,6 +50,10 @@ class AskingCore:
         self._waiting: set[Future[Outcome]] = set()
         self._fatal: KohortError | None = None
 
+    def who(self) -> Mapping[str, object]:
+        """Whose the log lines of the driver's thread are."""
+        return {"client_id": self.config.client_id}
+
     def turn(self, now: float, wall_ms: int) -> Turn:
         self.cluster.turn(now)
         outgoing, self._outgoing = tuple(self._outgoing), []

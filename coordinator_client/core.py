@@ -7,7 +7,6 @@ A turn goes in the order in which things depend on each other: the group's machi
 metadata, offsets, commits, fetches. What is asked of brokers lives in `cluster`, `questions` and `committing`.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
@@ -57,13 +56,8 @@ from kohort.coordinator_client.retry import Backoff
 from kohort.coordinator_client.slices import Slice, written_ms
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Assignment, PauseMarks, Subscription
+from kohort.coordinator_client.telling import Telling
 from kohort.fastpath import KohortError, TopicPartition
-
-log = logging.getLogger("kohort.consumer")
-
-WARNINGS = frozenset(
-    {"poll_stalling", "poll_stalled", "commit_dropped", "commit_late", "commit_refused", "lost", "fatal"}
-)
 
 
 class Core:
@@ -103,6 +97,7 @@ class Core:
         self.fetches = Fetches(self)
         self.counters = Counters()
         self.meters = Meters()
+        self.telling = Telling(self)
         self._outgoing: list[Outgoing] = []
         self._plan: PlanOrder | None = None
         self._errors: deque[KohortError] = deque()
@@ -141,6 +136,10 @@ class Core:
         if self._socket_events:
             return Turn(outgoing, now, plan)
         return Turn(outgoing, min(later, default=None), plan)
+
+    def who(self) -> Mapping[str, object]:
+        """Whose the log lines of the driver's thread are."""
+        return self.telling.who()
 
     # --- the group's machine
 
@@ -181,11 +180,10 @@ class Core:
         self._plan = ready.plan or self._plan
         if self.subscription is not None:
             self.keeper.want(ready.wanted)
-        for notice in ready.notices:
-            self.notices.append(notice)
-            if notice.kind == "rebalance_ended":
-                self.meters.rebalanced(self.member.timeline.rebalances)
-            log.log(logging.WARNING if notice.kind in WARNINGS else logging.INFO, "%s: %s", notice.kind, notice.text)
+        self.notices.extend(ready.notices)
+        self.telling.notices(ready.notices, ready.view.identity)
+        if any(notice.kind == "rebalance_ended" for notice in ready.notices):
+            self.meters.rebalanced(self.member.timeline.rebalances)
         return [ready.wake_at]
 
     def _send(self, send: Send, asked_at: float) -> None:
@@ -492,9 +490,7 @@ class Core:
     def take_gaps(self) -> list[Gap]:
         gaps = self.positions.take_gaps()
         self.counters.resets += len(gaps)
-        for gap in gaps:
-            level = logging.INFO if gap.wanted is None else logging.WARNING
-            log.log(level, "%s: reading at %d instead of %s: %s", gap.partition, gap.start, gap.wanted, gap.reason)
+        self.telling.gaps(gaps)
         return gaps
 
     # --- pausing

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.coordinator_client.channel import Address, Channel, Ended
@@ -34,6 +34,7 @@ from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFai
 from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.leading import PlanOrder
+from kohort.coordinator_client.logs import speaks_for
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.sasl import Credentials
@@ -59,6 +60,7 @@ class Driven(Caller, Protocol):
     @property
     def cluster(self) -> Contacts: ...
     def turn(self, now: float, wall_ms: int) -> Turn: ...
+    def who(self) -> Mapping[str, object]: ...
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None: ...
     def tell_member(self, event: Event) -> None: ...
 
@@ -141,6 +143,7 @@ class Driver(Generic[C]):
     # --- the thread
 
     def _run(self) -> None:
+        speaks_for(self.core.who)
         try:
             while not self._stopping:
                 self._once()
@@ -190,6 +193,7 @@ class Driver(Generic[C]):
         with self._one_plan:  # an assignor is called by nobody else while it runs
             if order is not self._newest_plan or self._stopping:
                 return
+            speaks_for(self.core.who)
             made = order.run()
         with self.lock:
             self.core.tell_member(made)

@@ -251,7 +251,7 @@ class Session:
                     continue
                 columns = before  # the error is met again, first, by the poll that goes on behind these
             for skipped in columns.corrupt:
-                log.warning("skipped: %s", skipped)
+                log.warning("skipped: %s", skipped, extra=self.core.telling.of(slice_.partition))
             with self.driver.lock:
                 self.core.counters.corrupt_batches += len(columns.corrupt)
             ready.append((slice_, columns))

@@ -128,8 +128,8 @@ def metrics_page() -> str:
     parts = [
         "# The figures of a consumer",
         "Made by `docs/make.py` from `coordinator_client/figures.py`; change the table there and run `make docs`.",
-        WATCHING,
-        "## Every figure",
+        "`Consumer.metrics()` gives all of them at one moment; [watching.md](watching.md) says how, and how others are "
+        "told.",
         "Units: latencies are ms as in Java's client, what lies back is in s. A figure of which nothing was measured "
         "is None, where Java has NaN or -1. Averages and maxima are of the last 30 to 60 s (those of rebalances: of "
         "the last 100). Rates that a monitoring system makes of a counter are left to it.",
@@ -148,48 +148,6 @@ def _figure_row(one: Figure) -> str:
     java = f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
     name = prometheus_name(one).removeprefix("kohort_consumer_") + ("_total" if one.kind is Kind.COUNTER else "")
     return f"| `{one.name}` | {java} | {name} | {one.unit} | {one.about} |"
-
-
-WATCHING = """`Consumer.metrics()` (and `AsyncConsumer.metrics()`) gives all figures of one moment: a frozen value,
-read as attributes or as a mapping, from any thread. Names are those of Java's consumer where it has the figure, with
-underscores and the unit behind. Nothing is counted once a record, so watching costs nothing that could be measured.
-
-```python
-seen = consumer.metrics()
-if seen.records_lag_max and seen.records_lag_max > 10_000:
-    print(seen.records_lag)          # {TopicPartition: records}
-```
-
-## For Prometheus
-
-`pip install kohort[prometheus]`. A figure is read when it is scraped; its name is `kohort_consumer_` and what the table
-says, in base units (seconds, bytes). Labels: `client_id`, `group`, `consumer` (1, 2, ... for several consumers of a
-process may share the others), and `topic` and `partition` for figures of a partition.
-
-```python
-from prometheus_client import REGISTRY, start_http_server
-from kohort.coordinator_client.exporting.prometheus import ConsumerCollector
-
-collector = ConsumerCollector(consumer)      # collector.add(another)
-REGISTRY.register(collector)
-start_http_server(9100)
-```
-
-## For OpenTelemetry
-
-`pip install kohort[opentelemetry]`, and an SDK with an exporter of your choice. One observable instrument a figure,
-named `kohort.consumer.` and the figure's name without unit and `_total`, in s, By or 1. Attributes are those of the
-semantic conventions: `messaging.client.id`, `messaging.consumer.group.name`, `messaging.destination.name`,
-`messaging.destination.partition.id`, and `kohort.consumer`, which counts as above.
-
-```python
-from opentelemetry import metrics
-from kohort.coordinator_client.exporting.opentelemetry import ConsumerInstruments
-
-ConsumerInstruments(metrics.get_meter("my.service"), consumer)
-```
-
-Neither keeps a consumer alive, and one that is closed is told of no more."""
 
 
 PAGES: Mapping[str, Callable[[], str]] = {

@@ -6,7 +6,7 @@ whether it may. All under the driver's lock, and nothing slow among it: batches 
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kohort.coordinator_client.cluster import Contacts
 from kohort.coordinator_client.connections import Ask, Endpoint
@@ -62,6 +62,10 @@ class ProducerCore:
         self._news = self._fresh = False
 
     # ------------------------------------------------------------------ the driver's side
+
+    def who(self) -> Mapping[str, object]:
+        """Whose the log lines of the driver's thread are."""
+        return {"client_id": self.config.client_id, "transactional_id": self.settings.transactional_id or ""}
 
     def turn(self, now: float, wall_ms: int) -> Turn:
         """Look at everything that happened; what is to be sent comes out."""

@@ -1,0 +1,64 @@
+"""Whose log line is this? Every line of the clients' loggers says it, as fields of the record and at its end.
+
+A filter on each logger adds what is missing, so that a format string may always name the fields, whoever writes the
+line and wherever: a thread says once for whom it works (`speaks_for`), and a line may name more (`extra=`). Nothing is
+printed unless the application configures logging.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+Who = Callable[[], Mapping[str, object]]
+
+FIELDS: Final[Mapping[str, object]] = {
+    "client_id": "", "transactional_id": "", "group": "", "member": "", "generation": -1, "topic": "", "partition": -1,
+    "event": "",
+}  # fmt: skip
+"""What every record has, and what stands for "none"."""
+
+SHOWN: Final = ("client_id", "transactional_id", "group", "member", "generation")
+"""What is written behind the text as well, if there is such; topic and partition are in the text where they matter."""
+
+LOGGERS: Final = (
+    "kohort.consumer", "kohort.driver", "kohort.connections", "kohort.producer", "kohort.assignors.sticky",
+    "kohort.assignors.weighted",
+)  # fmt: skip
+
+_here = threading.local()
+
+
+def speaks_for(who: Who) -> None:
+    """From now on, lines that the calling thread writes are of the client of which `who` gives the fields."""
+    _here.who = who
+
+
+class WhoFilter(logging.Filter):
+    """Lets every record pass, with all `FIELDS` and with `SHOWN` in its text."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        who: Mapping[str, object] = getattr(_here, "who", dict)()
+        for name, none in FIELDS.items():
+            if not hasattr(record, name):
+                setattr(record, name, who.get(name, none))
+        named = [(name, getattr(record, name)) for name in SHOWN]
+        text = " ".join(f"{name}={value}" for name, value in named if value != FIELDS[name])
+        message = record.getMessage()
+        if not text or message.endswith(f"[{text}]"):
+            return True
+        if isinstance(record.args, tuple) and record.args:
+            record.msg, record.args = f"{record.msg} [%s]", (*record.args, text)
+        else:
+            record.msg, record.args = "%s [%s]", (message, text)
+        return True
+
+
+def _prepare() -> None:
+    logging.getLogger("kohort").addHandler(logging.NullHandler())
+    shared = WhoFilter()
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(shared)
+
+
+_prepare()
