@@ -28,6 +28,9 @@ from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 NOT_NOW: Final = frozenset({14, 15, 16})
 """A coordinator that loads, is not there yet, or is another one: ask again."""
 
+READS: Final = frozenset({"DescribeConfigs", "FindCoordinator", "Metadata"})
+"""What any broker answers, and may be asked twice."""
+
 PAUSE_S: Final = 0.1
 
 
@@ -130,8 +133,15 @@ class Asker:
         return [self._answer(question, *one) for question, one in zip(questions, self._sent(questions), strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
-        """The answer of any broker."""
-        return self.all([Question(api, request, None, at_most)])[0]
+        """The answer of any broker; of another one if one cannot be reached and the question changes nothing."""
+        others = self._others() if api in READS else 0
+        while True:
+            try:
+                return self.all([Question(api, request, None, at_most)])[0]
+            except ConnectionFailed:
+                if others <= 0:
+                    raise
+                others -= 1
 
     def of_coordinator(
         self,
@@ -166,6 +176,11 @@ class Asker:
             if time.monotonic() >= limit:
                 raise OperationTimeout("no broker has named the cluster's brokers in time")
             time.sleep(0.005)
+
+    def _others(self) -> int:
+        """How many brokers might answer in the place of one that does not."""
+        with self._driver.lock:
+            return max(len(self._driver.core.keeper.view.brokers), len(self.config.bootstrap)) - 1
 
     def _coordinator(self, group: str, limit: float) -> Endpoint:
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))

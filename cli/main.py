@@ -26,6 +26,7 @@ COMMANDS = {
         "The main job on a real broker: a group of three, a kill, Spark, equal totals.",
         "demo",
     ),
+    "doctor": Entry("kohort.cli.doctor.command", "What is wrong, or will be, with a consumer, its group and brokers."),
     "assign": Entry("kohort.cli.assign", "See what a rebalance would move before it does, and plan a migration."),
     "conformance": Entry("kohort.cli.conformance", "Judge a broker's group APIs, check by check, with the frames."),
     "group": Entry("kohort.cli.group", "Consumer groups: list, describe, lag, reset offsets, delete."),

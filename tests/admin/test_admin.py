@@ -1,5 +1,6 @@
 """Groups, offsets and topics from outside, on a real broker."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -91,6 +92,31 @@ def test_offsets_by_time(broker: Broker, topic: str) -> None:
         assert (admin.first_offsets([tp]), admin.end_offsets([tp])) == ({tp: 0}, {tp: 3})
         with pytest.raises(KohortError, match="no such partition"):
             admin.reset_offsets("g", {TopicPartition(topic, 99): 0})
+
+
+def test_settings_versions_rights_and_the_newest_record(broker: Broker, topic: str) -> None:
+    p0 = TopicPartition(topic, 0)
+    produce(broker.bootstrap, topic, numbers(0, 1))
+    with Admin(broker.bootstrap) as admin:
+        nodes = admin.brokers()
+        assert nodes[0].address in broker.bootstrap
+        told = admin.broker_configs(nodes, ["group.max.session.timeout.ms", "no.such.setting"])
+        assert {found["group.max.session.timeout.ms"] for found in told.values()} == {"1800000"}
+        assert all("no.such.setting" not in found for found in told.values())
+        assert all(ranges[18][1] >= 3 for ranges in admin.versions(nodes).values())
+        assert admin.topic_configs([topic])[topic]["min.insync.replicas"] == "1"
+        found = admin.describe_topics([topic, f"{topic}-nowhere"])
+        assert isinstance(found[f"{topic}-nowhere"], UnknownTopic)
+        assert "READ" in (getattr(found[topic], "allowed", None) or ())
+        newest = admin.newest_ms([p0, TopicPartition(topic, 1)])
+        assert newest.keys() == {p0}
+        assert abs(newest[p0] - time.time() * 1000) < 600_000
+
+
+def test_another_broker_is_asked_if_one_cannot_be_reached(broker: Broker) -> None:
+    for _ in range(6):  # which of the two is asked first is up to chance
+        with Admin(["127.0.0.1:1", broker.bootstrap]) as admin:
+            assert admin.brokers()
 
 
 def test_nobody_there_is_an_error_in_time() -> None:

@@ -1,0 +1,117 @@
+"""`kohort doctor`: ask everything that rules need, and tell what they find."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from kohort.cli.connecting import AsJson, Connection, connected, console
+from kohort.cli.doctor.case import Case
+from kohort.cli.doctor.finding import Severity
+from kohort.cli.doctor.rules import RULES, Opinion, judge
+from kohort.fastpath.errors import KohortError
+
+app = typer.Typer(add_completion=False)
+
+STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+ORDER = list(Severity)
+OK, FOUND, UNCHECKED = 0, 1, 2
+
+
+@app.command()
+@connected
+def doctor(
+    cluster: Connection,
+    group: Annotated[str, typer.Option("--group", "-g", help="The group; else group.id of the file.")] = "",
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="A topic, besides those that the group reads; repeatable.")
+    ] = None,
+    ms_per_record: Annotated[
+        float | None, typer.Option(min=0.0001, help="How long a handler takes for a record, for the poll budget.")
+    ] = None,
+    tape: Annotated[Path | None, typer.Option(help='What a consumer kept with tape="FILE".')] = None,
+    seconds: Annotated[float, typer.Option(min=0, max=600, help="How long to watch the group; 0: one look.")] = 10.0,
+    rules: Annotated[bool, typer.Option("--rules", help="List the rules, and ask nobody.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What is wrong, or will be, with a consumer's settings, its group, its topics and the brokers.
+
+    Exit code: 0 nothing is, 1 something is, 2 something could not be checked.
+
+    Example: kohort doctor -F consumer.properties --group billing --ms-per-record 2.5
+    """
+    if rules:
+        _list_rules(as_json)
+        return
+    try:
+        properties = cluster.properties | ({"group.id": group} if group else {})
+        with Case(
+            properties, topics=topic or (), ms_per_record=ms_per_record, tape=tape,
+            seconds=seconds if "group.id" in properties else 0.0,
+        ) as case:  # fmt: skip
+            _ = case.brokers  # without an answer to this there is none to anything
+            opinion = judge(case)
+    except KohortError as error:
+        if as_json:
+            print(json.dumps({"error": str(error)}))
+        else:
+            print(f"kohort: error: {error}", file=sys.stderr)
+        raise typer.Exit(UNCHECKED) from None
+    if as_json:
+        print(json.dumps(_plain(opinion)))
+    else:
+        _show(opinion)
+    raise typer.Exit(exit_code(opinion))
+
+
+def exit_code(opinion: Opinion) -> int:
+    """0, 1 with a warning or an error, else 2 if a rule could not be checked."""
+    if any(found.severity is not Severity.NOTE for _, found in opinion.findings):
+        return FOUND
+    return UNCHECKED if opinion.unchecked else OK
+
+
+def _plain(opinion: Opinion) -> dict[str, Any]:
+    return {
+        "findings": [{"rule": rule.name, **found._asdict()} for rule, found in _sorted(opinion)],
+        "satisfied": [rule.name for rule in opinion.satisfied],
+        "unchecked": {rule.name: str(error) for rule, error in opinion.unchecked},
+        "not_asked": {rule.name: error.message for rule, error in opinion.not_asked},
+    }
+
+
+def _sorted(opinion: Opinion) -> list[Any]:
+    return sorted(opinion.findings, key=lambda one: ORDER.index(one[1].severity))
+
+
+def _show(opinion: Opinion) -> None:
+    out = console()
+    if opinion.findings:
+        table = Table("", "rule", "where", "what", "what to do", show_lines=True)
+        for rule, found in _sorted(opinion):
+            mark = Text(found.severity, style=STYLES[found.severity])
+            table.add_row(mark, rule.name, Text(found.where), Text(found.what), Text(found.do))
+        out.print(table)
+    told = [Text(f"{len(opinion.satisfied)} rules are satisfied")]
+    if opinion.unchecked:
+        told += [Text(f"not checked: {rule.name}: {error}", style="yellow") for rule, error in opinion.unchecked]
+    reasons: dict[str, list[str]] = {}
+    for rule, error in opinion.not_asked:
+        reasons.setdefault(error.message, []).append(rule.name)
+    told += [Text(f"not asked, {why}: {', '.join(names)}", style="dim") for why, names in reasons.items()]
+    out.print(Group(*told))
+
+
+def _list_rules(as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([{"rule": rule.name, "about": rule.about} for rule in RULES]))
+        return
+    table = Table("rule", "satisfied if")
+    for rule in RULES:
+        table.add_row(rule.name, rule.about)
+    console().print(table)

@@ -1,0 +1,156 @@
+"""Rules about a group as it is: its members, how they came together, and whether they keep up."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kohort.admin import GroupDescription, MemberDescription
+from kohort.cli.doctor.finding import Finding, Severity
+from kohort.cli.doctor.look import Look
+from kohort.coordinator_client.config import Config
+
+EAGER: Final = frozenset({"range", "roundrobin", "sticky"})
+REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance"})
+
+
+def group_exists(settings: Config, group: GroupDescription | None) -> Iterator[Finding]:
+    if group is None:
+        yield Finding(
+            Severity.NOTE,
+            "there is no such group yet",
+            f"group {settings.group}",
+            "check its name: `kohort group list` shows those there are; the first member makes it",
+        )
+
+
+def common_assignor(settings: Config, group: GroupDescription | None) -> Iterator[Finding]:
+    if group is None or settings.protocol != "classic" or group.type != "classic" or not group.assignor:
+        return
+    names = [one if isinstance(one, str) else one.name for one in settings.assignors]
+    if group.assignor not in names:
+        yield Finding(
+            Severity.ERROR,
+            f"the group uses {group.assignor!r}, and these settings list {', '.join(names)}: a member with them is "
+            "refused with INCONSISTENT_GROUP_PROTOCOL unless the others list one of those too",
+            f"group {group.group}",
+            f"add {group.assignor!r} to partition.assignment.strategy (kohort assign plan-migration says how to move)",
+        )
+
+
+def eager_and_cooperative(group: GroupDescription | None) -> Iterator[Finding]:
+    if group is None or group.assignor not in EAGER:
+        return
+    keepers = [one for one in group.members if one.kept]
+    if keepers and len(group.members) > 1:
+        yield Finding(
+            Severity.ERROR,
+            f"{_names(keepers)} kept partitions through the last rebalance, though {group.assignor!r} has everybody "
+            "let go first: two members may have read the same partition",
+            f"group {group.group}",
+            "have all members use the same assignors and the same mode; stop them, then start them again",
+        )
+
+
+def both_protocols(group: GroupDescription | None) -> Iterator[Finding]:
+    if group is None:
+        return
+    classic = [one for one in group.members if one.classic]
+    new = [one for one in group.members if one.classic is False]
+    if classic and new:
+        yield Finding(
+            Severity.WARNING,
+            f"{len(classic)} members speak the classic protocol and {len(new)} the new one (KIP-848): fine during a "
+            "migration, no place to stay",
+            f"group {group.group}",
+            f"set group.protocol=consumer for {_names(classic)}",
+        )
+
+
+def other_kind(group: GroupDescription | None) -> Iterator[Finding]:
+    if group is not None and group.protocol_type not in ("consumer", ""):
+        yield Finding(
+            Severity.ERROR,
+            f"a group of {group.protocol_type}, not of consumers: no consumer can join it",
+            f"group {group.group}",
+            "choose another group.id",
+        )
+
+
+def instance_taken(settings: Config, group: GroupDescription | None) -> Iterator[Finding]:
+    wanted = settings.group_instance_id
+    for one in () if group is None or wanted is None else group.members:
+        if one.instance_id == wanted:
+            yield Finding(
+                Severity.ERROR,
+                f"group.instance.id={wanted} is in use by {one.client_id} at {one.host}: who starts with it now fences "
+                "that member",
+                f"group {group.group if group else ''}",
+                "give every process an instance id of its own, or stop that one first",
+            )
+
+
+def instance_fought_over(looks: Sequence[Look]) -> Iterator[Finding]:
+    holders: dict[str, dict[str, str]] = defaultdict(dict)
+    for look in looks:
+        for one in look.group.members:
+            if one.instance_id is not None:
+                holders[one.instance_id][one.member_id] = f"{one.client_id} at {one.host}"
+    for instance, members in sorted(holders.items()):
+        if len(members) > 1:
+            who = ", ".join(sorted(set(members.values())))
+            yield Finding(
+                Severity.ERROR,
+                f"group.instance.id={instance} changed hands {len(members) - 1} times while we looked ({who}): several "
+                "processes have it and fence each other, or one keeps dying",
+                f"group {looks[-1].group.group}",
+                "give every process an instance id of its own; if there is one only, read why it restarts",
+            )
+
+
+def rebalance_stuck(settings: Config, looks: Sequence[Look]) -> Iterator[Finding]:
+    if len(looks) > 1 and all(look.group.state in REBALANCING for look in looks):
+        last = looks[-1]
+        yield Finding(
+            Severity.WARNING,
+            f"the group has been {last.group.state} all the {last.at_s - looks[0].at_s:.0f} s that we looked: a member "
+            f"that does not poll holds it up, for {settings.max_poll_interval_ms} ms with these settings",
+            f"group {last.group.group}",
+            "find the member whose handler is slow; `kohort group describe` lists them",
+        )
+
+
+def lag_growing(looks: Sequence[Look]) -> Iterator[Finding]:
+    """The least lag of the second half above the most of the first: commits come in steps, and lag with them."""
+    half = len(looks) // 2
+    if half < 2:
+        return
+    last = looks[-1].group
+    least = min(look.lag for look in looks[half:])
+    most = max(look.lag for look in looks[:half])
+    if least > most:
+        who = f"{len(last.members)} members" if last.members else "nobody: the group has no members"
+        yield Finding(
+            Severity.WARNING,
+            f"lag grows: from {looks[0].lag} to {looks[-1].lag} records in {looks[-1].at_s - looks[0].at_s:.0f} s, "
+            f"read by {who}",
+            f"group {last.group}",
+            "start members, up to one a partition; look where their time goes (`kohort group lag --watch`)",
+        )
+
+
+def idle_members(group: GroupDescription | None) -> Iterator[Finding]:
+    if group is None or group.state != "Stable":
+        return
+    idle = [one for one in group.members if not one.owned]
+    if idle:
+        yield Finding(
+            Severity.NOTE,
+            f"{len(idle)} of {len(group.members)} members own nothing: {_names(idle)}",
+            f"group {group.group}",
+            "more members than partitions do not read faster; more partitions might",
+        )
+
+
+def _names(members: Sequence[MemberDescription], shown: int = 3) -> str:
+    told = ", ".join(sorted({one.instance_id or f"{one.client_id} at {one.host}" for one in members})[:shown])
+    return told if len(members) <= shown else f"{told} and others"

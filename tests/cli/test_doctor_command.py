@@ -1,0 +1,364 @@
+"""`kohort doctor` on real brokers: each rule that a broker can be brought to break, broken, then seen."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.assignors import get
+from kohort.cli.doctor.case import Case, heard_since, offsets_partition
+from kohort.cli.doctor.rules import RULES
+from kohort.cli.main import main
+from kohort.coordinator_client import Consumer, Why
+from kohort.fastpath import TopicPartition
+from kohort.protocol.catalogue import API
+from kohort.testing import FakeBroker, RealBroker, RealCluster
+from kohort.testing.plain_wire import ask
+from kohort.testing.ports import free_ports
+from kohort.testing.selection import Broker
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.kit import numbers, poll_all_until, poll_until, produce
+from tests.coordinator_client.test_consumer_group import PROTOCOLS
+from tests.coordinator_client.test_consumer_security import allow
+
+Name = Callable[[str], str]
+Doctor = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """`doctor(bootstrap, "--group", "g", code=1)`: what it printed as JSON, findings by rule under "found"."""
+
+    def ran(bootstrap: str, *arguments: str, code: int = 1) -> dict[str, Any]:
+        given = ["doctor", "--bootstrap", bootstrap, "--json", "--seconds", "0", *arguments]
+        assert main(given) == code, (capsys.readouterr(), arguments)
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return told | {"found": {one["rule"]: one for one in told.get("findings", ())}}
+
+    return ran
+
+
+@pytest.mark.broker
+def test_a_healthy_group_gets_a_clean_bill(
+    broker: Broker, make_topic: Callable[..., str], unique: Name, doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, group = make_topic(1), unique("group")
+    produce(broker.bootstrap, topic, numbers(0, 5))
+    with Consumer(broker.bootstrap, group=group) as consumer:
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda: len(consumer.assignment) == 1)
+        consumer.commit({TopicPartition(topic, 0): 5})
+        told = doctor(broker.bootstrap, "-g", group, "--ms-per-record", "1", "--seconds", "0.3", code=0)
+    assert (told["findings"], told["unchecked"]) == ([], {})
+    assert sorted([*told["satisfied"], *told["not_asked"]]) == sorted(rule.name for rule in RULES)
+    assert set(told["not_asked"]) == {"poll-seen"}
+    assert main(["doctor", "-b", broker.bootstrap]) == 0
+    assert "rules are satisfied" in capsys.readouterr().out
+
+
+@pytest.mark.broker
+def test_settings_that_the_broker_refuses(broker: Broker, doctor: Doctor, tmp_path: Path) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text("session.timeout.ms=50\nheartbeat.interval.ms=40\nmax.poll.records=500\nmax.poll.interval.ms=40\n")
+    told = doctor(broker.bootstrap, "-F", str(file), "--ms-per-record", "2.5",
+                  "-X", "partition.assignment.strategy=cooperative-sticky,range")  # fmt: skip
+    assert set(told["found"]) == {"session-timeout", "heartbeat", "poll-interval", "poll-budget", "migration"}
+    assert "100 to 1800000" in told["found"]["session-timeout"]["what"]
+
+
+@pytest.mark.broker
+def test_a_group_of_another_kind(broker: Broker, unique: Name, doctor: Doctor) -> None:
+    group = unique("workers")
+    doctor(broker.bootstrap, "-g", group, code=0)  # the coordinator is there now
+    values = {
+        "group_id": group, "session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000, "member_id": "",
+        "protocol_type": "connect", "protocols": ({"name": "default", "metadata": b""},),
+    }  # fmt: skip
+    entry = API["JoinGroup"]
+    answer = ask(broker.bootstrap, entry.key, 2, entry.request.build(values, 2), timeout_s=20)
+    assert entry.response.parse(answer, 2).error_code == 0
+    assert "connect" in doctor(broker.bootstrap, "-g", group)["found"]["group-kind"]["what"]
+
+
+@pytest.mark.broker
+def test_members_that_do_not_fit(broker: Broker, make_topic: Callable[..., str], unique: Name, doctor: Doctor) -> None:
+    topic, group = make_topic(1), unique("group")
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(Consumer(broker.bootstrap, group=group, group_instance_id=name, client_id=name))
+            for name in ("i-1", "i-2")
+        )
+        for one in (first, second):
+            one.subscribe([topic])
+        poll_all_until((first, second), lambda: {len(first.assignment), len(second.assignment)} == {0, 1})
+        strategy = ("-X", "partition.assignment.strategy=roundrobin,sticky")
+        told = doctor(broker.bootstrap, "-g", group, *strategy, "-X", "group.instance.id=i-2")
+    assert set(told["found"]) == {"assignors", "instance-taken", "idle"}
+    assert "i-2 at 127.0.0.1" in told["found"]["instance-taken"]["what"]
+
+
+class KeepsWhatItHas:
+    """An assignor by the name of an eager one that lets nothing go: what a wrongly configured client does."""
+
+    name = "range"
+    rebalance = get("cooperative-sticky").rebalance
+    _real = get("cooperative-sticky")
+    subscription = _real.subscription
+    assign = _real.assign
+
+
+@pytest.mark.broker
+def test_one_that_keeps_what_others_let_go(broker: Broker, topic: str, unique: Name, doctor: Doctor) -> None:
+    group = unique("group")
+    with ExitStack() as stack:
+        keeper = stack.enter_context(
+            Consumer(broker.bootstrap, group=group, assignors=[KeepsWhatItHas()], heartbeat_interval_ms=200)
+        )
+        keeper.subscribe([topic])
+        poll_until(keeper, lambda: len(keeper.assignment) == 3)
+        other = stack.enter_context(Consumer(broker.bootstrap, group=group))
+        other.subscribe([topic])
+        poll_all_until((keeper, other), lambda: bool(other.assignment) and len(keeper.assignment) < 3)
+        told = doctor(broker.bootstrap, "-g", group)
+    assert "kept partitions" in told["found"]["eager-cooperative"]["what"]
+
+
+@pytest.mark.broker
+@pytest.mark.skipif("consumer" not in PROTOCOLS, reason="KIP-848 is on from Kafka 4.0")
+def test_members_of_both_protocols(broker: Broker, topic: str, unique: Name, doctor: Doctor) -> None:
+    group = unique("group")
+    with (
+        Consumer(broker.bootstrap, group=group, protocol="consumer") as new,
+        Consumer(broker.bootstrap, group=group, heartbeat_interval_ms=200) as classic,
+    ):
+        new.subscribe([topic])
+        poll_until(new, lambda: len(new.assignment) == 3)
+        classic.subscribe([topic])
+        poll_all_until((new, classic), lambda: len(new.assignment) + len(classic.assignment) == 3 > len(new.assignment))
+        told = doctor(broker.bootstrap, "-g", group, "-X", "group.protocol=consumer")
+    assert set(told["found"]) == {"protocols"}
+
+
+@pytest.mark.broker
+def test_an_instance_id_that_two_have(broker: Broker, topic: str, unique: Name, doctor: Doctor) -> None:
+    group, enough = unique("group"), threading.Event()
+
+    def restart() -> None:
+        while not enough.is_set():
+            with Consumer(broker.bootstrap, group=group, group_instance_id="same") as consumer:
+                consumer.subscribe([topic])
+                poll_until(consumer, lambda consumer=consumer: bool(consumer.assignment))  # type: ignore[misc]
+
+    with Consumer(broker.bootstrap, group=group, group_instance_id="same") as first:
+        first.subscribe([topic])
+        poll_until(first, lambda: len(first.assignment) == 3)
+    fights = threading.Thread(target=restart)
+    fights.start()
+    try:
+        told = doctor(broker.bootstrap, "-g", group, "--seconds", "3")
+    finally:
+        enough.set()
+        fights.join(60)
+    assert "group.instance.id=same changed hands" in told["found"]["instance-clash"]["what"]
+
+
+@pytest.mark.broker
+def test_a_rebalance_that_waits_for_one_who_does_not_poll(
+    broker: Broker, topic: str, unique: Name, doctor: Doctor
+) -> None:
+    group = unique("group")
+    with ExitStack() as stack:
+        busy, comes = (stack.enter_context(Consumer(broker.bootstrap, group=group)) for _ in range(2))
+        busy.subscribe([topic])
+        poll_until(busy, lambda: len(busy.assignment) == 3)
+        comes.subscribe([topic])
+        with Case({"bootstrap.servers": broker.bootstrap}) as case:
+            poll_until(comes, lambda: case.admin.describe_group(group).state == "PreparingRebalance")
+        told = doctor(broker.bootstrap, "-g", group, "--seconds", "0.5")
+        assert "PreparingRebalance" in told["found"]["stuck"]["what"]
+        poll_all_until((busy, comes), lambda: len(busy.assignment) in (1, 2))
+
+
+@pytest.mark.broker
+def test_a_member_that_outran_its_poll_interval_is_on_its_tape(
+    broker: Broker, topic: str, unique: Name, doctor: Doctor, tmp_path: Path
+) -> None:
+    tape = tmp_path / "member.tape"
+    with Consumer(
+        broker.bootstrap, group=unique("group"), tape=str(tape), max_poll_interval_ms=300, heartbeat_interval_ms=100
+    ) as consumer:
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda: len(consumer.assignment) == 3)
+        while not any(one.cause.why is Why.POLL_STALLED for one in consumer.timeline()):
+            time.sleep(0.05)  # which is what it is about
+        poll_until(consumer, lambda: len(consumer.assignment) == 3)
+    told = doctor(broker.bootstrap, "--tape", str(tape))
+    assert "left its group" in told["found"]["poll-seen"]["what"]
+
+
+@pytest.mark.broker
+def test_offsets_that_the_log_no_longer_has_and_lag_that_grows(
+    broker: Broker, topic: str, unique: Name, doctor: Doctor
+) -> None:
+    from confluent_kafka import TopicPartition as Place
+    from confluent_kafka.admin import AdminClient
+
+    group, p0, p1 = unique("group"), TopicPartition(topic, 0), TopicPartition(topic, 1)
+    produce(broker.bootstrap, topic, numbers(0, 8))
+    with Consumer(broker.bootstrap, group=group) as consumer:
+        consumer.assign([p0, p1])
+        consumer.commit({p0: 2, p1: 7})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    cut = admin.delete_records([Place(topic, 0, 5)])
+    assert [one.result(30).low_watermark for one in cut.values()] == [5]
+    enough = threading.Event()
+
+    def write() -> None:
+        while not enough.is_set():
+            produce(broker.bootstrap, topic, numbers(0, 3))
+
+    writes = threading.Thread(target=write)
+    writes.start()
+    try:
+        found = doctor(broker.bootstrap, "-g", group, "--seconds", "2.5")["found"]
+    finally:
+        enough.set()
+        writes.join(60)
+    assert set(found) == {"offsets-lost", "offsets-beyond", "offsets-none", "lag"}
+    assert "3 offsets that were not read are gone" in found["offsets-lost"]["what"]
+    assert found["offsets-beyond"]["where"] == f"{topic} 1"
+    assert found["offsets-none"]["where"] == f"{topic} 2"
+    assert "no members" in found["lag"]["what"]
+
+
+@pytest.mark.broker
+def test_who_has_written_to_the_offsets_topic_is_heard(broker: Broker, topic: str, unique: Name) -> None:
+    properties = {"bootstrap.servers": broker.bootstrap}
+    for group in (unique("group"), unique("another"), unique("third")):
+        with Consumer(broker.bootstrap, group=group) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            consumer.commit({TopicPartition(topic, 0): 0})
+        with Case({**properties, "group.id": group}) as case:
+            count = len(case.offsets_topic.partitions)
+            place = TopicPartition("__consumer_offsets", offsets_partition(group, count))
+            assert heard_since(case.admin, properties, group, place, 0)
+            assert not heard_since(case.admin, properties, f"{group}-of-nobody", place, 0)
+            assert not heard_since(case.admin, properties, group, place, 1 << 50)
+            silence = case.silence
+        assert silence is not None
+        assert (silence.at_least_s, silence.kept_s) == (None, 7 * 86400.0)
+
+
+@pytest.mark.parametrize(
+    ("group", "hashed"), [("hello", 99162322), ("polygenelubricants", 0), ("zzzzzz", 685_785_664), ("", 0)]
+)
+def test_a_groups_partition_is_javas_hash_of_its_name(group: str, hashed: int) -> None:
+    assert offsets_partition(group, 1 << 32) == hashed
+
+
+@pytest.mark.broker
+def test_records_from_the_future(
+    broker: Broker, make_topic: Callable[..., str], doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from confluent_kafka import Producer
+
+    topic = make_topic(1, config={"message.timestamp.after.max.ms": str(1 << 60)})
+    with Case({"bootstrap.servers": broker.bootstrap}, topics=[topic]) as case:
+        ahead = case.now_ms + 7_200_000
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"early", timestamp=ahead)
+    assert producer.flush(30) == 0
+    assert "a producer's clock" in doctor(broker.bootstrap, "-t", topic)["found"]["clock"]["what"]
+    assert main(["doctor", "-b", broker.bootstrap, "-t", topic]) == 1
+    assert "records from the future" in capsys.readouterr().out
+    assert doctor(broker.bootstrap, "-t", topic, "-t", f"{topic}-nowhere")["found"].keys() == {"clock", "topic"}
+
+
+@pytest.fixture(scope="module")
+def unkind() -> Iterator[RealBroker]:
+    """It denies what is not allowed, makes topics by itself, and advertises a port that nobody listens on."""
+    (nowhere,) = free_ports(1)
+    with RealBroker(
+        users={"alice": "s3cret"}, acls=True, proxy_ports=[nowhere], properties={"auto.create.topics.enable": True}
+    ) as broker:
+        create_topic(broker.bootstrap, "open", partitions=1)
+        create_topic(broker.bootstrap, "closed", partitions=1)
+        allow(broker, "TOPIC", "open")
+        allow(broker, "GROUP", "readers")
+        yield broker
+
+
+@pytest.mark.broker
+def test_an_advertised_address_that_nobody_can_reach(unkind: RealBroker, doctor: Doctor) -> None:
+    told = doctor(unkind.behind_proxy())
+    advertised = unkind.node.layout.advertised_ports["PROXIED"]
+    assert f"127.0.0.1:{advertised}, which cannot be reached" in told["found"]["listeners"]["what"]
+    assert "no broker can be reached" in told["unchecked"]["versions"]
+
+
+@pytest.mark.broker
+def test_rights_that_are_missing_and_topics_made_by_accident(unkind: RealBroker, doctor: Doctor) -> None:
+    assert set(doctor(unkind.bootstrap)["found"]) == {"auto-create"}
+    alice = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN",
+             "-X", "sasl.username=alice", "-X", "sasl.password=s3cret"]  # fmt: skip
+    told = doctor(unkind.bootstrap_sasl, *alice, "-g", "strangers", "-t", "open", "-t", "closed")
+    assert told["found"]["group-rights"]["where"] == "group strangers"
+    assert told["found"]["topic-rights"]["where"] == "topic closed"
+    assert "DESCRIBE_CONFIGS" in told["unchecked"]["session-timeout"]
+    told = doctor(unkind.bootstrap_sasl, *alice, "-g", "readers", "-t", "open", code=2)
+    assert told["findings"] == [{**told["found"]["group"]}]  # it is not there yet: good to know
+    assert {"topic-rights", "group-rights"} <= set(told["satisfied"])
+    assert "s3cret" not in json.dumps(told)
+
+
+@pytest.mark.broker
+def test_partitions_whose_brokers_are_away(cluster3: RealCluster, unique: Name, doctor: Doctor) -> None:
+    one_copy, three = unique("single"), unique("triple")
+    bootstrap = cluster3.bootstrap
+    create_topic(bootstrap, one_copy, partitions=3)
+    create_topic(bootstrap, three, replicas=3, config={"min.insync.replicas": "3"})
+    gone = cluster3.nodes[2]
+    topics = ("-t", one_copy, "-t", three)
+    assert not {"leader", "replicas"} & doctor(bootstrap, *topics, "-g", unique("group"), code=0)["found"].keys()
+    gone.kill()
+    try:
+        left = ",".join(f"127.0.0.1:{node.layout.ports['PLAINTEXT']}" for node in cluster3.nodes[:2])
+        with Case({"bootstrap.servers": left}) as case:
+            while len(case.admin.brokers()) != 2 or case.admin.describe_topic(three).partitions[0].leader < 0:
+                pass
+        found = doctor(left, *topics)["found"]
+    finally:
+        cluster3.start()
+    assert found["leader"]["where"].startswith(one_copy)
+    assert found["replicas"]["where"] == f"{three} 0"
+    assert found["offsets-topic"]["severity"] == "warning"
+
+
+def test_a_broker_that_does_not_speak_the_new_protocol(doctor: Doctor) -> None:
+    with FakeBroker(versions={"JoinGroup": (0, 3), "ConsumerGroupHeartbeat": None}) as fake:
+        told = doctor(fake.bootstrap, "-X", "group.protocol=consumer")
+        assert "ConsumerGroupHeartbeat" in told["found"]["versions"]["what"]
+
+
+def test_wrong_input_is_one_line_and_exit_code_2(doctor: Doctor, tmp_path: Path) -> None:
+    def error(bootstrap: str, *arguments: str) -> str:
+        return str(doctor(bootstrap, *arguments, code=2)["error"])
+
+    assert "did you mean" in error("127.0.0.1:1", "-X", "session.timeout=5")
+    assert "session_timeout_ms must be int" in error("127.0.0.1:1", "-X", "session.timeout.ms=soon")
+    assert "cannot reach the broker" in error("127.0.0.1:1", "-X", "kohort.bootstrap.timeout.ms=100")
+    assert "no such" in error("127.0.0.1:1", "--profile", "mars").replace("profile 'mars' of no file", "no such")
+
+
+def test_the_rules_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--rules", "--json"]) == 0
+    assert [one["rule"] for one in json.loads(capsys.readouterr().out)] == [rule.name for rule in RULES]
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    assert [rule.name for rule in RULES if f"| `{rule.name}` | {rule.about} |" not in page] == []
+    assert main(["doctor", "--rules"]) == 0
+    assert "poll-budget" in capsys.readouterr().out
