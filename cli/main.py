@@ -1,5 +1,6 @@
 """The `kohort` command: one table of subcommands, each imported only when it is the one asked for."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -20,6 +21,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "broker": Entry("kohort.cli.broker", "Start, stop and look at a real Apache Kafka on this machine."),
+    "completion": Entry("kohort.cli.completion", "What makes bash, zsh, fish or PowerShell complete commands at TAB."),
     "consume": Entry("kohort.cli.consume", "Records of a topic to a terminal, a pipe or a Parquet file."),
     "demo": Entry(
         "kohort.cli.demo.command",
@@ -40,6 +42,10 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0, 1 after an error that is ours, 2 after one of usage."""
+    if arguments is None and "_KOHORT_COMPLETE" in os.environ:
+        from kohort.cli.completion import complete
+
+        return complete()
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
