@@ -128,9 +128,19 @@ class Config:
     ssl_key_password: str | None = row("ssl.key.password", "str", None, "Opens the client's key.", optional=True)
     ssl_check_hostname: bool = row("kohort.ssl.check.hostname", "bool", True, "Whether the broker's certificate must name the host that was called.")
     ssl_context: Any = row("kohort.ssl.context", "any", None, "An ssl.SSLContext of your own; wins over the ssl_ settings.", optional=True)
-    sasl_mechanism: str | None = row("sasl.mechanism", "str", None, "How to prove who we are.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), optional=True)
+    sasl_mechanism: str | None = row("sasl.mechanism", "str", None, "How to prove who we are.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), optional=True)
     sasl_username: str | None = row("sasl.username", "str", None, "For PLAIN and SCRAM.", optional=True)
     sasl_password: str | None = row("sasl.password", "str", None, "For PLAIN and SCRAM; never logged.", optional=True)
+    sasl_oauth_token: Any = row("kohort.sasl.oauth.token", "callable", None, "For OAUTHBEARER: called without arguments on a thread of its own; returns a token, (token, expires_at) or (token, expires_at, extensions), expires_at in seconds since 1970.", optional=True)
+    sasl_oauth_token_endpoint_url: str | None = row("sasl.oauthbearer.token.endpoint.url", "str", None, "For OAUTHBEARER: the issuer that is asked for tokens with the client's credentials.", optional=True)
+    sasl_oauth_allowed_urls: tuple[str, ...] = row("org.apache.kafka.sasl.oauthbearer.allowed.urls", "list", (), "The only token endpoints that the client's secret may be sent to.")
+    sasl_oauth_client_id: str | None = row("sasl.oauthbearer.client.credentials.client.id", "str", None, "Who asks the issuer for tokens.", optional=True)
+    sasl_oauth_client_secret: str | None = row("sasl.oauthbearer.client.credentials.client.secret", "str", None, "Proves it to the issuer; never logged.", optional=True)
+    sasl_oauth_header_urlencode: bool = row("sasl.oauthbearer.header.urlencode", "bool", False, "Whether id and secret are URL-encoded first, as RFC 6749 wants it and not every issuer.")
+    sasl_oauth_scope: str | None = row("sasl.oauthbearer.scope", "str", None, "What the token is asked for.", optional=True)
+    sasl_oauth_extensions: tuple[str, ...] = row("sasl.oauthbearer.extensions", "list", (), "SASL extensions to show with the token (KIP-342), as name=value.")
+    sasl_oauth_ca_path: str | None = row("https.ca.location", "str", None, "PEM file of the authorities to trust for the token endpoint; without it the system's.", optional=True)
+    sasl_oauth_timeout_ms: int = row("kohort.sasl.oauth.timeout.ms", "int", 10_000, "How long a connection waits for a token.", low=1, high=INT32_MAX)
     # fmt: on
 
     @classmethod
@@ -184,7 +194,11 @@ class Config:
 
 
 def hidden(name: str, value: object) -> object:
-    return "***" if "password" in name else value
+    return "***" if name in _HIDDEN else value
+
+
+# The function's own repr may show what was bound to it.
+_HIDDEN = frozenset({"ssl_key_password", "sasl_password", "sasl_oauth_token", "sasl_oauth_client_secret"})
 
 
 def table_of(settings: type[Any]) -> Mapping[str, Setting]:
@@ -197,15 +211,19 @@ def table_of(settings: type[Any]) -> Mapping[str, Setting]:
 
 
 SETTINGS: Mapping[str, Setting] = table_of(Config)
-_BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
-    {setting.kafka: setting for setting in SETTINGS.values()}
-    | {
-        # Names by which other clients know the same things.
-        "metadata.broker.list": SETTINGS["bootstrap"],
-        "fetch.wait.max.ms": SETTINGS["fetch_max_wait_ms"],
-        "fetch.message.max.bytes": SETTINGS["max_partition_fetch_bytes"],
-        "sasl.mechanisms": SETTINGS["sasl_mechanism"],
+# Names by which other clients know the same things, and ours of them.
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "metadata.broker.list": "bootstrap",
+        "fetch.wait.max.ms": "fetch_max_wait_ms",
+        "fetch.message.max.bytes": "max_partition_fetch_bytes",
+        "sasl.mechanisms": "sasl_mechanism",
+        "sasl.oauthbearer.client.id": "sasl_oauth_client_id",
+        "sasl.oauthbearer.client.secret": "sasl_oauth_client_secret",
     }
+)
+_BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
+    {setting.kafka: setting for setting in SETTINGS.values()} | {name: SETTINGS[ours] for name, ours in ALIASES.items()}
 )
 
 
@@ -302,6 +320,12 @@ def _check_reset(setting: Setting, value: Any) -> str:
     return value
 
 
+def _check_callable(setting: Setting, value: Any) -> Any:
+    if not callable(value):
+        raise _wrong(setting, value)
+    return value
+
+
 def _check_any(_setting: Setting, value: Any) -> Any:
     return value
 
@@ -313,14 +337,19 @@ _CHECKS = {
     "list": _check_list,
     "assignors": _check_assignors,
     "reset": _check_reset,
+    "callable": _check_callable,
     "any": _check_any,
 }
 
 
 def _wrong(setting: Setting, value: object) -> ConfigError:
-    kind = {"list": "a str or a sequence of str", "assignors": "names or assignors", "reset": "a str"}
+    kind = {
+        "list": "a str or a sequence of str", "assignors": "names or assignors", "reset": "a str",
+        "callable": "a function",
+    }  # fmt: skip
+    shown = "" if setting.name in _HIDDEN else f" {value!r}"
     return ConfigError(
-        f"{setting.name} must be {kind.get(setting.kind, setting.kind)}, not {type(value).__name__} {value!r}",
+        f"{setting.name} must be {kind.get(setting.kind, setting.kind)}, not {type(value).__name__}{shown}",
         setting=setting.name,
     )
 
@@ -372,7 +401,11 @@ def _agree(config: Config) -> None:
         raise ConfigError("enable_auto_commit without a group", hint="name the group", setting="enable_auto_commit")
     if config.security_protocol.startswith("SASL") and config.sasl_mechanism is None:
         raise ConfigError(f"{config.security_protocol} needs sasl_mechanism", setting="sasl_mechanism")
-    if config.sasl_mechanism and (config.sasl_username is None or config.sasl_password is None):
+    if config.sasl_mechanism == "OAUTHBEARER":
+        from kohort.coordinator_client import oauth  # which reads Config, and which nobody else needs
+
+        oauth.check(config)
+    elif config.sasl_mechanism and (config.sasl_username is None or config.sasl_password is None):
         raise ConfigError(f"{config.sasl_mechanism} needs sasl_username and sasl_password", setting="sasl_username")
 
 

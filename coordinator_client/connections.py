@@ -12,10 +12,11 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge
+from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
-from kohort.coordinator_client.sasl import Conversation, Credentials
+from kohort.coordinator_client.sasl import CHECK_PASSWORD, CHECK_TOKEN, Conversation, Credentials, Refused
 from kohort.coordinator_client.throttle import Throttle
+from kohort.coordinator_client.tokens import Token, TokenKeeper
 from kohort.fastpath import KohortError, WireError
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.tape import Keep
 
 UNSUPPORTED_VERSION = 35
+ILLEGAL_SASL_STATE = 34
 PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client: then who we are is proved again
+LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
 # By name, since the package's own front door leads to every layer, also to those above this one.
 OUR_VERSION: str = import_module("kohort").__version__
 TLS_ALERT, TLS_MAJOR = 0x15, 0x03
@@ -112,6 +115,7 @@ class Connection:
     tape: "Keep | None" = None
     credentials: Credentials | None = None
     nonce: str = ""
+    tokens: TokenKeeper | None = None
     stage: Stage = Stage.OPENING
     _wire: WireConnection = field(init=False)
     _waiting: deque[tuple[Ask, float]] = field(default_factory=deque)
@@ -123,6 +127,9 @@ class Connection:
     _proofs: int = 0
     _ready_by: float = field(init=False)
     _prove_again_at: float = inf
+    _session_s: float = 0.0
+    _token: Token | None = None
+    _token_since: float | None = None  # a token is wanted since then
 
     def __post_init__(self) -> None:
         self._ready_by = self.opened_at + self.setup_timeout_s
@@ -191,7 +198,8 @@ class Connection:
         """When `overdue` has something to do or to say (s, monotonic)."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
         if self.stage in (Stage.OPENING, Stage.PROVING, Stage.ASKING_VERSIONS):
-            waits.append(self._ready_by)
+            if self._token_since is None:  # else its keeper wakes us, and sees to it that this ends
+                waits.append(self._ready_by)
         elif self._may_prove_again:
             waits.append(self._prove_again_at)
         if self._held:
@@ -207,10 +215,14 @@ class Connection:
         if self.stage is Stage.READY and self._may_prove_again and now >= self._prove_again_at:
             self._prove_again_at, self._ready_by = inf, now + self.setup_timeout_s
             self._prove(now)
+        if self._token_since is not None and (tokenless := self._seek_token(now)) is not None:
+            return tokenless
         limit = self.deadline()
         if limit is None or now < limit:
             return None
         place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
+        if self._token_since is not None and self.stage is not Stage.READY:
+            return TokenUnavailable("no token came in time", hint="what makes them takes longer than requests may")
         if self.stage is not Stage.READY:
             return ConnectionFailed("no answer while connecting", hint="is this a Kafka broker's port?", **place)
         names = sorted({sent.ask.api for sent in self._in_flight.values()})
@@ -258,8 +270,56 @@ class Connection:
             self.stage = Stage.READY
             self._flush(now)
             return
-        self.stage = Stage.PROVING
+        if self.credentials.needs_token and self._token_since is None:
+            # Of a session that is renewed, requests go on until there is a token to renew it with.
+            self.stage = Stage.READY if self.stage is Stage.READY else Stage.PROVING
+            self._token_since = now
+            self._seek_token(now)
+            return
+        self.stage, self._token_since = Stage.PROVING, None
         self._ask_own("SaslHandshake", SaslHandshakeRequest(mechanism=self.credentials.mechanism), now)
+
+    def _seek_token(self, now: float) -> KohortError | None:
+        """Go on if there is a token; an error: there will be none for this connection."""
+        assert self.tokens is not None
+        assert self._token_since is not None
+        renewing = self.stage is Stage.READY
+        if renewing and not self._may_prove_again:
+            return None
+        found = self.tokens.take(now, self._token_since, session_s=self._session_s if renewing else None)
+        if isinstance(found, Token):
+            self._token, self._ready_by = found, now + self.setup_timeout_s
+            self._prove(now)
+            return None
+        return found
+
+    def _no_handshake(self, answer: SaslHandshakeResponse, place: dict[str, Any]) -> KohortError:
+        assert self.credentials is not None
+        if answer.error_code == ILLEGAL_SASL_STATE and self._proofs:
+            return ConnectionFailed("the broker does not have this session renewed now", **place)
+        if answer.error_code == ILLEGAL_SASL_STATE:
+            return AuthenticationFailed(
+                "nobody logs in on this port", hint="another port, or security_protocol without SASL", **place
+            )
+        offers = ", ".join(answer.mechanisms) or "nothing"
+        return AuthenticationFailed(
+            f"the broker does not offer {self.credentials.mechanism}",
+            hint=f"it offers {offers}; sasl_mechanism is not changed on a broker's word",
+            **place,
+        )
+
+    def _refusal(self, why: str, place: dict[str, Any], now: float) -> KohortError:
+        """What a broker's refusal means: the end, but for a token that brokers took before."""
+        assert self.credentials is not None
+        if self._token is None or self.tokens is None:
+            text, hint = f"the broker refused the credentials: {why}", CHECK_PASSWORD
+        elif self.tokens.refused(self._token, now):
+            return ConnectionFailed(
+                f"the broker takes this token no longer: {why}", hint="a new one is asked for", **place
+            )
+        else:
+            text, hint = f"the broker refused the token: {why}", CHECK_TOKEN
+        return AuthenticationFailed(text, hint=hint, **place)
 
     def _prove_on(self, answer: SaslHandshakeResponse | SaslAuthenticateResponse, now: float) -> None:
         assert self.credentials is not None
@@ -267,23 +327,22 @@ class Connection:
         try:
             if isinstance(answer, SaslHandshakeResponse):
                 if answer.error_code:
-                    offers = ", ".join(answer.mechanisms)
-                    raise AuthenticationFailed(
-                        f"the broker does not offer {self.credentials.mechanism}", hint=f"it offers {offers}", **place
-                    )
+                    raise self._no_handshake(answer, place)
                 self._proofs += 1
-                self._conversation = self.credentials.conversation(f"{self.nonce}{self._proofs}")
+                self._conversation = self.credentials.conversation(f"{self.nonce}{self._proofs}", self._token)
                 message = next(self._conversation)
             elif answer.error_code:
-                why = answer.error_message or error_name(answer.error_code)
-                raise AuthenticationFailed(
-                    f"the broker refused the credentials: {why}", hint="check sasl_username and sasl_password", **place
-                )
+                message = self._conversation.throw(Refused(answer.error_message or error_name(answer.error_code)))
             else:
                 if answer.session_lifetime_ms > 0:
-                    self._prove_again_at = now + PART_OF_LIFETIME * answer.session_lifetime_ms / 1000
+                    self._session_s = answer.session_lifetime_ms / 1000
+                    self._prove_again_at = now + max(PART_OF_LIFETIME * self._session_s, LEAST_SESSION_S)
                 message = self._conversation.send(bytes(answer.auth_bytes))
+        except Refused as refused:
+            raise self._refusal(str(refused), place, now) from None
         except StopIteration:
+            if self._token is not None and self.tokens is not None:
+                self.tokens.accepted(self._token)
             self.stage = Stage.READY
             self._flush(now)
             return

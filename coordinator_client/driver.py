@@ -30,7 +30,7 @@ from kohort.coordinator_client.connections import (
     Unanswered,
     VersionRanges,
 )
-from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge
+from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.leading import PlanOrder
@@ -39,6 +39,7 @@ from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.sasl import Credentials
 from kohort.coordinator_client.security import tls_context
+from kohort.coordinator_client.tokens import Token, TokenKeeper
 from kohort.fastpath import KohortError, WireError
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class Driver(Generic[C]):
         self.crashed: BaseException | None = None
         self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = Credentials.of(config)
+        self._tokens = None
+        if self._credentials is not None and self._credentials.needs_token:
+            self._tokens = TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random)
+        self._tokens_made: deque[Token | KohortError] = deque()
+        self._told_tokenless = ""
         self._tls = tls_context(config)
         self._selector = selectors.DefaultSelector()
         self._bell_in, self._bell_out = socket.socketpair()
@@ -171,8 +177,12 @@ class Driver(Generic[C]):
         outcomes: list[tuple[Ask, Outcome]] = []
         for outgoing in turn.outgoing:
             outcomes += self._submit(outgoing, now)
+        if self._tokens is not None:
+            self._hand_in_tokens(self._tokens, now)
         for channel in list(self._channels.values()):
             outcomes += self._look_after(channel, now)
+        if self._tokens is not None:
+            self._owe_token(self._tokens, now)
         if outcomes:
             self._settle(outcomes)
             return
@@ -199,6 +209,25 @@ class Driver(Generic[C]):
             self.core.tell_member(made)
         self.wake()
 
+    def _hand_in_tokens(self, tokens: TokenKeeper, now: float) -> None:
+        while self._tokens_made:
+            made = self._tokens_made.popleft()
+            if isinstance(made, KohortError):
+                log.warning("no new token: %s", made)
+            tokens.came(made, now)
+
+    def _owe_token(self, tokens: TokenKeeper, now: float) -> None:
+        """Let an issuer, or the user's function, take its time elsewhere."""
+        if tokens.owed(now):
+            tokens.asked(now)
+            threading.Thread(target=self._fetch_token, name="kohort-token", daemon=True).start()
+
+    def _fetch_token(self) -> None:
+        from kohort.coordinator_client.oauth import fetch
+
+        self._tokens_made.append(fetch(self.config, self.wall_ms))
+        self.wake()
+
     def _tell(self) -> None:
         if self.on_news is not None:
             self.on_news()
@@ -215,10 +244,11 @@ class Driver(Generic[C]):
                 ask.done(outcome, now)
 
     def _sleep_s(self, wake_at: float | None) -> float:
-        if self._resolved:
+        if self._resolved or self._tokens_made:
             return 0.0
         limits = [channel.connection.deadline() for channel in self._channels.values()]
         limits += [channel.address_deadline for channel in self._channels.values()]
+        limits.append(self._tokens.wakes(self.now()) if self._tokens is not None else None)
         earliest = min((limit for limit in (*limits, wake_at) if limit is not None), default=None)
         if earliest is None:
             return LONGEST_SLEEP_S
@@ -236,6 +266,11 @@ class Driver(Generic[C]):
             endpoint = endpoint or self.core.cluster.pick(now)
             allowed = endpoint is not None and self.core.endpoints.may_try(endpoint, now)
             error = self.core.endpoints.last_error
+            refused = self.core.fatal if isinstance(self.core.fatal, AuthenticationFailed) else None
+            if refused is not None and endpoint is not None and (outgoing.line, endpoint) not in self._channels:
+                # As if it had failed again, without knocking: a name that is tried too often is locked.
+                self.core.endpoints.failed(endpoint, refused, now)
+                return [(outgoing.ask, Unanswered(refused))]
         if endpoint is None:
             nobody = error or ConnectionFailed("no broker can be called now")
             return [(outgoing.ask, Unanswered(nobody))]
@@ -273,6 +308,7 @@ class Driver(Generic[C]):
             ranges=self._ranges.get(endpoint),
             credentials=self._credentials,
             nonce=_nonce() if self._credentials is not None else "",
+            tokens=self._tokens,
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
         )
         channel = Channel(
@@ -346,6 +382,7 @@ class Driver(Generic[C]):
             self._ranges[channel.endpoint] = channel.connection.ranges
         with self.lock:
             self.core.endpoints.answered(channel.endpoint)
+        self._told_tokenless = ""
 
     def _watch(self, channel: Channel) -> None:
         """Keep the selector's idea of a socket equal to the channel's, which may have closed and replaced it."""
@@ -370,8 +407,9 @@ class Driver(Generic[C]):
         self._ranges.pop(channel.endpoint, None)
         with self.lock:
             self.core.counters.connections_ended += 1
-            told = isinstance(error, AuthenticationFailed) and self.core.endpoints.ever_answered
-            if told or (was_ready and isinstance(error, FrameTooLarge | WireError)):
+            if isinstance(error, AuthenticationFailed):
+                self.core.fail(error)  # who tries again with what was refused is locked out in the end
+            elif self._to_tell(error, was_ready):
                 self.core.put_error(error)  # asking again may bring the same, and somebody has to know
             if not idle:
                 self.core.endpoints.failed(channel.endpoint, error, self.now())
@@ -380,6 +418,12 @@ class Driver(Generic[C]):
             self.core.keeper.stale()
         log.info("%s connection ended: %s", channel.line.value, error)
         return outcomes
+
+    def _to_tell(self, error: KohortError, was_ready: bool) -> bool:
+        if isinstance(error, TokenUnavailable) and self.core.endpoints.ever_answered:
+            told, self._told_tokenless = self._told_tokenless, error.message  # once for each reason in a row
+            return told != error.message
+        return was_ready and isinstance(error, FrameTooLarge | WireError)
 
     def _forget(self, channel: Channel) -> None:
         self._channels.pop((channel.line, channel.endpoint), None)

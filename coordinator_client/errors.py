@@ -50,6 +50,13 @@ class AuthenticationFailed(ConnectionFailed):
     """The broker refused the credentials, or the SASL mechanism."""
 
 
+class TokenUnavailable(ConnectionFailed):
+    """No bearer token now: the issuer is down, or the function that makes them raised (`__cause__`), or hangs.
+
+    It is asked again, ever more rarely; an issuer that refuses is not (AuthenticationFailed).
+    """
+
+
 class FrameTooLarge(KohortError):
     """A broker announced a frame longer than `max_frame_bytes` (or shorter than nothing); nothing was allocated."""
 

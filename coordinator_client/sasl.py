@@ -1,6 +1,7 @@
-"""Proving who we are: PLAIN and SCRAM as conversations, each a generator of messages that is sent the answers.
+"""Proving who we are: each mechanism a conversation, a generator of messages that is sent the answers.
 
-RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM). Chance comes in as the nonce; nothing here is ever logged.
+RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER). Chance comes in as the nonce, tokens from their
+keeper; nothing here is ever logged.
 """
 
 from collections.abc import Generator
@@ -8,9 +9,12 @@ from dataclasses import dataclass, field
 
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthenticationFailed
+from kohort.coordinator_client.tokens import Token
 
 Conversation = Generator[bytes, bytes, None]
 
+CHECK_TOKEN = "issuer, audience, scope and expiry of a token are checked by the broker: its log says what is wrong"
+CHECK_PASSWORD = "check sasl_username and sasl_password"
 MOST_ITERATIONS = 1_000_000  # about a second of the driver's thread; Apache Kafka allows 16,384
 
 
@@ -29,8 +33,17 @@ class Credentials:
             return None
         return cls(config.sasl_mechanism or "", config.sasl_username or "", config.sasl_password or "")
 
-    def conversation(self, nonce: str) -> Conversation:
-        """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing."""
+    @property
+    def needs_token(self) -> bool:
+        return self.mechanism == "OAUTHBEARER"
+
+    def conversation(self, nonce: str, token: Token | None = None) -> Conversation:
+        """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing.
+
+        Where the broker refuses, `Refused` is thrown in, and what comes out says why.
+        """
+        if token is not None:
+            return _bearer(token)
         return self._plain() if self.mechanism == "PLAIN" else self._scram(nonce)
 
     def _plain(self) -> Conversation:
@@ -58,6 +71,36 @@ class Credentials:
         return AuthenticationFailed(
             text, hint="somebody else may be answering in the broker's place", mechanism=self.mechanism
         )
+
+
+class Refused(Exception):
+    """The broker's SaslAuthenticate answer was an error."""
+
+
+def _bearer(token: Token) -> Conversation:
+    pairs = {"auth": f"Bearer {token.value}", **token.extensions}
+    challenge = yield ("n,,\1" + "".join(f"{name}={value}\1" for name, value in pairs.items()) + "\1").encode()
+    if not challenge:
+        return
+    # A token that is not taken is answered with the reasons, in JSON; the error comes only after this (RFC 7628 3.2.3).
+    said = _reasons(challenge)
+    try:
+        yield b"\1"
+    except Refused:
+        raise Refused(said) from None
+    raise AuthenticationFailed("the broker refused the token and went on", hint=CHECK_TOKEN, status=said)
+
+
+def _reasons(challenge: bytes) -> str:
+    import json
+
+    try:
+        found = json.loads(challenge)
+    except ValueError:
+        found = None
+    names = ("status", "scope", "openid-configuration")
+    said = [f"{name} {found[name]}" for name in names if found.get(name)] if isinstance(found, dict) else []
+    return "".join(c for c in ", ".join(said) if c.isprintable())[:300] or "no reason given"
 
 
 class _AsTyped(str):

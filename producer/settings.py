@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kohort.coordinator_client.config import (
+    ALIASES,
     INT32_MAX,
     KIB,
     MIB,
@@ -59,11 +60,8 @@ class Producing:
 PRODUCING: Mapping[str, Setting] = table_of(Producing)
 _BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
     {one.kafka: one for one in (*CONNECTING.values(), *PRODUCING.values())}
-    | {
-        "metadata.broker.list": CONNECTING["bootstrap"],
-        "sasl.mechanisms": CONNECTING["sasl_mechanism"],
-        "queue.buffering.max.ms": PRODUCING["linger_ms"],
-    }
+    | {name: CONNECTING[ours] for name, ours in ALIASES.items() if ours in CONNECTING}
+    | {"queue.buffering.max.ms": PRODUCING["linger_ms"]}
 )
 # Java's and librdkafka's names of what a partitioner does.
 _PARTITIONERS = {"murmur2_random": "murmur2", "consistent_random": "crc32"}
