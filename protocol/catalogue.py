@@ -74,6 +74,8 @@ APIS: tuple[Api, ...] = (
     Api(60, "DescribeCluster", "describe_cluster"),
     Api(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat"),
     Api(69, "ConsumerGroupDescribe", "consumer_group_describe"),
+    Api(71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions"),
+    Api(72, "PushTelemetry", "push_telemetry"),
     Api(76, "ShareGroupHeartbeat", "share_group_heartbeat"),
     Api(77, "ShareGroupDescribe", "share_group_describe"),
 )
