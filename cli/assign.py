@@ -17,6 +17,7 @@ from kohort.cli.assigning.live import read_group
 from kohort.cli.assigning.migration import plan_migration
 from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
+from kohort.cli.connecting import Connection, connected
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Try an assignor before it moves anything.")
@@ -27,7 +28,9 @@ GroupFile = Annotated[
 
 
 @app.command()
+@connected
 def simulate(
+    cluster: Connection,
     file: GroupFile = None,
     assignor: Annotated[
         list[str] | None, typer.Option("--assignor", "-a", help="By name; may be repeated to compare. rack-NAME wraps.")
@@ -37,15 +40,17 @@ def simulate(
     members: Annotated[int, typer.Option(min=1, max=100_000, help="A group from numbers: how many members.")] = 3,
     racks: Annotated[int, typer.Option(min=0, max=1000, help="A group from numbers: how many racks.")] = 0,
     lag: Annotated[int, typer.Option(min=0, help="A group from numbers: records waiting in the longest queue.")] = 0,
-    bootstrap: Annotated[str | None, typer.Option(help="A live group: HOST:PORT of a broker.")] = None,
-    group: Annotated[str | None, typer.Option(help="A live group: its name.")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="A live group of the cluster: its name.")] = None,
     java: Annotated[bool, typer.Option(help="Compare with Java's plan, where a JDK is at hand.")] = True,
     page: Annotated[Path | None, typer.Option("--report", help="Write a page here and its picture as PNG.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the group before the event here, as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """What an event does to a group: moves, skew, far reads, lag spread, member by member, beside Java's plan."""
-    document, used = _document(file, topic, members, racks, lag, bootstrap, group)
+    """What an event does to a group: moves, skew, far reads, lag spread, member by member, beside Java's plan.
+
+    Example: kohort assign simulate --group billing -e join -b localhost:9092
+    """
+    document, used = _document(file, topic, members, racks, lag, cluster, group)
     if save is not None:
         save.write_text(json.dumps(document, indent=1) + "\n")
     chosen = [get(name) for name in assignor or [used or "cooperative-sticky"]]
@@ -71,7 +76,10 @@ def migrate(
     members: Annotated[int, typer.Option(min=1, max=100_000, help="How many members the group has.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Which rolling restarts take a group from one assignor to another without a member being refused."""
+    """Which rolling restarts take a group from one assignor to another without a member being refused.
+
+    Example: kohort assign plan-migration range cooperative-sticky --members 12
+    """
     bounces = plan_migration(get(old), get(new), members)
     if as_json:
         rows = [
@@ -110,15 +118,17 @@ def _document(
     members: int,
     racks: int,
     lag: int,
-    bootstrap: str | None,
+    cluster: Connection,
     group: str | None,
 ) -> tuple[Document, str | None]:
     """(the group, the assignor it is known to use): from a file, from a broker, or from numbers."""
-    sources = [name for name, given in (("FILE", file), ("--topic", topic), ("--bootstrap", bootstrap)) if given]
+    sources = [name for name, given in (("FILE", file), ("--topic", topic), ("--group", group)) if given]
+    if not sources and cluster.bootstrap:
+        raise AssignorError("which group of that broker?", hint="add --group NAME")
     if len(sources) != 1:
         raise AssignorError(
             f"{' and '.join(sources)} are different groups" if sources else "no group",
-            hint="give a FILE, or --topic NAME:PARTITIONS (and --members), or --bootstrap with --group",
+            hint="give a FILE, or --topic NAME:PARTITIONS (and --members), or --group with --bootstrap",
         )
     if file is not None:
         try:
@@ -127,10 +137,9 @@ def _document(
             raise AssignorError(f"cannot read a group: {error}", file=file) from error
         from_json(document)
         return document, document.get("assignor")
-    if bootstrap is not None:
-        if not group:
-            raise AssignorError("which group of that broker?", hint="add --group NAME")
-        return read_group(bootstrap, group)
+    if group is not None:
+        with cluster.admin() as admin:
+            return read_group(admin, group)
     return from_numbers(topic or [], members, racks, lag), None
 
 
