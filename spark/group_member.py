@@ -30,6 +30,7 @@ from kohort.spark.ranges import OffsetRange
 
 POLL_S = 0.2
 CLOSE_S = 30.0
+LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class GroupMember(RebalanceHooks):
         self._batch: Taken | None = None
         self._batch_of: dict[TopicPartition, _Held] = {}
         self._generation = -1
+        self._answered_at: float | None = None  # when a hook gave offsets to commit whose end is not known
         self._stopping = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
@@ -123,10 +125,11 @@ class GroupMember(RebalanceHooks):
                 self._batch_of = {}
                 self._changed.notify_all()
                 self._wake()
-            while self._dirty():
+            while self._dirty() or not self._told():
                 self._raise()
-                if not self._changed.wait(max(until - time.monotonic(), 0.0)):
+                if time.monotonic() >= until:
                     raise OperationTimeout("the group could not be told what was read", group=self._options.member_of)
+                self._changed.wait(LOOK_S)
 
     def wait_for_assignment(self, timeout_s: float) -> bool:
         """Whether the group has assigned anything (which may be nothing) in time."""
@@ -150,6 +153,13 @@ class GroupMember(RebalanceHooks):
 
     def _dirty(self) -> dict[TopicPartition, int]:
         return {p: held.position for p, held in self._held.items() if held.position != held.committed}
+
+    def _told(self) -> bool:
+        """Whether what the last hook answered is committed, or refused."""
+        since = self._answered_at
+        if since is not None and any(entry.at >= since for entry in self._consumer.commit_log()):
+            self._answered_at = None
+        return self._answered_at is None
 
     def _wake(self) -> None:
         self._consumer.wakeup()
@@ -192,6 +202,7 @@ class GroupMember(RebalanceHooks):
             for place, (start, committed) in starts.items():
                 self._held[place] = _Held(start, committed)
             self._generation = event.generation
+            self._answered_at = None
             self._changed.notify_all()
         return {place: start for place, (start, _committed) in starts.items()}
 
@@ -201,6 +212,8 @@ class GroupMember(RebalanceHooks):
                 self._held[place].leaving = True
             self._changed.wait_for(lambda: not self._batch_of.keys() & event.partitions, self.wait_s)
             gone = {place: self._held.pop(place) for place in event.partitions if place in self._held}
+            if any(held.position != held.committed for held in gone.values()):
+                self._answered_at = time.monotonic()
             self._changed.notify_all()
         # A batch that is not done by now goes on, and is not committed: who gets the partition reads it again.
         return {place: held.position for place, held in gone.items()}
@@ -209,6 +222,7 @@ class GroupMember(RebalanceHooks):
         with self._changed:
             for place in event.partitions:
                 self._held.pop(place, None)
+            self._answered_at = None
             self._changed.notify_all()
 
     def _starts(self, places: tuple[TopicPartition, ...]) -> dict[TopicPartition, tuple[int, int | None]]:
