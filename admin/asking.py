@@ -19,6 +19,7 @@ from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.refusals import group_error
 from kohort.coordinator_client.retry import Backoff
@@ -105,6 +106,9 @@ class AskingCore:
 
     def tell_member(self, event: Event) -> None:
         """There is no member here."""
+
+    def noted(self, notice: Notice) -> None:
+        """The log has it."""
 
 
 class Question(NamedTuple):

@@ -13,7 +13,7 @@ from kohort.coordinator_client.connections import Ask, Connection, Endpoint, Out
 from kohort.coordinator_client.errors import ConnectionFailed, TlsError
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.outgoing import Line
-from kohort.coordinator_client.security import is_secure, must_wait
+from kohort.coordinator_client.security import CURES, alerted, is_secure, must_wait
 from kohort.fastpath import KohortError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ READS_AT_ONCE = 64
 DEAD_AFTER_30_S = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 """When a connection that answers nothing at all is over: a join or a long fetch may wait for minutes by right, and what
 is left of a connection whose path has gone would else be found out two hours later (B-25). Linux's names and units."""
+
+WANTS_CERTIFICATE = "does it want a client's certificate of an authority that it trusts (ssl_cert_path, ssl_key_path)?"
 
 Address = tuple[int, Any]  # family, sockaddr
 
@@ -148,14 +150,13 @@ class Channel:
         if isinstance(problem, ssl.SSLCertVerificationError):
             return TlsError(
                 f"the broker's certificate is not good: {problem.verify_message}",
-                hint="check ssl_ca_path, and that the certificate names this host",
+                hint=CURES.get(problem.verify_code, "check ssl_ca_path"),
                 **self._place(),
             )
-        return TlsError(
-            f"no TLS handshake: {getattr(problem, 'reason', None) or problem}",
-            hint='is this a plaintext port? Then security_protocol="PLAINTEXT"',
-            **self._place(),
-        )
+        reason = alerted(problem) or str(problem)
+        plaintext = "is this a plaintext port? Then security_protocol without SSL"
+        hint = WANTS_CERTIFICATE if "ALERT" in reason else plaintext
+        return TlsError(f"no TLS handshake: {reason}", hint=hint, **self._place())
 
     def _open(self, now: float) -> None:
         self.events = EVENT_READ
@@ -228,13 +229,21 @@ class Channel:
     def _hung_up(self) -> KohortError:
         if self.answered:
             return ConnectionFailed("the broker closed the connection", **self._place())
-        hint = "is this port TLS, or not Kafka at all?" if self.tls is None else "is this port Kafka's?"
+        hint = (
+            "is this port TLS, or not Kafka at all?"
+            if self.tls is None
+            else f"is this port Kafka's? {WANTS_CERTIFICATE}"
+        )
         error = ConnectionFailed("the connection was closed before anything was answered", hint=hint, **self._place())
         return explained(error, self.reader.first_bytes(), self.endpoint, answered=False)
 
     def _failed(self, problem: OSError) -> KohortError:
+        if is_secure(self.sock) and (alert := alerted(problem)) is not None:
+            # In TLS 1.3 a broker may judge our certificate when we believe that we are in.
+            return TlsError(f"the broker ended TLS: {alert}", hint=WANTS_CERTIFICATE, **self._place())
         reason = os.strerror(problem.errno) if problem.errno else str(problem)
-        return ConnectionFailed(f"cannot reach the broker: {reason}", **self._place())
+        hint = WANTS_CERTIFICATE if is_secure(self.sock) and not self.answered else None
+        return ConnectionFailed(f"cannot reach the broker: {reason}", hint=hint, **self._place())
 
     def _place(self) -> dict[str, Any]:
         return {"host": self.endpoint.host, "port": self.endpoint.port}

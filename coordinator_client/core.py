@@ -49,7 +49,7 @@ from kohort.coordinator_client.metrics import Counters, Meters
 from kohort.coordinator_client.offsets import CommitBook, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.questions import Questions
-from kohort.coordinator_client.ready import Coordinator, MemberView, Send, WantedTopics
+from kohort.coordinator_client.ready import Coordinator, MemberView, Notice, Send, WantedTopics
 from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.resets import Gap, ResetPolicy
 from kohort.coordinator_client.retry import Backoff
@@ -279,6 +279,10 @@ class Core:
         """Something that came from a broker, or from the assignor, for the group's machine."""
         if self.member is not None:
             self._socket_events.append(event)
+
+    def noted(self, notice: Notice) -> None:
+        """What the driver has for `notices()`."""
+        self.notices.append(notice)
 
     # --- asking a broker
 

@@ -37,12 +37,14 @@ from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.logs import speaks_for
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.sasl import Credentials
-from kohort.coordinator_client.security import tls_context
+from kohort.coordinator_client.security import Certificates
 from kohort.coordinator_client.tokens import Token, TokenKeeper
 from kohort.fastpath import KohortError, WireError
 
 if TYPE_CHECKING:
+    import ssl
     from concurrent.futures import ThreadPoolExecutor
 
     from kohort.coordinator_client.tape import Tape
@@ -64,6 +66,7 @@ class Driven(Caller, Protocol):
     def who(self) -> Mapping[str, object]: ...
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None: ...
     def tell_member(self, event: Event) -> None: ...
+    def noted(self, notice: Notice) -> None: ...
 
 
 T = TypeVar("T")
@@ -93,7 +96,7 @@ class Driver(Generic[C]):
             self._tokens = TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random)
         self._tokens_made: deque[Token | KohortError] = deque()
         self._told_tokenless = ""
-        self._tls = tls_context(config)
+        self._certificates = Certificates(config)
         self._selector = selectors.DefaultSelector()
         self._bell_in, self._bell_out = socket.socketpair()
         self._bell_in.setblocking(False)
@@ -315,7 +318,7 @@ class Driver(Generic[C]):
             line,
             connection,
             FrameReader(config.max_frame_bytes),
-            self._tls,
+            self._tls(),
             config.receive_buffer_bytes,
             config.send_buffer_bytes,
             answered=connection.ranges is not None,  # then a broker has answered there before
@@ -326,6 +329,14 @@ class Driver(Generic[C]):
         else:
             threading.Thread(target=self._resolve, args=(channel,), name="kohort-resolver", daemon=True).start()
         return channel
+
+    def _tls(self) -> "ssl.SSLContext | None":
+        notice = self._certificates.renew()
+        if notice is not None:
+            log.log(logging.INFO if notice.kind == "tls_files_renewed" else logging.WARNING, "%s", notice.text)
+            with self.lock:
+                self.core.noted(notice)
+        return self._certificates.context
 
     def _resolve(self, channel: Channel) -> None:
         endpoint = channel.endpoint

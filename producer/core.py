@@ -15,6 +15,7 @@ from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
 from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.retry import Backoff
 from kohort.fastpath import KohortError, TopicPartition
@@ -125,6 +126,9 @@ class ProducerCore:
 
     def tell_member(self, event: Event) -> None:
         """A producer is no member of anything."""
+
+    def noted(self, notice: Notice) -> None:
+        """The log has it."""
 
     # ------------------------------------------------------------------ the caller's side
 

@@ -12,6 +12,7 @@ from kohort.coordinator_client.sasl import Credentials
 from kohort.fastpath import TopicPartition
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
+from tests.coordinator_client.acls import allow, forbid
 from tests.coordinator_client.kit import numbers, poll_until, produce, read
 
 Name = Callable[[str], str]
@@ -27,41 +28,6 @@ def guarded() -> Iterator[RealBroker]:
         allow(broker, "GROUP", "readers")
         produce(broker.bootstrap, "open", numbers(0, 5))
         yield broker
-
-
-def rule(kind: str, name: str) -> Any:
-    from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
-
-    return AclBinding(
-        ResourceType[kind],
-        name,
-        ResourcePatternType.LITERAL,
-        "User:alice",
-        "*",
-        AclOperation.ALL,
-        AclPermissionType.ALLOW,
-    )
-
-
-def allow(broker: RealBroker, kind: str, name: str) -> None:
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in admin.create_acls([rule(kind, name)]).values():
-        future.result(30)
-
-
-def forbid(broker: RealBroker, kind: str, name: str) -> None:
-    from confluent_kafka.admin import AclBindingFilter, AdminClient
-
-    binding = rule(kind, name)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    one = AclBindingFilter(
-        binding.restype, binding.name, binding.resource_pattern_type, binding.principal, binding.host,
-        binding.operation, binding.permission_type,
-    )  # fmt: skip
-    for future in admin.delete_acls([one]).values():
-        future.result(30)
 
 
 def alice(broker: RealBroker, mechanism: str, password: str = "s3cret", **settings: Any) -> Consumer:
