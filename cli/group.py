@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +27,7 @@ app.command()(timeline)
 
 Group = Annotated[str, typer.Argument(help="The group.")]
 ROWS_SHOWN = 40
+LINES_BESIDE_ROWS = 7  # of the table: title, frame, head, caption, and where the cursor waits
 WHERE = "earliest, latest, 5, +100, -100, 2026-01-31T12:00:00Z, or P1D for a day ago"
 
 
@@ -84,7 +86,10 @@ def lag(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
     every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between looks, with --watch.")] = 2.0,
     sort: Annotated[Sort, typer.Option(help="Which partitions come first.")] = Sort.LAG,
-    show_all: Annotated[bool, typer.Option("--all", help=f"All partitions, not the first {ROWS_SHOWN}.")] = False,
+    show_all: Annotated[
+        bool,
+        typer.Option("--all", help=f"All, not the first {ROWS_SHOWN} or a screen full."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """How many records wait, partition by partition. Example: kohort group lag billing --watch -b localhost:9092"""
@@ -92,17 +97,7 @@ def lag(
         if not watch:
             _tell_lag(_looked(admin, group), sort, show_all, as_json)
             return
-        before: dict[TopicPartition, int] = {}
-        with Live(console=console(), auto_refresh=False, screen=False) as live:
-            while True:
-                began = time.monotonic()
-                rows = admin.lag(group)
-                if as_json:
-                    print(json.dumps(_lags(rows)), flush=True)
-                else:
-                    live.update(_lag_table(group, rows, sort, show_all, before), refresh=True)
-                before = {one.partition: one.lag for one in rows if one.lag is not None}
-                time.sleep(max(0.0, every_s - (time.monotonic() - began)))
+        _watch(admin, group, every_s, sort, show_all, as_json)
 
 
 @offsets.command()
@@ -249,11 +244,30 @@ def _looked(admin: Admin, group: str) -> list[PartitionLag]:
     return rows
 
 
+def _watch(admin: Admin, group: str, every_s: float, sort: Sort, show_all: bool, as_json: bool) -> None:
+    """Look again and again. A terminal shows as many rows as it has lines; a pipe gets every look, one by one."""
+    before: dict[TopicPartition, int] = {}
+    out = console()
+    with Live(console=out, auto_refresh=False) if out.is_terminal and not as_json else nullcontext() as live:
+        while True:
+            began = time.monotonic()
+            rows = _looked(admin, group)
+            if as_json:
+                print(json.dumps(_lags(rows)), flush=True)
+            elif live is None:
+                out.print(_lag_table(group, rows, sort, len(rows) if show_all else ROWS_SHOWN, before))
+                out.file.flush()
+            else:
+                live.update(_lag_table(group, rows, sort, out.height - LINES_BESIDE_ROWS, before), refresh=True)
+            before = {one.partition: one.lag for one in rows if one.lag is not None}
+            time.sleep(max(0.0, every_s - (time.monotonic() - began)))
+
+
 def _tell_lag(rows: Sequence[PartitionLag], sort: Sort, show_all: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_lags(rows)))
     else:
-        console().print(_lag_table("", rows, sort, show_all, {}))
+        console().print(_lag_table("", rows, sort, len(rows) if show_all else ROWS_SHOWN, {}))
 
 
 def _lags(rows: Sequence[PartitionLag]) -> dict[str, Any]:
@@ -266,11 +280,11 @@ def _lags(rows: Sequence[PartitionLag]) -> dict[str, Any]:
 
 
 def _lag_table(
-    group: str, rows: Sequence[PartitionLag], sort: Sort, show_all: bool, before: Mapping[TopicPartition, int]
+    group: str, rows: Sequence[PartitionLag], sort: Sort, most: int, before: Mapping[TopicPartition, int]
 ) -> Table:
     if sort is Sort.LAG:
         rows = sorted(rows, key=lambda one: (-(one.lag or 0), one.partition))
-    shown = rows if show_all else rows[:ROWS_SHOWN]
+    shown = rows[: max(1, most)]
     waiting = sum(one.lag or 0 for one in rows)
     more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
     caption = f"{waiting} records wait in {len(rows)} partitions{more}"
