@@ -8,14 +8,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kohort.coordinator_client.errors import ConfigError
 from kohort.coordinator_client.settings import MemberSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One row of the table. `kind` is one of int, float, bool, str, list (of str), any; bounds are inclusive."""
 
     name: str
@@ -66,7 +65,7 @@ ASSIGNORS_BY_KAFKA_NAME: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Config:
     """One checked set of settings. Make it with `Config.of(**settings)` or `Config.from_kafka({...})`."""
 

@@ -6,7 +6,6 @@ What the driver does with it: `opened` when bytes can flow, `outgoing` to write,
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from importlib import import_module
 from math import inf
@@ -16,7 +15,6 @@ from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFai
 from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
 from kohort.coordinator_client.sasl import CHECK_PASSWORD, CHECK_TOKEN, Conversation, Credentials, Refused
 from kohort.coordinator_client.throttle import Throttle
-from kohort.coordinator_client.tokens import Token, TokenKeeper
 from kohort.fastpath import KohortError, WireError
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -27,6 +25,7 @@ from kohort.protocol.wire import WireConnection
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.tape import Keep
+    from kohort.coordinator_client.tokens import Token, TokenKeeper
 
 UNSUPPORTED_VERSION = 35
 ILLEGAL_SASL_STATE = 34
@@ -72,8 +71,7 @@ class Unanswered(NamedTuple):
 Outcome = Answered | NotSent | Unanswered
 
 
-@dataclass(slots=True)
-class Ask:
+class Ask(NamedTuple):
     """A request on its way. `request`: the typed value, or a function of the version that makes it.
 
     `done` is called once, by the driver, with the outcome and the time.
@@ -102,38 +100,45 @@ class _InFlight(NamedTuple):
     deadline: float
 
 
-@dataclass(slots=True)
 class Connection:
     """The sans-IO half of a connection. `ranges`: what the broker speaks, when an earlier connection has asked."""
 
-    endpoint: Endpoint
-    client_id: str
-    max_frame_bytes: int
-    setup_timeout_s: float
-    opened_at: float
-    ranges: VersionRanges | None = None
-    tape: "Keep | None" = None
-    credentials: Credentials | None = None
-    nonce: str = ""
-    tokens: TokenKeeper | None = None
-    stage: Stage = Stage.OPENING
-    _wire: WireConnection = field(init=False)
-    _waiting: deque[tuple[Ask, float]] = field(default_factory=deque)
-    _held: deque[Ask] = field(default_factory=deque)
-    _throttle: Throttle = field(default_factory=Throttle)
-    _in_flight: dict[int, _InFlight] = field(default_factory=dict)
-    _out: list[bytes] = field(default_factory=list)
-    _conversation: Conversation = field(init=False)
-    _proofs: int = 0
-    _ready_by: float = field(init=False)
-    _prove_again_at: float = inf
-    _session_s: float = 0.0
-    _token: Token | None = None
-    _token_since: float | None = None  # a token is wanted since then
-
-    def __post_init__(self) -> None:
-        self._ready_by = self.opened_at + self.setup_timeout_s
-        self._wire = WireConnection(self.client_id, max_frame_bytes=self.max_frame_bytes)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client_id: str,
+        max_frame_bytes: int,
+        *,
+        setup_timeout_s: float,
+        opened_at: float,
+        ranges: VersionRanges | None = None,
+        tape: "Keep | None" = None,
+        credentials: Credentials | None = None,
+        nonce: str = "",
+        tokens: "TokenKeeper | None" = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.setup_timeout_s = setup_timeout_s
+        self.ranges = ranges
+        self.tape = tape
+        self.credentials = credentials
+        self.nonce = nonce
+        self.tokens = tokens
+        self.stage = Stage.OPENING
+        self._wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
+        self._waiting: deque[tuple[Ask, float]] = deque()
+        self._held: deque[Ask] = deque()
+        self._throttle = Throttle()
+        self._in_flight: dict[int, _InFlight] = {}
+        self._refused: list[tuple[Ask, Outcome]] = []
+        self._out: list[bytes] = []
+        self._conversation: Conversation
+        self._proofs = 0
+        self._ready_by = opened_at + setup_timeout_s
+        self._prove_again_at = inf
+        self._session_s = 0.0
+        self._token: Token | None = None
+        self._token_since: float | None = None  # a token is wanted since then
 
     # --- asking
 
@@ -189,8 +194,6 @@ class Connection:
         """Asks that cannot be sent on this connection, found out while flushing."""
         refused, self._refused = self._refused, []
         return refused
-
-    _refused: list[tuple[Ask, Outcome]] = field(default_factory=list)
 
     # --- time and end
 
@@ -287,11 +290,11 @@ class Connection:
         if renewing and not self._may_prove_again:
             return None
         found = self.tokens.take(now, self._token_since, session_s=self._session_s if renewing else None)
-        if isinstance(found, Token):
-            self._token, self._ready_by = found, now + self.setup_timeout_s
-            self._prove(now)
-            return None
-        return found
+        if found is None or isinstance(found, KohortError):
+            return found
+        self._token, self._ready_by = found, now + self.setup_timeout_s
+        self._prove(now)
+        return None
 
     def _no_handshake(self, answer: SaslHandshakeResponse, place: dict[str, Any]) -> KohortError:
         assert self.credentials is not None

@@ -40,7 +40,6 @@ from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.sasl import Credentials
 from kohort.coordinator_client.security import Certificates
-from kohort.coordinator_client.tokens import Token, TokenKeeper
 from kohort.fastpath import KohortError, WireError
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from kohort.coordinator_client.tape import Tape
+    from kohort.coordinator_client.tokens import Token, TokenKeeper
 
 log = logging.getLogger("kohort.driver")
 
@@ -93,7 +93,9 @@ class Driver(Generic[C]):
         self._credentials = Credentials.of(config)
         self._tokens = None
         if self._credentials is not None and self._credentials.needs_token:
-            self._tokens = TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random)
+            from kohort.coordinator_client import tokens
+
+            self._tokens = tokens.TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random)
         self._tokens_made: deque[Token | KohortError] = deque()
         self._told_tokenless = ""
         self._certificates = Certificates(config)
@@ -212,14 +214,14 @@ class Driver(Generic[C]):
             self.core.tell_member(made)
         self.wake()
 
-    def _hand_in_tokens(self, tokens: TokenKeeper, now: float) -> None:
+    def _hand_in_tokens(self, tokens: "TokenKeeper", now: float) -> None:
         while self._tokens_made:
             made = self._tokens_made.popleft()
             if isinstance(made, KohortError):
                 log.warning("no new token: %s", made)
             tokens.came(made, now)
 
-    def _owe_token(self, tokens: TokenKeeper, now: float) -> None:
+    def _owe_token(self, tokens: "TokenKeeper", now: float) -> None:
         """Let an issuer, or the user's function, take its time elsewhere."""
         if tokens.owed(now):
             tokens.asked(now)

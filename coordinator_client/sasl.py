@@ -6,10 +6,13 @@ keeper; nothing here is ever logged.
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthenticationFailed
-from kohort.coordinator_client.tokens import Token
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.tokens import Token
 
 Conversation = Generator[bytes, bytes, None]
 
@@ -37,7 +40,7 @@ class Credentials:
     def needs_token(self) -> bool:
         return self.mechanism == "OAUTHBEARER"
 
-    def conversation(self, nonce: str, token: Token | None = None) -> Conversation:
+    def conversation(self, nonce: str, token: "Token | None" = None) -> Conversation:
         """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing.
 
         Where the broker refuses, `Refused` is thrown in, and what comes out says why.
@@ -77,7 +80,7 @@ class Refused(Exception):
     """The broker's SaslAuthenticate answer was an error."""
 
 
-def _bearer(token: Token) -> Conversation:
+def _bearer(token: "Token") -> Conversation:
     pairs = {"auth": f"Bearer {token.value}", **token.extensions}
     challenge = yield ("n,,\1" + "".join(f"{name}={value}\1" for name, value in pairs.items()) + "\1").encode()
     if not challenge:
