@@ -268,7 +268,7 @@ class AsyncConsumer(Face):
             until = session.driver.now() + timeout_s
             try:
                 self._commit_on_close(until)
-                session.call(lambda core: core.request_close(until))
+                session.call(lambda core: core.request_close(session.driver.now(), until))
                 await self._run_until(lambda core: core.left, timeout_s)
             finally:
                 session.closed = True

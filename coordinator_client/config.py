@@ -75,6 +75,7 @@ class Config:
     group: str | None = row("group.id", "str", None, "The group to be a member of; without one a consumer only assigns.", optional=True)
     group_instance_id: str | None = row("group.instance.id", "str", None, "Makes the member static: it comes back to its partitions within the session timeout (KIP-345).", optional=True)
     client_id: str = row("client.id", "str", "kohort", "Shown in the broker's logs, quotas and metrics.")
+    enable_metrics_push: bool = row("enable.metrics.push", "bool", True, "Whether a consumer pushes its metrics to a broker that asks for them (KIP-714); needs kohort[opentelemetry], and nothing is sent where no broker asks.")
     rack: str | None = row("client.rack", "str", None, "Where this client is: read from a replica there if the broker offers one (KIP-392).", optional=True)
 
     # --- membership

@@ -550,7 +550,7 @@ class Consumer(Face):
             until = session.driver.now() + timeout_s
             try:
                 self._commit_on_close(until)
-                session.call(lambda core: core.request_close(until))
+                session.call(lambda core: core.request_close(session.driver.now(), until))
                 self._run_until(lambda core: core.left, timeout_s)
             finally:
                 session.closed = True

@@ -48,6 +48,7 @@ from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.metrics import Counters, Meters
 from kohort.coordinator_client.offsets import CommitBook, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.pushing import Pushing
 from kohort.coordinator_client.questions import Questions
 from kohort.coordinator_client.ready import Coordinator, MemberView, Notice, Send, WantedTopics
 from kohort.coordinator_client.refresh import MetadataKeeper
@@ -95,9 +96,11 @@ class Core:
         self.backlogs = Backlogs(self)
         self.commits = Committing(self)
         self.fetches = Fetches(self)
+        self.pushing = Pushing(self)
         self.counters = Counters()
         self.meters = Meters()
         self.telling = Telling(self)
+        self.who = self.telling.who  # whose the log lines of the driver's thread are
         self._outgoing: list[Outgoing] = []
         self._plan: PlanOrder | None = None
         self._errors: deque[KohortError] = deque()
@@ -119,6 +122,7 @@ class Core:
         self.questions.turn(now)
         self.commits.turn(now)
         self.fetches.turn(now)
+        self.pushing.turn(now)
         if self._socket_events:
             wakes.append(now)  # something settled at once, and the machine wants to hear of it
         wakes += [
@@ -128,6 +132,7 @@ class Core:
             self.fetcher.next_attempt(),
             self.committer.wakes(),
             self.book.wakes() if self.assignment else None,
+            *self.pushing.wakes(),
         ]
         outgoing, self._outgoing = tuple(self._outgoing), []
         plan, self._plan = self._plan, None
@@ -136,10 +141,6 @@ class Core:
         if self._socket_events:
             return Turn(outgoing, now, plan)
         return Turn(outgoing, min(later, default=None), plan)
-
-    def who(self) -> Mapping[str, object]:
-        """Whose the log lines of the driver's thread are."""
-        return self.telling.who()
 
     # --- the group's machine
 
@@ -367,8 +368,9 @@ class Core:
             raise IllegalState("not subscribed")
         self._caller_events.append(RebalanceEnforced(reason))
 
-    def request_close(self, deadline: float) -> None:
+    def request_close(self, now: float, deadline: float) -> None:
         self.closing = True
+        self.pushing.close(now, deadline)
         if self.member is not None:
             self._caller_events.append(CloseRequested(deadline))
 
@@ -385,7 +387,7 @@ class Core:
         if self._fatal is not None and not self.endpoints.ever_answered:
             return True
         member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
-        return member_ended and not len(self.committer)
+        return member_ended and not len(self.committer) and self.pushing.ended
 
     # --- hooks
 

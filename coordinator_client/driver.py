@@ -394,7 +394,7 @@ class Driver(Generic[C]):
         if channel.endpoint not in self._ranges and channel.connection.ranges is not None:
             self._ranges[channel.endpoint] = channel.connection.ranges
         with self.lock:
-            self.core.endpoints.answered(channel.endpoint)
+            self.core.endpoints.answered(channel.endpoint, self._ranges.get(channel.endpoint))
         self._told_tokenless = ""
 
     def _watch(self, channel: Channel) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from kohort.coordinator_client.config import Config, split_address
-from kohort.coordinator_client.connections import Endpoint
+from kohort.coordinator_client.connections import Endpoint, VersionRanges
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.fastpath import KohortError
 
@@ -27,6 +27,7 @@ class Endpoints:
         self.ever_answered = False
         self.last_error: KohortError | None = None
         self._attempts: dict[Endpoint, Attempts] = {}
+        self._ranges: dict[Endpoint, VersionRanges] = {}
 
     @classmethod
     def of(cls, config: Config, chance: Callable[[], float]) -> "Endpoints":
@@ -38,15 +39,23 @@ class Endpoints:
             rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
         )
 
-    def answered(self, endpoint: Endpoint) -> None:
+    def answered(self, endpoint: Endpoint, ranges: VersionRanges | None = None) -> None:
+        """`ranges`: what is spoken there, if it is known."""
         self._attempts.pop(endpoint, None)
+        if ranges is not None:
+            self._ranges[endpoint] = ranges
         self.ever_answered = True
         self.last_error = None
 
     def failed(self, endpoint: Endpoint, error: KohortError, now: float) -> None:
         attempts = self._attempts.get(endpoint, FRESH)
+        self._ranges.pop(endpoint, None)
         self._attempts[endpoint] = attempts.failed(now, self.backoff, self.chance())
         self.last_error = error
+
+    def offering(self, api_key: int) -> Endpoint | None:
+        """An address that has answered, has not failed since, and speaks an API that not every broker offers."""
+        return next((endpoint for endpoint, ranges in self._ranges.items() if api_key in ranges), None)
 
     def may_try(self, endpoint: Endpoint, now: float) -> bool:
         return self._attempts.get(endpoint, FRESH).may_try(now)

@@ -9,11 +9,13 @@ from kohort.coordinator_client.leading import PlanOrder
 
 class Line(Enum):
     """Which of a broker's connections a request goes by. The coordinator's is its own (G-02), and so are those that
-    fetch: a Fetch that waits at the broker holds up everything behind it."""
+    fetch: a Fetch that waits at the broker holds up everything behind it. So would metrics, if the plugin that takes
+    them is slow."""
 
     CONTROL = "control"
     GROUP = "group"
     DATA = "data"
+    TELEMETRY = "telemetry"
 
 
 class Outgoing(NamedTuple):

@@ -49,10 +49,10 @@ class RealCluster:
     `tls=True` adds a TLS listener (`bootstrap_tls`, `ca_file`); `users` (name to password) adds a SASL listener that
     takes PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (`bootstrap_sasl`); both together add `bootstrap_sasl_tls`.
     `acls=True` denies named users whatever no ACL allows; the plaintext listener stays free of rules.
-    `properties` go into every server.properties and win over ours; `racks` says where each node stands. `proxy_ports`
-    (one a node) adds a listener whose advertised port is the given one, for a proxy that forwards to
-    `behind_proxy(node)`.
-    `ports` fixes the plaintext ports. `folder` keeps data and logs after the end; a scratch folder is removed.
+    `properties` go into every server.properties and win over ours; `plugins` are jars, or folders of classes, that they
+    may name; `racks` says where each node stands. `proxy_ports` (one a node) adds a listener whose advertised port is
+    the given one, for a proxy that forwards to `behind_proxy(node)`. `ports` fixes the plaintext ports.
+    `folder` keeps data and logs after the end; a scratch folder is removed.
 
     Raises JdkMissing, JarsUnavailable or BrokerStartError. Safe to use several at a time.
     """
@@ -66,6 +66,7 @@ class RealCluster:
         users: Mapping[str, str] | None = None,
         acls: bool = False,
         properties: Mapping[str, object] | None = None,
+        plugins: Sequence[Path] = (),
         racks: Sequence[str] = (),
         proxy_ports: Sequence[int] = (),
         ports: Sequence[int] = (),
@@ -89,6 +90,7 @@ class RealCluster:
         self._jvm_options = tuple(jvm_options)
         self._start_timeout_s = start_timeout_s
         self._jars = jars.classpath(version)
+        self._plugins = tuple(plugins)
         if _ARCHIVING not in "".join(jvm_options):
             self._jvm_options += tuple(archive_options(version, self._jars, self._prime))
         self._scratch: Path | None = None
@@ -188,7 +190,7 @@ class RealCluster:
         self.nodes = tuple(
             KafkaNode(
                 layout,
-                jars=self._jars,
+                jars=[*self._jars, *self._plugins],
                 cluster_id=cluster_id,
                 heap_mb=self._heap_mb,
                 jvm_options=self._jvm_options,
@@ -233,6 +235,7 @@ class RealBroker(RealCluster):
         users: Mapping[str, str] | None = None,
         acls: bool = False,
         properties: Mapping[str, object] | None = None,
+        plugins: Sequence[Path] = (),
         proxy_ports: Sequence[int] = (),
         ports: Sequence[int] = (),
         folder: Path | None = None,
@@ -242,9 +245,9 @@ class RealBroker(RealCluster):
         autostart: bool = True,
     ) -> None:
         super().__init__(
-            1, version=version, tls=tls, users=users, acls=acls, properties=properties, proxy_ports=proxy_ports,
-            ports=ports, folder=folder, heap_mb=heap_mb, jvm_options=jvm_options, start_timeout_s=start_timeout_s,
-            autostart=autostart,
+            1, version=version, tls=tls, users=users, acls=acls, properties=properties, plugins=plugins,
+            proxy_ports=proxy_ports, ports=ports, folder=folder, heap_mb=heap_mb, jvm_options=jvm_options,
+            start_timeout_s=start_timeout_s, autostart=autostart,
         )  # fmt: skip
 
     @property

@@ -45,7 +45,7 @@ from kohort.testing.fake_broker.cluster import Address, FakeCluster
 from kohort.testing.fake_broker.control import Call, Control, ControlFunction
 from kohort.testing.fake_broker.coordinator import CoordinatorSettings
 from kohort.testing.fake_broker.group import Committed, Group, GroupSnapshot, snapshot
-from kohort.testing.fake_broker.handlers import HANDLERS, Handler, api_versions
+from kohort.testing.fake_broker.handlers import HANDLERS, UNASKED, Handler, api_versions
 from kohort.testing.fake_broker.work import Work
 
 T = TypeVar("T")
@@ -423,13 +423,14 @@ def _narrowed(
     handlers: Mapping[int, Handler], wanted: Mapping[int | str, tuple[int, int] | None]
 ) -> dict[int, tuple[int, int]]:
     """The versions offered: what each handler can do, within what a test wants to be spoken."""
-    offered = {key: handler.VERSIONS for key, handler in handlers.items()}
+    able = {key: handler.VERSIONS for key, handler in handlers.items()}
+    offered = {key: versions for key, versions in able.items() if key not in UNASKED}
     for api, versions in wanted.items():
         key = API[api].key
         if versions is None:
             offered.pop(key, None)
             continue
-        low, high = offered[key]
+        low, high = able[key]
         if not low <= versions[0] <= versions[1] <= high:
             raise ValueError(f"{API[api].name}: versions {versions} are not within {low} to {high}")
         offered[key] = versions

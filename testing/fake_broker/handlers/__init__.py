@@ -13,6 +13,7 @@ from kohort.testing.fake_broker.handlers import (
     describe_groups,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     join_group,
     leave_group,
@@ -24,6 +25,7 @@ from kohort.testing.fake_broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    push_telemetry,
     sync_group,
 )
 from kohort.testing.fake_broker.work import Work
@@ -43,6 +45,10 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
             produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator, join_group,
             heartbeat, leave_group, sync_group, api_versions, create_topics, delete_topics, describe_groups,
             list_groups, delete_groups, offset_delete, offset_for_leader_epoch,
+            get_telemetry_subscriptions, push_telemetry,
         )
     }
 )  # fmt: skip
+
+UNASKED: frozenset[int] = frozenset({get_telemetry_subscriptions.KEY, push_telemetry.KEY})
+"""Offered only where a test asks for them, as by brokers only with a plugin."""
