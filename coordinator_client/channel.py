@@ -228,7 +228,10 @@ class Channel:
 
     def _hung_up(self) -> KohortError:
         if self.answered:
-            return ConnectionFailed("the broker closed the connection", **self._place())
+            login = None
+            if self.connection.credentials is None and not self.connection.served:
+                login = 'does one have to log in on this port (security_protocol="SASL_SSL" or "SASL_PLAINTEXT")?'
+            return ConnectionFailed("the broker closed the connection", hint=login, **self._place())
         hint = (
             "is this port TLS, or not Kafka at all?"
             if self.tls is None

@@ -223,8 +223,8 @@ class Committer:
                 self._refuse(commit, partition, UNKNOWN_OUTCOME, error)
             self._finish(commit, now)
 
-    def expire(self, now: float, *, everything: bool = False) -> None:
-        """End what has waited past its deadline."""
+    def expire(self, now: float, *, everything: bool = False, because: KohortError | None = None) -> None:
+        """End what has waited past its deadline; or everything, where nothing will be sent any more."""
         for commit in [*self._queue, *([self.in_flight] if self.in_flight else [])]:
             if now < commit.deadline and not everything:
                 continue
@@ -232,7 +232,7 @@ class Committer:
                 self.in_flight = None
             else:
                 self._queue.remove(commit)
-            error = OperationTimeout(
+            error = because or OperationTimeout(
                 "no answer to a commit in time", hint="whether it was stored is unknown", group=self.group_id
             )
             for partition in list(commit.offsets):

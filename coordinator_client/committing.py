@@ -27,7 +27,8 @@ class Committing:
 
     def turn(self, now: float) -> None:
         """Send what may be sent, end what has waited too long."""
-        self._core.committer.expire(now)
+        hopeless = self._core.fatal if self._core.cluster.coordinator() is None else None
+        self._core.committer.expire(now, everything=hopeless is not None, because=hopeless)
         due = self._core.book.due(now)
         if due and not self._core.closing:
             self.put(due, deadline=now + self._core.config.default_api_timeout_ms / 1000)

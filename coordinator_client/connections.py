@@ -125,6 +125,7 @@ class Connection:
         self.nonce = nonce
         self.tokens = tokens
         self.stage = Stage.OPENING
+        self.served = False  # whether something that was asked on it has been answered
         self._wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
         self._waiting: deque[tuple[Ask, float]] = deque()
         self._held: deque[Ask] = deque()
@@ -182,6 +183,7 @@ class Connection:
         sent = self._in_flight.pop(answer.correlation_id)
         if sent.ask.done is not _nobody:
             # Also while we prove ourselves again: what was asked before is still answered, in its order.
+            self.served = True
             self._throttle.heard(answer.value, now, self.endpoint)
             outcomes.append((sent.ask, Answered(answer.value, sent.version)))
         elif self.stage is Stage.ASKING_VERSIONS:
@@ -304,7 +306,7 @@ class Connection:
             return AuthenticationFailed(
                 "nobody logs in on this port", hint="another port, or security_protocol without SASL", **place
             )
-        offers = ", ".join(answer.mechanisms) or "nothing"
+        offers = ", ".join(sorted(answer.mechanisms)) or "nothing"
         return AuthenticationFailed(
             f"the broker does not offer {self.credentials.mechanism}",
             hint=f"it offers {offers}; sasl_mechanism is not changed on a broker's word",

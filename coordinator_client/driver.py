@@ -385,8 +385,8 @@ class Driver(Generic[C]):
         except Ended as ended:
             # Good answers may stand before what ended the connection; their asks wait for nothing else (B-02).
             return outcomes + ended.outcomes + self._end(channel, ended.error)
-        if channel.connection.stage is Stage.READY:
-            self._is_ready(channel)
+        if channel.connection.stage is Stage.READY and channel.connection.served:
+            self._is_ready(channel)  # also a port on which one must log in says which versions it speaks
         self._watch(channel)
         return outcomes + channel.connection.refused_versions()
 

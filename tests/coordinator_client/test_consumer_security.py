@@ -7,9 +7,18 @@ from typing import Any
 import pytest
 
 from kohort import Producer
-from kohort.coordinator_client import AuthenticationFailed, AuthorizationFailed, Consumer
+from kohort.admin import Admin
+from kohort.coordinator_client import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    ConnectionFailed,
+    Consumer,
+    OperationTimeout,
+)
+from kohort.coordinator_client.connections import Connection, Endpoint
 from kohort.coordinator_client.sasl import Credentials
-from kohort.fastpath import TopicPartition
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.catalogue import API
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.acls import allow, forbid
@@ -96,8 +105,12 @@ def test_a_wrong_password_is_a_fatal_typed_error_that_does_not_show_it(mechanism
         with pytest.raises(AuthenticationFailed) as caught:
             poll_until(consumer, lambda: False)
         assert "wr0ng-password" not in str(caught.value)
-        with pytest.raises(AuthenticationFailed):
-            consumer.poll(0)
+        counters = consumer._session.driver.core.counters
+        before, limit = counters.connections_opened, time.monotonic() + 1.5
+        while time.monotonic() < limit:
+            with pytest.raises(AuthenticationFailed):
+                consumer.poll(0.1)
+        assert counters.connections_opened == before  # a name that is tried too often is locked
 
 
 @pytest.mark.broker
@@ -138,10 +151,96 @@ def test_a_permission_that_is_taken_away_while_reading_is_told(guarded: RealBrok
 @pytest.mark.proves("E-01", "E-02")
 def test_a_group_without_permission_is_an_error_that_names_it(guarded: RealBroker) -> None:
     with alice(guarded, "PLAIN", group="strangers") as consumer:
+        with pytest.raises(KohortError) as refused:
+            consumer.commit({TopicPartition("open", 0): 1})
+        assert "strangers" in str(refused.value)
+        assert not isinstance(refused.value, OperationTimeout)
+    with alice(guarded, "PLAIN", group="strangers") as consumer:
         consumer.subscribe(["open"])
         with pytest.raises(Exception, match="strangers") as caught:
             poll_until(consumer, lambda: False)
         assert "GROUP_AUTHORIZATION_FAILED" in str(caught.value) or isinstance(caught.value, AuthorizationFailed)
+
+
+@pytest.mark.broker
+def test_what_an_admin_may_not_do_names_the_resource_and_the_cure(guarded: RealBroker) -> None:
+    login: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice",
+        "sasl_password": "s3cret",
+    }  # fmt: skip
+    with Admin(guarded.bootstrap_sasl, **login) as admin:
+        brokers = admin.brokers()
+        cases: list[tuple[Callable[[], object], str, str]] = [
+            (lambda: admin.create_topic("brand-new", partitions=1), "topic=brand-new", "topic"),
+            (lambda: admin.delete_topics("closed"), "topic=closed", "topic"),
+            (lambda: admin.describe_topic("closed"), "topic=closed", "DESCRIBE"),
+            (lambda: admin.topic_configs(["closed"]), "topic=closed", "DESCRIBE_CONFIGS on the topic"),
+            (lambda: admin.describe_group("strangers"), "group=strangers", "READ on the group"),
+            (lambda: admin.committed("strangers"), "group=strangers", "READ on the group"),
+            (lambda: admin.delete_groups("strangers"), "group=strangers", "READ on the group"),
+            (lambda: admin.broker_configs(brokers, ["num.io.threads"]), "broker=0", "DESCRIBE_CONFIGS on the cluster"),
+        ]
+        for act, place, cure in cases:
+            with pytest.raises(KohortError) as caught:
+                act()
+            assert isinstance(caught.value, AuthorizationFailed) or "AUTHORIZATION_FAILED" in caught.value.message
+            assert place in str(caught.value)
+            assert caught.value.hint is not None
+            assert cure in caught.value.hint
+
+
+@pytest.mark.broker
+def test_a_mechanism_that_the_broker_does_not_offer_is_not_changed(guarded: RealBroker) -> None:
+    with Consumer(
+        guarded.bootstrap_sasl,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token=lambda: "token",
+    ) as consumer:
+        consumer.assign([TopicPartition("open", 0)])
+        with pytest.raises(AuthenticationFailed, match="does not offer OAUTHBEARER") as caught:
+            poll_until(consumer, lambda: False)
+        assert caught.value.hint is not None
+        assert "it offers PLAIN, SCRAM-SHA-256, SCRAM-SHA-512" in caught.value.hint
+
+
+def test_nothing_is_proved_to_a_server_that_wants_it_weaker() -> None:
+    connection = Connection(
+        endpoint=Endpoint("host", 1), client_id="c", max_frame_bytes=1 << 20, setup_timeout_s=10.0, opened_at=0.0,
+        ranges={17: (0, 1), 36: (0, 2)}, credentials=Credentials("SCRAM-SHA-512", "alice", "s3cret"), nonce="n",
+    )  # fmt: skip
+    connection.opened(0.0)
+    (asked,) = connection.outgoing()
+    assert b"SCRAM-SHA-512" in asked
+    answer = API["SaslHandshake"].response.build({"error_code": 33, "mechanisms": ("PLAIN",)}, 1)
+    frame = bytes([0, 0, 0, 4 + len(answer)]) + asked[8:12] + answer
+    with pytest.raises(AuthenticationFailed, match="does not offer SCRAM-SHA-512") as caught:
+        connection.received(memoryview(frame), 0.0)
+    assert caught.value.hint is not None
+    assert "PLAIN" in caught.value.hint
+    assert connection.outgoing() == []
+
+
+@pytest.mark.broker
+def test_a_port_with_a_login_and_one_without_are_told_apart(guarded: RealBroker) -> None:
+    with Consumer(guarded.bootstrap_sasl, **HASTY) as consumer:
+        consumer.assign([TopicPartition("open", 0)])
+        with pytest.raises(ConnectionFailed) as caught:
+            poll_until(consumer, lambda: False)
+        assert caught.value.hint is not None
+        assert "SASL_SSL" in caught.value.hint
+    with Consumer(
+        guarded.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="alice",
+        sasl_password="s3cret",
+    ) as consumer:
+        consumer.assign([TopicPartition("open", 0)])
+        with pytest.raises(AuthenticationFailed, match="nobody logs in on this port") as told:
+            poll_until(consumer, lambda: False)
+        assert told.value.hint is not None
+        assert "without SASL" in told.value.hint
 
 
 @pytest.mark.broker

@@ -6,8 +6,10 @@ import gc
 import gzip
 import io
 import logging
+import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ import pytest
 
 from kohort.cli.main import main
 from kohort.conformance.peer import Access
-from kohort.coordinator_client import AuthenticationFailed, Consumer
+from kohort.coordinator_client import AuthenticationFailed, ConfigError, Consumer
 from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.tokens import Token, TokenKeeper
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
+from tests.coordinator_client.issuer import Issuer, issuing, unsecured
 from tests.coordinator_client.kit import numbers, poll_until, produce, read
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +60,13 @@ def test_the_search_finds_what_it_looks_for() -> None:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[RealBroker]:
-    with RealBroker(tls=True, users={"user": CANARY}) as broker:
+    login = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    properties = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.sasl.oauthbearer.sasl.jaas.config": login,
+        "listener.name.sasl_tls.oauthbearer.sasl.jaas.config": login,
+    }
+    with RealBroker(tls=True, users={"user": CANARY}, properties=properties) as broker:
         create_topic(broker.bootstrap, "topic")
         produce(broker.bootstrap, "topic", numbers(0, 5))
         yield broker
@@ -120,6 +130,71 @@ def test_a_run_leaves_no_password_behind(
         assert leaks(text) == []
 
 
+def token(secret: str, lives_s: float = 600.0) -> str:
+    """One whose claims hold the secret, and which can be looked for itself."""
+    now = time.time()
+    made = unsecured(sub="user", iat=now - 3600, exp=now + lives_s, jti=secret)
+    TOKENS.append(made)
+    return made
+
+
+TOKENS: list[str] = []
+
+
+class Indiscreet(Issuer):
+    """It says what it was told."""
+
+    def token(self, client: str) -> str:
+        return token(CANARY)
+
+    def answer(self, authorization: str | None) -> tuple[int, dict[str, Any]]:
+        status, body = super().answer(authorization)
+        return status, body | ({"error_description": f"not {WRONG}"} if status == 401 else {})
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", ["function", "issuer"])
+def test_a_run_leaves_no_token_behind(kind: str, guarded: RealBroker, logged: io.StringIO, tmp_path: Path) -> None:
+    common: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "auto_offset_reset": "earliest",
+    }  # fmt: skip
+    shown: list[str] = []
+    with issuing(Indiscreet({"user": CANARY})) as issuer:
+        good: dict[str, Any] = {"sasl_oauth_token": partial(token, CANARY)}
+        bad: dict[str, Any] = {"sasl_oauth_token": lambda: (token(WRONG, -600), time.time() + 600)}
+        if kind == "issuer":
+            asked: dict[str, Any] = {
+                "sasl_oauth_token_endpoint_url": issuer.token_url, "sasl_oauth_allowed_urls": (issuer.token_url,),
+                "sasl_oauth_client_id": "user",
+            }  # fmt: skip
+            good, bad = (asked | {"sasl_oauth_client_secret": secret} for secret in (CANARY, WRONG))
+        settings = {**common, **good, "group": f"g-token-{kind}", "tape": str(tmp_path / "tape.jsonl")}
+        with Consumer(guarded.bootstrap_sasl, **settings) as consumer:
+            consumer.subscribe(["topic"])
+            assert len(read(consumer, 5)) == 5
+            consumer.commit()
+            driver = consumer._session.driver
+            everything = (
+                consumer, consumer.health(), consumer.metrics(), consumer.timeline(), consumer._session, driver,
+                consumer._config, driver._tokens, driver._credentials, *driver._channels.values(),
+            )  # fmt: skip
+            shown += [repr(each) for each in everything] + [str(each) for each in everything]
+        with Consumer(
+            guarded.bootstrap_sasl, **{**common, **bad, "tape": str(tmp_path / "wrong.jsonl"), "group": "g"}
+        ) as refused:
+            refused.subscribe(["topic"])
+            with pytest.raises(AuthenticationFailed) as caught:
+                poll_until(refused, lambda: False)
+            shown.append("".join(traceback.format_exception(caught.value)))
+            shown.append(repr(refused.health()))
+    written = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert (tmp_path / "tape.jsonl").stat().st_size > 1000
+    assert TOKENS
+    for text in [*(each.encode() for each in shown), *written, logged.getvalue().encode()]:
+        assert leaks(text) == []
+        assert not any(made.encode() in text or made.encode().hex().encode() in text for made in TOKENS)
+
+
 @pytest.mark.broker
 def test_a_conformance_run_leaves_no_password_behind(
     guarded: RealBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], logged: io.StringIO
@@ -148,7 +223,21 @@ def test_settings_and_credentials_do_not_show_it() -> None:
         {"bootstrap.servers": "host:1", "sasl.mechanism": "PLAIN", "sasl.username": "user", "sasl.password": CANARY,
          "security.protocol": "SASL_SSL"}
     )  # fmt: skip
-    for each in (config, from_kafka, Access(None, "user", CANARY)):
+    bearer: dict[str, Any] = {
+        "bootstrap": ("host:1",),
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+    }
+    bound = Config.of(**bearer, sasl_oauth_token=partial(str, CANARY))
+    url = "https://issuer.example"
+    client = Config.of(
+        **bearer, sasl_oauth_token_endpoint_url=url, sasl_oauth_allowed_urls=(url,), sasl_oauth_client_id="user",
+        sasl_oauth_client_secret=CANARY,
+    )  # fmt: skip
+    keeper = TokenKeeper(1.0, lambda: 0.5)
+    keeper.asked(0.0)
+    keeper.came(Token(CANARY, 60.0), 0.0)
+    for each in (config, from_kafka, Access(None, "user", CANARY), bound, client, keeper):
         assert leaks(repr(each).encode() + str(each).encode()) == []
 
 
@@ -185,3 +274,10 @@ def test_the_canary_is_collected() -> None:
     gc.collect()
     kept = [each for each in gc.get_objects() if isinstance(each, Config) and each.sasl_password == CANARY]
     assert kept == []
+
+
+@pytest.mark.parametrize("name", ["sasl_password", "ssl_key_password", "sasl_oauth_client_secret", "sasl_oauth_token"])
+def test_a_secret_of_the_wrong_type_is_not_shown(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.of(bootstrap=("host:1",), **{name: [CANARY]})
+    assert leaks("".join(traceback.format_exception(caught.value)).encode().replace(__file__.encode(), b"")) == []
