@@ -20,6 +20,9 @@ NOBODY: Final = UUID(int=0)
 DEFAULT_INTERVAL_S: Final = 300.0
 """Where a broker has not said how often, or said nonsense: as often as one does by default."""
 
+SHORTEST_S: Final = 0.1
+"""No broker lets its owner ask for more often; one that does is not well."""
+
 CODECS: Final = frozenset(range(1, 5))
 """What we can compress with, by Kafka's numbers; 0 is always taken."""
 
@@ -60,7 +63,7 @@ class Subscribed(NamedTuple):
         interval_s = answer.push_interval_ms / 1000
         return cls(
             answer.subscription_id,
-            interval_s if interval_s > 0 else DEFAULT_INTERVAL_S,
+            max(interval_s, SHORTEST_S) if interval_s > 0 else DEFAULT_INTERVAL_S,
             next((codec for codec in answer.accepted_compression_types if codec in CODECS), 0),
             answer.telemetry_max_bytes if answer.telemetry_max_bytes > 0 else 1 << 20,
             answer.delta_temporality,

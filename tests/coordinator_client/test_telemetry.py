@@ -15,7 +15,15 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client.exporting import otlp
 from kohort.coordinator_client.figures import FIGURES, ConsumerMetrics
-from kohort.coordinator_client.telemetry import DEFAULT_INTERVAL_S, NOBODY, Ask, Push, Subscribed, Telemetry
+from kohort.coordinator_client.telemetry import (
+    DEFAULT_INTERVAL_S,
+    NOBODY,
+    SHORTEST_S,
+    Ask,
+    Push,
+    Subscribed,
+    Telemetry,
+)
 from kohort.fastpath.compression import CODECS
 from kohort.protocol.apis.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -164,6 +172,7 @@ def test_a_close_of_who_pushes_nothing_is_quiet() -> None:
 def test_nonsense_of_a_broker_is_taken_as_the_usual() -> None:
     told = Subscribed.told(subscription("*", interval_ms=-1, most_bytes=0, codecs=(99, -3)))
     assert (told.interval_s, told.most_bytes, told.codec) == (DEFAULT_INTERVAL_S, 1 << 20, 0)
+    assert Subscribed.told(subscription("*", interval_ms=1)).interval_s == SHORTEST_S
     machine = subscribed("*", client=NOBODY)
     assert machine.stopped == "the broker gives no id"
 
