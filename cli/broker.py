@@ -43,7 +43,10 @@ def start(
     name: Name = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Start a broker or a cluster; prints its addresses once it serves."""
+    """Start a broker or a cluster; prints its addresses once it serves.
+
+    Example: kohort broker start --version 3.9.1 --port 9092
+    """
     state = _read(name)
     if state is not None:
         raise BrokerStateError(
@@ -75,7 +78,10 @@ def start(
 
 @app.command()
 def stop(name: Name = "default", as_json: AsJson = False) -> None:
-    """Stop what `start` started and remove its data."""
+    """Stop what `start` started and remove its data.
+
+    Example: kohort broker stop --name default
+    """
     state = _read(name)
     if state is None:
         raise BrokerStateError(f"no broker named {name!r} runs", hint="kohort broker status")
@@ -93,7 +99,10 @@ def stop(name: Name = "default", as_json: AsJson = False) -> None:
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """List the instances that run."""
+    """List the instances that run.
+
+    Example: kohort broker status --json
+    """
     running = [state for file in sorted(_folder().glob("*.json")) if (state := _read(file.stem)) is not None]
     if as_json:
         print(json.dumps({"brokers": running}))

@@ -4,6 +4,7 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong usage; 3 nothing could be
 """
 
 import asyncio
+import json
 import shlex
 import ssl
 import sys
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,9 +21,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kohort.cli.connecting import AsJson
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.catalogue import CHECKS, TITLES
-from kohort.conformance.check import Selection
+from kohort.conformance.check import Check, Selection
 from kohort.conformance.compare import differences
 from kohort.conformance.errors import ConformanceError, SelectionError
 from kohort.conformance.operator import Commands, Operator
@@ -68,7 +70,9 @@ SUFFIX = {Format.HTML: "html", Format.MD: "md", Format.JSON: "json", Format.JUNI
 @app.callback()
 def main(
     context: typer.Context,
-    bootstrap: Annotated[str, typer.Option(envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of the broker to judge.")] = "",
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", "-b", envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of the broker to judge.")
+    ] = "",
     only: Annotated[str, typer.Option(help="Checks to run: 'B*,C3', or 'B4@5' for one version.")] = "",
     skip: Annotated[str, typer.Option(help="Checks to leave out, written alike.")] = "",
     timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Also run what waits for timers.")] = True,
@@ -102,11 +106,14 @@ def main(
         str, typer.Option(help="Shell command that ends broker {node}; restarts are judged too, last of all.")
     ] = "",
     start_command: Annotated[str, typer.Option(help="Shell command that brings broker {node} back.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Judge a broker's group APIs: every check on every version that both sides speak, with the frames as evidence.
 
     It creates groups and topics named kohort-conformance-*, touches no others, and removes them at the end.
     Exit code 0: nothing failed. 1: something did. 3: it could not be judged.
+
+    Example: kohort conformance --bootstrap localhost:9092 --report html --report junit
     """
     if context.invoked_subcommand is not None:
         return
@@ -144,7 +151,10 @@ def main(
     except ConformanceError as error:
         console.print(f"kohort: error: {escape(str(error))}", style="red")
         raise typer.Exit(COULD_NOT_JUDGE) from None
-    _summary(found)
+    if as_json:
+        print(found.dump())
+    else:
+        _summary(found)
     for kind in report or ():
         path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,11 +164,16 @@ def main(
 
 
 @app.command("list")
-def show_checks() -> None:
-    """Every check: what it is about, what is expected, and where that is written."""
+def show_checks(as_json: AsJson = False) -> None:
+    """Every check: what it is about, what is expected, and where that is written.
+
+    Example: kohort conformance list
+    """
+    if as_json:
+        print(json.dumps([_plain(check) for check in CHECKS]))
+        return
     for check in CHECKS:
-        versions = "highest" if check.once else check.versions
-        print(f"{check.id:5} {check.title}  [{check.subject} {versions}; {check.kind.name}; {check.source}]")
+        print(f"{check.id:5} {check.title}  [{check.subject} {_versions(check)}; {check.kind.name}; {check.source}]")
         print(f"      {check.expected}")
 
 
@@ -167,14 +182,25 @@ def compare(
     left: Annotated[Path, typer.Argument(help="A JSON report, gzipped or not.")],
     right: Annotated[Path, typer.Argument(help="Another one.")],
     everything: Annotated[bool, typer.Option("--all", help="Also what only one of the two was asked.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Two brokers side by side: the cells in which they do not agree. Exit code 1 if there are any."""
+    """Two brokers side by side: the cells in which they do not agree. Exit code 1 if there are any.
+
+    Example: kohort conformance compare kafka.json.gz other.json
+    """
     try:
         first, second = Report.load(left), Report.load(right)
     except ConformanceError as error:
         console.print(f"kohort: error: {escape(str(error))}", style="red")
         raise typer.Exit(COULD_NOT_JUDGE) from None
     found = [entry for entry in differences(first, second) if everything or not entry.is_one_sided]
+    if as_json:
+        rows = [
+            {"check": one.check, "version": one.version, "left": _told(one.left), "right": _told(one.right)}
+            for one in found
+        ]
+        print(json.dumps({"left": first.subject.title, "right": second.subject.title, "cells": rows}))
+        raise typer.Exit(1 if found else 0)
     titles = {check.id: check.title for check in CHECKS}
     table = Table(box=None, pad_edge=False)
     for column in ("check", "versions", "", first.subject.title, second.subject.title):
@@ -356,6 +382,22 @@ def _summary(report: Report) -> None:
         out.print(f"[bold red]the run ended early: {escape(report.ended_early)}[/]")
     for entry in report.left_behind[:5]:
         out.print(f"[yellow]left behind: {escape(entry)}[/]")
+
+
+def _versions(check: Check) -> str:
+    return "highest" if check.once else str(check.versions)
+
+
+def _plain(check: Check) -> dict[str, Any]:
+    return {
+        "check": check.id,
+        "title": check.title,
+        "subject": check.subject,
+        "versions": _versions(check),
+        "kind": check.kind.name,
+        "source": str(check.source),
+        "expected": check.expected,
+    }
 
 
 def _told(result: Result | None) -> str:

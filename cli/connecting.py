@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kohort.admin import Admin
 from kohort.cli.properties_file import from_environment, from_file, usual_file
-from kohort.coordinator_client.config import SETTINGS
+from kohort.coordinator_client.config import SETTINGS, from_text, unknown
 from kohort.fastpath.errors import KohortError
 
 Bootstrap = Annotated[
@@ -46,6 +46,10 @@ PIPE_WIDTH = 500
 P = ParamSpec("P")
 
 
+class NoBrokerNamed(KohortError):
+    """Neither options nor the environment nor a file name a broker."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """What a command is told about the cluster; read when it is asked for, since not every command needs one."""
@@ -59,6 +63,22 @@ class Connection:
     def properties(self) -> dict[str, str]:
         """By Kafka's names. Raises KohortError as `properties()` does."""
         return properties(self.bootstrap, self.config, self.x, self.profile)
+
+    @property
+    def named(self) -> bool:
+        """Whether anything names a broker."""
+        try:
+            return bool(self.properties)
+        except NoBrokerNamed:
+            return False
+
+    def keywords(self) -> dict[str, Any]:
+        """`outside()` by our own names, with the values' own types: what `Consumer(...)` takes."""
+        ours = {setting.kafka: setting for setting in SETTINGS.values()}
+        found = self.outside()
+        if strange := sorted(found.keys() - ours.keys()):
+            raise unknown(strange[0], ours, "property")
+        return {ours[name].name: from_text(ours[name], value) for name, value in found.items()}
 
     def admin(self) -> Admin:
         """Raises ConfigError for a property that is none, or whose value is wrong."""
@@ -127,7 +147,7 @@ def properties(
     if bootstrap:
         found["bootstrap.servers"] = bootstrap
     if not found.get("bootstrap.servers"):
-        raise KohortError(
+        raise NoBrokerNamed(
             "no broker is named", hint="--bootstrap HOST:PORT, or KOHORT_BOOTSTRAP, or bootstrap.servers in a file"
         )
     return found

@@ -83,6 +83,7 @@ def consume(
     form: Annotated[Form, typer.Option("--format", "-f", help="How to print them.")] = Form.TABLE,
     key: Annotated[Text, typer.Option(help="How keys are shown.")] = Text.UTF8,
     value: Annotated[Text, typer.Option(help="How values are shown.")] = Text.UTF8,
+    as_json: Annotated[bool, typer.Option("--json", help="As --format json: one object a line.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -90,8 +91,11 @@ def consume(
 
     Example: kohort consume payments --from PT1H --format json -b localhost:9092 | jq .value
     """
+    form = Form.JSON if as_json else form
     with cluster.admin() as admin:
         ranges = _ranges(admin, topic, partition, start, to)
+    if not ranges and not quiet:
+        print("nothing to read there", file=sys.stderr)
     settings = {"auto.offset.reset": "earliest"} | cluster.outside()
     total = None if to == "never" else sum(stop - first for first, stop in ranges.values())
     total = limit if total is None else min(total, limit or total)
@@ -233,7 +237,10 @@ class _writer:
             raise KohortError("Parquet needs pyarrow", hint="pip install 'kohort[arrow]'") from error
         batch = columns.to_arrow()
         if self._file is None:
-            self._file = pq.ParquetWriter(self._path, batch.schema)
+            try:
+                self._file = pq.ParquetWriter(self._path, batch.schema)
+            except OSError as error:
+                raise KohortError(f"the file cannot be written: {error.strerror}", path=self._path) from None
         self._file.write_batch(batch)
 
     def _to_json(self, columns: RecordColumns) -> None:

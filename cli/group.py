@@ -61,7 +61,12 @@ def describe(cluster: Connection, group: Group, as_json: AsJson = False) -> None
         print(json.dumps(_described(found, behind)))
         return
     epoch = f", epoch {found.epoch}" if found.epoch is not None else ""
+    waiting = sum(lag or 0 for lag in behind.values())
     print(f"{found.group}: {found.state}, {found.type}{epoch}, assignor {found.assignor or '-'}")
+    print(f"committed in {_counted(len(behind), 'partition')}, where {_waiting(waiting)}")
+    if not found.members:
+        print("no members")
+        return
     _print(
         ("client", "member", "instance", "host", "partitions", "lag"),
         [
@@ -145,19 +150,17 @@ def reset(
 
 @offsets.command()
 @connected
-def export(
-    cluster: Connection,
-    group: Group,
-) -> None:
-    """Print what a group has committed, as `reset --file` takes it.
+def export(cluster: Connection, group: Group, as_json: AsJson = False) -> None:
+    """Print what a group has committed, as `reset --file` takes it: JSON, and on one line with --json.
 
     Example: kohort group offsets export billing -b localhost:9092 > offsets.json
     """
     with cluster.admin() as admin:
         found: dict[str, dict[str, int]] = {}
-        for partition, at in admin.committed(group).items():
-            found.setdefault(partition.topic, {})[str(partition.partition)] = at.offset
-    print(json.dumps(found))
+        for one in _looked(admin, group):
+            if one.committed is not None:
+                found.setdefault(one.partition.topic, {})[str(one.partition.partition)] = one.committed
+    print(json.dumps(found, indent=None if as_json else 1))
 
 
 @app.command()
@@ -194,7 +197,7 @@ def remove_members(
     if as_json:
         print(json.dumps({"group": group, "removed": [one.member_id for one in gone]}))
     else:
-        print(f"removed {len(gone)} members of {group}")
+        print(f"removed {_counted(len(gone), 'member')} of {group}")
 
 
 # --------------------------------------------------------------------------------------------------- where to reset
@@ -267,7 +270,7 @@ def _tell_lag(rows: Sequence[PartitionLag], sort: Sort, show_all: bool, as_json:
     if as_json:
         print(json.dumps(_lags(rows)))
     else:
-        console().print(_lag_table("", rows, sort, len(rows) if show_all else ROWS_SHOWN, {}))
+        console().print(_lag_table("", rows, sort, len(rows) if show_all else ROWS_SHOWN, None))
 
 
 def _lags(rows: Sequence[PartitionLag]) -> dict[str, Any]:
@@ -280,22 +283,32 @@ def _lags(rows: Sequence[PartitionLag]) -> dict[str, Any]:
 
 
 def _lag_table(
-    group: str, rows: Sequence[PartitionLag], sort: Sort, most: int, before: Mapping[TopicPartition, int]
+    group: str, rows: Sequence[PartitionLag], sort: Sort, most: int, before: Mapping[TopicPartition, int] | None
 ) -> Table:
+    """`before`: lags of the look before, None where there is but one look."""
     if sort is Sort.LAG:
         rows = sorted(rows, key=lambda one: (-(one.lag or 0), one.partition))
     shown = rows[: max(1, most)]
     waiting = sum(one.lag or 0 for one in rows)
     more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
-    caption = f"{waiting} records wait in {len(rows)} partitions{more}"
+    caption = f"{_waiting(waiting)} in {_counted(len(rows), 'partition')}{more}"
     table = Table(title=group or None, caption=caption, caption_justify="left", title_justify="left")
-    for name in ("partition", "committed", "end", "lag", "change"):
+    for name in ("partition", "committed", "end", "lag", *(() if before is None else ("change",))):
         table.add_column(name, justify="left" if name == "partition" else "right")
     for one in shown:
-        was = before.get(one.partition)
+        was = None if before is None else before.get(one.partition)
         change = "" if was is None or one.lag is None else f"{one.lag - was:+}"
-        table.add_row(str(one.partition), _number(one.committed), _number(one.end), _number(one.lag), change)
+        cells = (str(one.partition), _number(one.committed), _number(one.end), _number(one.lag), change)
+        table.add_row(*cells[: len(table.columns)])
     return table
+
+
+def _waiting(count: int) -> str:
+    return f"{count} record waits" if count == 1 else f"{count} records wait"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: int | None) -> str:

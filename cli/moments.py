@@ -11,7 +11,11 @@ def time_ms(text: str, hint: str) -> int:
     """`2026-01-31T12:00:00Z` (local time without a zone) or `PT1H`, an hour ago, in ms since 1970. `hint`: what else
     could have been meant, for the KohortError where it is neither."""
     if text.startswith("P"):
-        at = ResetPolicy.of(f"by_duration:{text}").timestamp(time.time_ns() // 1_000_000, below_start=None)
+        try:
+            policy = ResetPolicy.of(f"by_duration:{text}")
+        except KohortError:
+            raise KohortError(f"{text!r} is no duration", hint="ISO 8601's: PT1H, PT90M, P1D, P1DT12H") from None
+        at = policy.timestamp(time.time_ns() // 1_000_000, below_start=None)
         assert at is not None
         return at
     try:

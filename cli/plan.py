@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from kohort.cli.connecting import AsJson, Connection, connected
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError
 from kohort.spark.logged import unlogged
@@ -23,8 +24,9 @@ BOUND = "earliest, latest, committed (of --group), a time (2024-02-29T12:00Z), o
 
 
 @app.command()
+@connected
 def plan(
-    bootstrap: Annotated[str, typer.Option(help="HOST:PORT of a broker, or several with commas.")],
+    cluster: Connection,
     topic: Annotated[list[str] | None, typer.Option(help="A topic; repeatable.")] = None,
     pattern: Annotated[str | None, typer.Option(help="All topics whose whole name matches.")] = None,
     partition: Annotated[list[str] | None, typer.Option(help="One partition, as TOPIC:NUMBER; repeatable.")] = None,
@@ -39,17 +41,18 @@ def plan(
     fail_on_data_loss: Annotated[
         bool, typer.Option("--fail-on-data-loss", help="An offset outside the log is an error, and no gap.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """The ranges, as kafka_rdd and format("kohort") would read them, and the gaps before them.
 
     Example: kohort plan --bootstrap localhost:9092 --topic payments --start committed --group billing
     """
+    settings = cluster.keywords() | ({"isolation_level": "read_committed"} if read_committed else {})
     found = make_plan(
-        bootstrap, topics=topic or (), partitions=[_place(one) for one in partition or ()], pattern=pattern,
-        start=bound(start), stop=bound(stop), group=group, min_partitions=min_partitions,
+        settings.pop("bootstrap"), topics=topic or (), partitions=[_place(one) for one in partition or ()],
+        pattern=pattern, start=bound(start), stop=bound(stop), group=group, min_partitions=min_partitions,
         max_records_per_partition=max_records, on_data_loss="fail" if fail_on_data_loss else "skip",
-        isolation_level="read_committed" if read_committed else "read_uncommitted",
+        **settings,
     )  # fmt: skip
     if as_json:
         print(json.dumps(to_json(found)))

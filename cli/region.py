@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from kohort.consistent_region.errors import NotRegisteredError
 from kohort.consistent_region.manifest import Manifest
 from kohort.consistent_region.record import decode_record
 from kohort.consistent_region.store import Key, Store, open_store
+from kohort.fastpath.errors import KohortError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consistent regions and their checkpoints.")
 
@@ -20,12 +22,16 @@ Url = Annotated[
 ]
 Group = Annotated[str | None, typer.Option(help="The group, where the coordinator has several regions.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+SQLITE = "sqlite:///"
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command()
 def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
-    """Epoch, members, the newest checkpoint, and what is under way."""
+    """Epoch, members, the newest checkpoint, and what is under way.
+
+    Example: kohort region status sqlite:////var/lib/billing/region.db --group billing
+    """
     with _opened(coordinator, group) as region:
         record = region.record()
         age_s = region.look().age_s
@@ -63,7 +69,10 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
 
 @app.command()
 def checkpoints(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
-    """The checkpoints that can be gone back to, oldest first."""
+    """The checkpoints that can be gone back to, oldest first.
+
+    Example: kohort region checkpoints sqlite:////var/lib/billing/region.db
+    """
     with _opened(coordinator, group) as region:
         rows = [_summary(region.manifest(sequence)) for sequence in region.checkpoints()]
     if as_json:
@@ -84,7 +93,10 @@ def inspect(
     group: Group = None,
     as_json: AsJson = False,
 ) -> None:
-    """One checkpoint: what each member contributed, and whether its states are what they were."""
+    """One checkpoint: what each member contributed, and whether its states are what they were.
+
+    Example: kohort region inspect sqlite:////var/lib/billing/region.db 17
+    """
     with _opened(coordinator, group) as region:
         manifest = region.manifest(sequence)
         for part in manifest.contributions:
@@ -120,6 +132,8 @@ def reset(
     """Have all members go back to a checkpoint, and forget the later ones. A stopped region runs again.
 
     Members that run follow within moments. What sinks have committed since that checkpoint stays, and comes again.
+
+    Example: kohort region reset sqlite:////var/lib/billing/region.db --to 17
     """
     with _opened(coordinator, group) as region:
         where = f"checkpoint {to}" if to else "the initial state"
@@ -141,7 +155,10 @@ def retire(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete checkpoints that are not needed any more, and their states. The newest always stays."""
+    """Delete checkpoints that are not needed any more, and their states. The newest always stays.
+
+    Example: kohort region retire sqlite:////var/lib/billing/region.db --up-to 12
+    """
     with _opened(coordinator, group) as region:
         there = region.checkpoints()
         last = up_to if up_to is not None else max(there, default=0)
@@ -172,6 +189,9 @@ def _ask(answered: bool, question: str) -> None:
 
 @contextmanager
 def _opened(coordinator: str, group: str | None) -> Iterator[Coordinator]:
+    path = coordinator.removeprefix(SQLITE)
+    if path and path != coordinator and not Path(path).exists():
+        raise KohortError("there is no such coordinator", path=path)  # opening would make an empty one
     store = open_store(coordinator)
     try:
         yield _region(store, group)

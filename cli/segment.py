@@ -112,6 +112,7 @@ def to_parquet(
     from_offset: FromOffset = 0,
     isolation: IsolationOf = Isolation.READ_UNCOMMITTED,
     on_corrupt: OnCorruptOf = OnCorrupt.RAISE,
+    as_json: AsJson = False,
 ) -> None:
     """The segment's records as one Parquet file, in the columns that `to_arrow` gives.
 
@@ -140,7 +141,7 @@ def to_parquet(
         raise KohortError(f"cannot write: {error.strerror}", path=str(target)) from error
     finally:
         part.unlink(missing_ok=True)
-    print(f"{written} records -> {target}")
+    print(json.dumps({"records": written, "file": str(target)}) if as_json else f"{written} records -> {target}")
 
 
 def _figures(segment: Segment, on_corrupt: OnCorrupt) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
@@ -14,8 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from kohort.cli.capture import Captured, frames_of_pcap, is_pcap, literal
-from kohort.conformance.peer import Access, Peer
-from kohort.coordinator_client.config import split_address
+from kohort.cli.connecting import Connection, connected
 from kohort.coordinator_client.replay import Replayed
 from kohort.coordinator_client.replay import replay as replay_member
 from kohort.fastpath.errors import KohortError, WireError
@@ -26,7 +24,6 @@ from kohort.protocol.framing import Unframer
 from kohort.protocol.tape import Taped
 
 MAX_VALUE_CHARACTERS = 96
-ASK_TIMEOUT_S = 10.0
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Kafka's protocol, byte by byte.")
 
@@ -73,36 +70,35 @@ def explain(
 
 
 @app.command()
-def apis(
-    bootstrap: Annotated[str | None, typer.Option(help="HOST:PORT of a broker to show beside.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """The APIs that kohort declares, with their versions, beside those of a broker.
+@connected
+def apis(cluster: Connection, as_json: AsJson = False) -> None:
+    """The APIs that kohort declares, with their versions, beside those of a broker if one is named.
 
     Example: kohort wire apis --bootstrap localhost:9092
     """
-    theirs = _broker_versions(bootstrap) if bootstrap else {}
+    theirs = _broker_versions(cluster) if cluster.named else {}
+    beside = bool(theirs)
     rows = [_row(api, theirs.pop(api.key, None)) for api in APIS]
     rows += [{"key": key, "name": None, "versions": None, "broker": list(theirs[key])} for key in sorted(theirs)]
     if as_json:
         print(json.dumps(rows))
         return
-    print(f"{'key':>4}  {'API':<26} {'kohort':<8} {'flexible':<9}" + ("broker" if bootstrap else ""))
+    print(f"{'key':>4}  {'API':<26} {'kohort':<8} {'flexible':<9}" + ("broker" if beside else ""))
     for row in rows:
         ours, since, broker = (_shown_range(row.get(column)) for column in ("versions", "flexible_since", "broker"))
-        print(
-            f"{row['key']:>4}  {row['name'] or '(not declared)':<26} {ours:<8} {since:<9}{broker if bootstrap else ''}"
-        )
+        print(f"{row['key']:>4}  {row['name'] or '(not declared)':<26} {ours:<8} {since:<9}{broker if beside else ''}")
 
 
 @app.command()
+@connected
 def record(
+    cluster: Connection,
     path: Annotated[Path, typer.Argument(help="The tape to write; it is appended to.")],
-    bootstrap: Annotated[str, typer.Option(help="HOST:PORT of a broker.")],
     group: Annotated[str, typer.Option(help="The group to join: a member of it, for as long as it takes.")],
     topic: Annotated[list[str], typer.Option(help="A topic to subscribe to; may be repeated.")],
     assignor: Annotated[str, typer.Option(help="An assignor by name; the group's own.")] = "range",
     seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 30.0,
+    as_json: AsJson = False,
 ) -> None:
     """Join a group for a while and keep every frame of it on a wire tape. Nothing is committed.
 
@@ -112,14 +108,16 @@ def record(
     """
     from kohort import Consumer
 
-    with Consumer(bootstrap, group=group, assignors=[assignor], tape=str(path)) as consumer:
+    member = {"group.id": group, "partition.assignment.strategy": assignor, "kohort.tape": str(path)}
+    with Consumer.from_config(cluster.outside() | member) as consumer:
         consumer.subscribe(topic)
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             consumer.poll(min(left, 1.0))
     with path.open() as lines:
         count = sum(1 for _ in tape.read(lines))
-    print(f"{count} frames on {path}; see them with: kohort wire explain {path} --summary")
+    told = f"{count} frames on {path}; see them with: kohort wire explain {path} --summary"
+    print(json.dumps({"tape": str(path), "frames": count}) if as_json else told)
 
 
 @app.command()
@@ -176,21 +174,10 @@ def _shown_range(versions: list[int] | int | None) -> str:
     return f"v{versions}+" if isinstance(versions, int) else f"{versions[0]}-{versions[1]}"
 
 
-def _broker_versions(bootstrap: str) -> dict[int, tuple[int, int]]:
-    host, port = split_address(bootstrap)
-
-    async def ask() -> Any:
-        peer = await Peer.open(host, port, Access(), lambda *_: None)
-        try:
-            return await peer.ask("ApiVersions", 0, {}, ASK_TIMEOUT_S)
-        finally:
-            await peer.close()
-
-    try:
-        answer = asyncio.run(ask())
-    except (OSError, TimeoutError) as error:
-        raise KohortError(f"no broker answers: {error or 'timeout'}", bootstrap=bootstrap) from None
-    return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+def _broker_versions(cluster: Connection) -> dict[int, tuple[int, int]]:
+    with cluster.admin() as admin:
+        first = admin.brokers()[:1]
+        return dict(admin.versions(first)[first[0].node])
 
 
 # ---- where frames come from ----------------------------------------------------------------------------------------
@@ -206,6 +193,8 @@ def _frames(source: str, answers: Api | None, version: int | None) -> Iterator[S
                 yield from (_captured(each) for each in frames_of_pcap(path))
                 return
         data = path.read_bytes()
+    elif source.startswith(("/", "./", "../", "~")):  # no frame begins with such a length, hex or base64
+        raise KohortError("there is no such file", path=source)
     else:
         data = literal(source)
     if data.lstrip()[:1] == b"{":

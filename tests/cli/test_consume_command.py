@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, produce
@@ -45,6 +46,7 @@ def test_all_of_a_topic_and_parts_of_it(run: Run) -> None:
     assert len(offsets(run("-f", "json", "--limit", "13"))) == 13
     assert len(offsets(run("-f", "json", "--to", "never", "--limit", "20"))) == 20
     assert run("--from", "latest", "-f", "json") == ""
+    assert offsets(run("--json")) == everything
 
 
 @pytest.mark.broker
@@ -69,3 +71,22 @@ def test_every_way_to_show_them(run: Run, topic: str, tmp_path: Path) -> None:
 def test_wrong_words_are_one_line(run: Run) -> None:
     assert "the topic has 3 partitions" in run("--partition", "9", code=1)
     assert "neither an offset nor a time" in run("--from", "soon", code=1)
+    assert "'P1X' is no duration" in run("--from", "P1X", code=1)
+    assert "cannot be written" in run("--parquet", "/nowhere/records.parquet", code=1)
+
+
+@pytest.mark.broker
+def test_a_file_for_members_makes_no_member(run: Run, broker: Broker, unique: Callable[[str], str]) -> None:
+    group = unique("group")
+    member = ("-X", f"group.id={group}", "-X", "enable.auto.commit=true", "-X", "auto.commit.interval.ms=10")
+    assert len(offsets(run("--json", *member))) == 20
+    with Admin(broker.bootstrap) as admin:
+        assert admin.committed(group) == {}
+        assert group not in {one.group for one in admin.list_groups()}
+
+
+@pytest.mark.broker
+def test_nothing_to_read_is_said_and_is_no_error(broker: Broker, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["consume", topic, "-b", broker.bootstrap]) == 0
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "nothing to read there\n")

@@ -22,9 +22,9 @@ from kohort.testing.plain_wire import ask
 from kohort.testing.ports import free_ports
 from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
+from tests.coordinator_client.acls import allow
 from tests.coordinator_client.kit import numbers, poll_all_until, poll_until, produce
 from tests.coordinator_client.test_consumer_group import PROTOCOLS
-from tests.coordinator_client.test_consumer_security import allow
 
 Name = Callable[[str], str]
 Doctor = Callable[..., dict[str, Any]]

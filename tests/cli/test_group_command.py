@@ -1,5 +1,6 @@
 """`kohort group` and `kohort topic` as somebody types them, on a real broker."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from kohort.cli.main import main
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import TopicPartition
 from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import numbers, produce
+from tests.coordinator_client.kit import numbers, poll_until, produce
 
 Run = Callable[..., Any]
 
@@ -49,8 +50,10 @@ def test_a_group_is_seen_moved_and_deleted(run: Run, committed: str, topic: str,
         "lag": 3,
         "partitions": [{"topic": topic, "partition": 0, "committed": 5, "end": 8, "lag": 3}],
     }
-    assert "3 records wait in 1 partitions" in run("group", "lag", committed)
+    assert "3 records wait in 1 partition" in run("group", "lag", committed)
+    assert "change" not in run("group", "lag", committed)
     assert run("group", "describe", committed, "--json")["state"] == "Empty"
+    assert "committed in 1 partition, where 3 records wait\nno members" in run("group", "describe", committed)
     dry = run("group", "offsets", "reset", committed, "--to", "earliest", "--dry-run", "--json")
     assert dry == {
         "group": committed,
@@ -67,6 +70,42 @@ def test_a_group_is_seen_moved_and_deleted(run: Run, committed: str, topic: str,
     assert run("group", "lag", committed, "--json")["lag"] == 0
     assert run("group", "delete", committed, "--json") == {"deleted": [committed]}
     assert "no such group" in run("group", "lag", committed, code=1)
+    assert "no such group" in run("group", "offsets", "export", committed, code=1)
+
+
+@pytest.mark.broker
+def test_members_are_seen_and_removed(run: Run, broker: Broker, topic: str, unique: Callable[[str], str]) -> None:
+    group = unique("group")
+    produce(broker.bootstrap, topic, numbers(0, 4))
+    with Consumer(broker.bootstrap, group=group, group_instance_id="i-1", heartbeat_interval_ms=200) as consumer:
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda: len(consumer.assignment) == 3)
+        consumer.commit({TopicPartition(topic, 0): 1})
+        (member,) = run("group", "describe", group, "--json")["members"]
+        assert (member["instance_id"], len(member["owned"])) == ("i-1", 3)
+        shown = run("group", "describe", group)
+        assert f"{topic} 0-2" in shown
+        assert "where 3 records wait" in shown
+        assert "the group has members" in run("group", "offsets", "reset", group, "--to", "0", "--yes", code=1)
+        assert "the group has members" in run("group", "delete", group, "--yes", code=1)
+        assert "no such member" in run("group", "remove-members", group, "i-2", "--yes", code=1)
+        removed = run("group", "remove-members", group, "i-1", "--json")
+        assert removed == {"group": group, "removed": [member["member_id"]]}
+        poll_until(consumer, lambda: len(consumer.timeline()) > 1)  # it is told, and joins again
+        assert "removed 1 member of" in run("group", "remove-members", group, "--yes")
+
+
+@pytest.mark.broker
+def test_nothing_is_changed_without_a_yes(
+    run: Run, committed: str, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = (("group", "offsets", "reset", committed, "--to", "0"), ("group", "delete", committed),
+              ("group", "remove-members", committed), ("topic", "delete", topic))  # fmt: skip
+    for command in asking:
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        assert "Aborted" in run(*command, code=1)
+    assert run("group", "lag", committed, "--json")["lag"] == 3
+    assert topic in {one["topic"] for one in run("topic", "list", "--json")}
 
 
 @pytest.mark.broker
@@ -84,7 +123,11 @@ def test_wrong_words_are_one_line(run: Run, committed: str, tmp_path: Path) -> N
 
 
 @pytest.mark.broker
-def test_a_properties_file_of_kafkas_own_tools_will_do(broker: Broker, tmp_path: Path) -> None:
+def test_a_properties_file_of_kafkas_own_tools_will_do(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     file = tmp_path / "client.properties"
     file.write_text(f"# ours\nbootstrap.servers={broker.bootstrap}\nkey.serializer=a.b.C\nclient.id=tools\n")
     assert main(["topic", "list", "--config", str(file)]) == 0

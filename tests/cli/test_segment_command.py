@@ -58,6 +58,8 @@ def test_parquet(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     target = tmp_path / "flights.parquet"
     assert main(["segment", "to-parquet", str(path), str(target)]) == 0
     assert "10 records" in capsys.readouterr().out
+    assert main(["segment", "to-parquet", str(path), str(target), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"records": 10, "file": str(target)}
     table = parquet.read_table(target)
     assert table["offset"].to_pylist() == list(range(10))
     assert table["value"].to_pylist()[4:6] == [None, b"\x00\x01"]

@@ -141,7 +141,9 @@ def test_a_torn_tape_names_its_line(capsys: pytest.CaptureFixture[str], tmp_path
     assert "line=2" in err
 
 
-def test_the_table_of_apis(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_apis(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
     rows = json.loads(run(capsys, "apis", "--json")[1])
     assert {"key": 11, "name": "JoinGroup", "versions": [0, 9], "flexible_since": 6, "broker": None} in rows
 
@@ -156,10 +158,16 @@ def test_apis_beside_a_brokers(broker: Broker, capsys: pytest.CaptureFixture[str
     assert any(row["name"] is None for row in rows.values()), "a broker speaks APIs that are none of a consumer's"
 
 
+def test_a_file_that_is_not_there_is_no_base64(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "explain", "/nowhere/frames")
+    assert code == 1
+    assert "there is no such file" in err
+
+
 def test_apis_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "apis", "--bootstrap", "127.0.0.1:1")
     assert code == 1
-    assert "no broker answers" in err
+    assert "cannot reach the broker" in err
 
 
 @pytest.mark.broker
@@ -168,8 +176,10 @@ def test_record_then_replay_through_the_member(
 ) -> None:
     path = str(tmp_path / "a.tape")
     where = ("--bootstrap", broker.bootstrap, "--group", topic, "--topic", topic)
-    code, out, _ = run(capsys, "record", path, *where, "--seconds", "2")
+    code, out, _ = run(capsys, "record", path, *where, "--seconds", "2", "--json")
     assert code == 0, out
+    told = json.loads(out)
+    assert (told["tape"], told["frames"]) == (path, len(Path(path).read_text().splitlines()))
     code, out, _ = run(capsys, "replay", path, "--member")
     assert code == 0, out
     assert "JoinGroup" in out

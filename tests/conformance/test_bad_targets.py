@@ -175,9 +175,16 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         capsys.readouterr()
         assert main(["conformance", "compare", str(output) + ".json", str(output) + ".json"]) == 0
         assert "0 cells differ" in capsys.readouterr().out
+        assert main([*common, "--only", "D3a@4", "--json"]) == 1
+        told = capsys.readouterr().out
+        assert [entry["check"] for entry in json.loads(told)["results"]] == ["D3a"]
+        assert main(["conformance", "compare", str(output) + ".json", str(output) + ".json", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["cells"] == []
     assert main([*common, "--only", "D3a"]) == 3
     assert "nothing answers" in capsys.readouterr().err
     assert main([*common, "--only", "Z9"]) == 2
     assert main(["conformance"]) == 2
     assert main(["conformance", "list"]) == 0
     assert "MEMBER_ID_REQUIRED" in capsys.readouterr().out
+    assert main(["conformance", "list", "--json"]) == 0
+    assert [one["check"] for one in json.loads(capsys.readouterr().out)] == [check.id for check in CHECKS]

@@ -1,0 +1,57 @@
+"""What holds for every command: help with an example, and JSON for programs."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+import typer
+
+from kohort.cli.main import available, main
+
+# The script that it prints is for a shell; the story that it tells has a page of its own.
+WITHOUT_JSON = {"completion", "demo"}
+WITHOUT_EXAMPLE = {"demo"}
+
+
+def walk(app: typer.Typer, path: list[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """(what is typed, its function) of all that an app can do."""
+    callback = app.registered_callback.callback if app.registered_callback is not None else None
+    if callback is not None:
+        yield " ".join(path), callback
+    single = callback is None and not app.registered_groups and len(app.registered_commands) == 1
+    for command in app.registered_commands:
+        assert command.callback is not None
+        name = command.name or command.callback.__name__.replace("_", "-")
+        yield " ".join(path if single else [*path, name]), command.callback
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from walk(group.typer_instance, [*path, str(group.name)])
+
+
+def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name, entry in available().items():
+        yield from walk(import_module(entry.module).app, [name])
+
+
+ALL = dict(commands())
+
+
+def test_there_are_as_many_as_somebody_once_counted() -> None:
+    assert len(ALL) >= 37
+    assert {"group lag", "group offsets reset", "doctor", "consume", "topic create"} <= set(ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_shows_an_example_of_just_that_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Usage: kohort" in shown
+    if name not in WITHOUT_EXAMPLE:
+        assert f"kohort {name}" in shown.partition("Example:")[2]
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_JSON])
+def test_there_is_json(name: str) -> None:
+    assert "as_json" in inspect.signature(ALL[name]).parameters
