@@ -13,7 +13,18 @@ _LOGIN = re.compile(
     r"^\s*(?P<module>[\w.]+)\s+(?:required|requisite|sufficient|optional)\b(?P<rest>.*?);?\s*$", re.DOTALL
 )
 _PAIR = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|(\S+))")
-_MODULES = ("PlainLoginModule", "ScramLoginModule")
+_PASSWORD = {"username": "sasl.username", "password": "sasl.password"}
+# Of a login module: what it has to name -> Kafka's setting; what it may name.
+_MODULES: Mapping[str, Mapping[str, str]] = {
+    "PlainLoginModule": _PASSWORD,
+    "ScramLoginModule": _PASSWORD,
+    "OAuthBearerLoginModule": {
+        "clientId": "sasl.oauthbearer.client.credentials.client.id",
+        "clientSecret": "sasl.oauthbearer.client.credentials.client.secret",
+    },
+}
+_OAUTH_SCOPE, _OAUTH_EXTENSION = "scope", "extension_"
+_OAUTH_HANDLER = "sasl.login.callback.handler.class"
 # Kafka's name of a PEM store's location -> ours of what is in it.
 _STORES = {
     "ssl.truststore": ("ssl.ca.location",),
@@ -28,6 +39,8 @@ def in_our_words(properties: Mapping[str, str]) -> dict[str, str]:
     found = {name: value for name, value in properties.items() if name not in _MEANINGLESS}
     if (line := found.pop("sasl.jaas.config", None)) is not None:
         found |= _login(line)
+    if found.get(_OAUTH_HANDLER, "").endswith(".OAuthBearerLoginCallbackHandler"):
+        del found[_OAUTH_HANDLER]  # asks an issuer, as is done anyway where a token endpoint is named
     for store, names in _STORES.items():
         place, kind = found.pop(f"{store}.location", None), found.pop(f"{store}.type", "JKS")
         if place is None:
@@ -53,11 +66,22 @@ def _login(line: str) -> dict[str, str]:
         name: re.sub(r"\\(.)", r"\1", double or single) or bare
         for name, double, single, bare in _PAIR.findall(parsed["rest"] if parsed else "")
     }
-    if module not in _MODULES or not {"username", "password"} <= pairs.keys():
+    needed = _MODULES.get(module)
+    if needed is None or not needed.keys() <= pairs.keys():
         # The line itself holds a password and is not shown.
+        wanted = " and ".join(needed or ("username", "password"))
         raise OptionError(
-            f"a login by {module or 'this JAAS line'} is not known here, or names no username and password",
-            hint=f"{' and '.join(_MODULES)} are, or kafka.sasl.username and kafka.sasl.password",
+            f"a login by {module or 'this JAAS line'} is not known here, or names no {wanted}",
+            hint=f"{', '.join(_MODULES)} are; or give kafka.sasl.username and kafka.sasl.password themselves",
             option="kafka.sasl.jaas.config",
         )
-    return {"sasl.username": pairs["username"], "sasl.password": pairs["password"]}
+    found = {setting: pairs[name] for name, setting in needed.items()}
+    if needed is not _PASSWORD:
+        extensions = [
+            f"{name.removeprefix(_OAUTH_EXTENSION)}={value}"
+            for name, value in pairs.items()
+            if name.startswith(_OAUTH_EXTENSION)
+        ]
+        found |= {"sasl.oauthbearer.scope": pairs[_OAUTH_SCOPE]} if _OAUTH_SCOPE in pairs else {}
+        found |= {"sasl.oauthbearer.extensions": ",".join(extensions)} if extensions else {}
+    return found

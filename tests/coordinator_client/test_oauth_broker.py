@@ -40,13 +40,12 @@ def house() -> Iterator[House]:
     """A broker with an unsecured listener, and one over TLS that asks the issuer for its keys."""
     with issuing(Issuer({"me": SECRET})) as issuer:
         handler = "OAuthBearerValidatorCallbackHandler"
-        package = OAUTH if int(wanted_version().partition(".")[0]) >= 4 else OAUTH + "secured."
         login = f"{OAUTH}OAuthBearerLoginModule required;"
         properties = {
             "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN",
             "listener.name.sasl.oauthbearer.sasl.jaas.config": login,
             "listener.name.sasl_tls.oauthbearer.sasl.jaas.config": login,
-            "listener.name.sasl_tls.oauthbearer.sasl.server.callback.handler.class": package + handler,
+            "listener.name.sasl_tls.oauthbearer.sasl.server.callback.handler.class": OAUTH + handler,
             "listener.name.sasl_tls.sasl.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
             "listener.name.sasl_tls.sasl.oauthbearer.expected.audience": "kafka",
             "listener.name.sasl_tls.sasl.oauthbearer.expected.issuer": "kohort tests",

@@ -210,6 +210,13 @@ JAAS = "org.apache.kafka.common.security.{}.{}LoginModule required {};"
             {"sasl.username": "bob", "sasl.password": "secret"},
         ),
         (
+            {"sasl.jaas.config": JAAS.format("oauthbearer", "OAuthBearer", 'clientId="me" clientSecret="s" scope="a b" '
+                                             'extension_pool="1" extension_lane="2"'),
+             "sasl.login.callback.handler.class": "org.apache.kafka.x.OAuthBearerLoginCallbackHandler"},
+            {"sasl.oauthbearer.client.credentials.client.id": "me", "sasl.oauthbearer.scope": "a b",
+             "sasl.oauthbearer.client.credentials.client.secret": "s", "sasl.oauthbearer.extensions": "pool=1,lane=2"},
+        ),
+        (
             {"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM", "ssl.protocol": "TLSv1.3"},
             {"ssl.ca.location": "/ca.pem"},
         ),
@@ -229,7 +236,11 @@ def test_security_as_java_says_it_is_understood(given: dict[str, str], wanted: d
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"sasl.jaas.config": JAAS.format("oauthbearer", "OAuthBearer", "")}, "OAuthBearerLoginModule is not known"),
+        ({"sasl.jaas.config": JAAS.format("gssapi", "Krb5", "")}, "Krb5LoginModule is not known"),
+        (
+            {"sasl.jaas.config": JAAS.format("oauthbearer", "OAuthBearer", 'clientSecret="secret"')},
+            "names no clientId and clientSecret",
+        ),
         ({"sasl.jaas.config": JAAS.format("plain", "Plain", 'username="secret"')}, "names no username and password"),
         ({"sasl.jaas.config": "secret nonsense"}, "this JAAS line is not known"),
         ({"ssl.truststore.location": "/ca.jks"}, "a JKS store can only be read by Java.*kafka.ssl.ca.location"),
