@@ -44,7 +44,10 @@ class WhoFilter(logging.Filter):
                 setattr(record, name, who.get(name, none))
         named = [(name, getattr(record, name)) for name in SHOWN]
         text = " ".join(f"{name}={value}" for name, value in named if value != FIELDS[name])
-        message = record.getMessage()
+        try:
+            message = record.getMessage()
+        except Exception:  # its handlers complain of it where logging does; here it would end a driver
+            return True
         if not text or message.endswith(f"[{text}]"):
             return True
         if isinstance(record.args, tuple) and record.args:

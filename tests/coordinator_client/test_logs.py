@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from kohort import Consumer, Producer
-from kohort.coordinator_client.logs import FIELDS, LOGGERS, speaks_for
+from kohort.coordinator_client.logs import FIELDS, LOGGERS, WhoFilter, speaks_for
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
@@ -129,6 +129,14 @@ def test_a_record_that_is_handled_again_stays_as_it_is(caplog: pytest.LogCapture
     before = caplog.records[0].getMessage()
     logger.handle(caplog.records[0])
     assert caplog.messages == [before, before] == ["odd [client_id=c group=g]"] * 2
+
+
+def test_a_line_that_cannot_be_written_ends_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.Logger("kohort.alone")
+    logger.addFilter(WhoFilter())
+    logger.addHandler(logging.StreamHandler())
+    logger.warning("%d of %d", 1, extra={"group": "g"})
+    assert "not enough arguments" in capsys.readouterr().err  # said by logging itself, as ever
 
 
 def test_nothing_is_printed_unasked_and_a_format_may_name_every_field() -> None:
