@@ -13,7 +13,7 @@ PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ 
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group
+.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -53,6 +53,11 @@ test-spark-versions: dev  ## the Spark tests on each of SPARK_VERSIONS
 
 test-spark-group: dev  ## two Spark applications and a consumer share a group through joins and a kill: some 2 minutes
 	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
+
+test-security: dev  ## the client's tests once more by TLS, and by TLS with SCRAM: some 25 minutes
+	@for kind in tls scram; do echo "== $$kind"; \
+	  $(BIN)/python -m pytest -p tests.secured --secured $$kind -m broker tests/coordinator_client tests/admin \
+	    tests/producer || exit 1; done
 
 lint: dev  ## ruff and the import contracts
 	@$(BIN)/ruff check .
