@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -55,7 +55,8 @@ def doctor(
             seconds=seconds if "group.id" in properties else 0.0,
         ) as case:  # fmt: skip
             _ = case.brokers  # without an answer to this there is none to anything
-            opinion = judge(case)
+            with Console(stderr=True).status(f"looking for {seconds:g} s" if case.settings.group else "looking"):
+                opinion = judge(case)
     except KohortError as error:
         if as_json:
             print(json.dumps({"error": str(error)}))
