@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kohort.admin import Admin
 from kohort.cli.properties_file import from_environment, from_file, usual_file
-from kohort.coordinator_client.config import SETTINGS, from_text, unknown
+from kohort.coordinator_client.config import BY_KAFKA_NAME, SETTINGS, from_text, unknown
 from kohort.fastpath.errors import KohortError
 
 Bootstrap = Annotated[
@@ -37,7 +37,6 @@ Settings = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-KNOWN = frozenset(setting.kafka for setting in SETTINGS.values())
 # What only Java clients know, and what we make of it.
 OF_JAVA = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.", "ssl.endpoint.identification.algorithm")
 # What makes a client a member of a group that commits; who looks from outside is none.
@@ -142,7 +141,7 @@ def properties(
         name, equals, value = text.partition("=")
         if not equals:
             raise KohortError(f"not a property: {text!r}", hint="-X NAME=VALUE")
-        found[name.strip()] = value.strip()
+        found[_kafkas(name.strip())] = value.strip()
     found = _translated(found)
     if bootstrap:
         found["bootstrap.servers"] = bootstrap
@@ -153,12 +152,18 @@ def properties(
     return found
 
 
+def _kafkas(name: str) -> str:
+    """Kafka's own name of a property that librdkafka calls otherwise."""
+    return BY_KAFKA_NAME[name].kafka if name in BY_KAFKA_NAME else name
+
+
 def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
 def _ours(found: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in found.items() if name in KNOWN or name.startswith(OF_JAVA)}
+    known = {name: value for name, value in found.items() if name in BY_KAFKA_NAME or name.startswith(OF_JAVA)}
+    return {_kafkas(name): value for name, value in _translated(known).items()}
 
 
 def _translated(found: dict[str, str]) -> dict[str, str]:

@@ -164,9 +164,9 @@ class Config:
         """Check settings by Kafka's dotted names; values may be strings, as in a properties file."""
         ours = {}
         for name, value in properties.items():
-            setting = _BY_KAFKA_NAME.get(name)
+            setting = BY_KAFKA_NAME.get(name)
             if setting is None:
-                raise unknown(name, _BY_KAFKA_NAME, "property")
+                raise unknown(name, BY_KAFKA_NAME, "property")
             ours[setting.name] = from_text(setting, value) if isinstance(value, str) else value
         return cls.of(**ours)
 
@@ -222,9 +222,10 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "sasl.oauthbearer.client.secret": "sasl_oauth_client_secret",
     }
 )
-_BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
+BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
     {setting.kafka: setting for setting in SETTINGS.values()} | {name: SETTINGS[ours] for name, ours in ALIASES.items()}
 )
+"""The rows by Kafka's names, and by those that other clients have for the same things."""
 
 
 def _nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:

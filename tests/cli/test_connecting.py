@@ -61,6 +61,17 @@ def test_what_is_typed_wins_over_the_environment_which_wins_over_a_file_nobody_t
     assert told(both, "typed:2", file, "prod", "bootstrap.servers=x:3")["bootstrap.servers"] == "typed:2"
 
 
+def test_a_file_of_kcats_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "kcat.conf"
+    path.write_text("metadata.broker.list=kafka:9092\nsecurity.protocol=SASL_SSL\nsasl.mechanisms=PLAIN\n")
+    assert told({}, config=path) == {
+        "bootstrap.servers": "kafka:9092", "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN",
+    }  # fmt: skip
+    environment = {"KOHORT_CONFIG": str(path), "KOHORT_BOOTSTRAP": "env:1"}
+    assert told(environment)["bootstrap.servers"] == "env:1"
+    assert told(environment, "", None, None, "metadata.broker.list=x:2")["bootstrap.servers"] == "x:2"
+
+
 def test_every_setting_has_its_variable() -> None:
     environment = {"KOHORT_BOOTSTRAP": "a:1", "KOHORT_SASL_PASSWORD": "p", "KOHORT_REQUEST_TIMEOUT_MS": "5",
                    "KOHORT_BROKER_VERSION": "4.3.1", "HOME": "/nowhere"}  # fmt: skip
