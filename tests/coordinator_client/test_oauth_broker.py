@@ -334,7 +334,7 @@ def test_an_issuer_that_is_down_is_waited_for(house: House) -> None:
 
 
 @pytest.mark.broker
-def test_commands_log_in_by_a_file_of_kafkas_own_properties(
+def test_commands_log_in_by_a_file_of_properties(
     house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
@@ -342,7 +342,7 @@ def test_commands_log_in_by_a_file_of_kafkas_own_properties(
         f"security.protocol=SASL_SSL\nssl.ca.location={house.broker.ca_file}\nsasl.mechanism=OAUTHBEARER\n"
         f"sasl.oauthbearer.token.endpoint.url={house.issuer.token_url}\n"
         f"org.apache.kafka.sasl.oauthbearer.allowed.urls={house.issuer.token_url}\n"
-        f"sasl.oauthbearer.client.credentials.client.id=me\nsasl.oauthbearer.client.credentials.client.secret={SECRET}\n"
+        f"sasl.oauthbearer.client.id=me\nsasl.oauthbearer.client.secret={SECRET}\n"
     )
     command = ["topic", "list", "--bootstrap", house.broker.bootstrap_sasl_tls, "--config", str(file), "--json"]
     assert main(command) == 0
