@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 UNSUPPORTED_VERSION = 35
 ILLEGAL_SASL_STATE = 34
 PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client: then who we are is proved again
+OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
 LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
 # By name, since the package's own front door leads to every layer, also to those above this one.
 OUR_VERSION: str = import_module("kohort").__version__
@@ -358,7 +359,7 @@ class Connection:
         correlation_id, frame = self._wire.send(api, version, request)
         ask = Ask(api, request, _nobody, -1.0)
         self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
-        self._out.append(frame)  # never on the tape: it holds a password
+        self._out.append(frame)  # never on the tape, and neither is its answer
 
     def _flush(self, now: float) -> None:
         while self._waiting:
@@ -383,7 +384,7 @@ class Connection:
         """Before it is parsed: a frame that cannot be is the one that people will want to see."""
         correlation_id = int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
         sent = self._in_flight.get(correlation_id)
-        if self.tape is not None and sent is not None:
+        if self.tape is not None and sent is not None and sent.ask.api not in OF_A_LOGIN:
             self.tape("response", sent.ask.api, sent.version, correlation_id, bytes(frame), now)
 
 

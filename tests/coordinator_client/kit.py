@@ -6,6 +6,8 @@ from typing import Any
 
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.fastpath import Record, TopicPartition
+from kohort.testing import RealCluster
+from kohort.testing.kafka_node import KafkaNode
 
 PATIENCE_S = 40.0
 
@@ -61,6 +63,17 @@ def poll_all_until(
         assert time.monotonic() < limit, "it did not come to that"
         for consumer in consumers:
             consumer.poll(0.05)
+
+
+def addresses(node: KafkaNode) -> set[str]:
+    """Of all its listeners: which of them a client is told of depends on how it came."""
+    return {node.layout.address(listener) for listener in node.layout.ports}
+
+
+def node_at(cluster: RealCluster, address: str | None) -> KafkaNode:
+    """The node that listens there."""
+    (found,) = [node for node in cluster.nodes if address in addresses(node)]
+    return found
 
 
 class Witness(RebalanceHooks):

@@ -12,7 +12,7 @@ from kohort.testing import RealBroker, RealCluster
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_CLIENT, BlackHole, Reset
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import Witness, numbers, poll_until, produce, read
+from tests.coordinator_client.kit import Witness, node_at, numbers, poll_until, produce, read
 
 Name = Callable[[str], str]
 
@@ -59,7 +59,7 @@ def test_the_coordinator_dies_and_the_member_stays_where_it_is(unique: Name) -> 
             consumer.commit({TopicPartition(topic, 0): 0})
             generation = consumer.group_metadata().generation
             coordinator = consumer.health().coordinator
-            victim = next(node for node in cluster.nodes if node.bootstrap == coordinator)
+            victim = node_at(cluster, coordinator)
             victim.kill()
             outcome: list[Exception | None] = []
             consumer.commit_async({TopicPartition(topic, 1): 0}, lambda _offsets, error: outcome.append(error))

@@ -14,7 +14,7 @@ from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic,
 from kohort.protocol.catalogue import API
 from kohort.testing import RealCluster
 from kohort.testing.plain_wire import ask
-from tests.coordinator_client.kit import poll_until
+from tests.coordinator_client.kit import node_at, poll_until
 
 ONE = Coordinator(1, "one", 9092)
 
@@ -49,21 +49,19 @@ def test_the_leader_of_that_partition_is_the_coordinator_the_brokers_name(
         with Consumer(cluster3.bootstrap, group=group) as consumer:
             consumer.subscribe(["no-such-topic-yet"])
             poll_until(consumer, lambda consumer=consumer: consumer.health().coordinator is not None)  # type: ignore[misc]
-            found = consumer.health().coordinator
+            found = node_at(cluster3, consumer.health().coordinator).node_id
         assert found == _leader(cluster3, group)
         seen.add(found)
     assert len(seen) > 1, "six groups on three brokers, and all with one of them?"
 
 
-def _leader(cluster: RealCluster, group: str) -> str:
+def _leader(cluster: RealCluster, group: str) -> int:
     deadline = time.monotonic() + 20
     while not (answer := _offsets_topic(cluster)).topics[0].partitions:
         assert time.monotonic() < deadline, "the first node has not heard of the offsets topic"
         time.sleep(0.05)
     partitions = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
-    leader = partitions[coordinator_partition(group, len(partitions))]
-    (broker,) = [each for each in answer.brokers if each.node_id == leader]
-    return f"{broker.host}:{broker.port}"
+    return partitions[coordinator_partition(group, len(partitions))]
 
 
 def _offsets_topic(cluster: RealCluster) -> MetadataResponse:
