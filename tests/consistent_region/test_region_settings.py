@@ -249,5 +249,10 @@ def test_the_command_refuses_what_is_not_there(url: str, tmp_path: Path, capsys:
     assert "checkpoint 7 is not known" in capsys.readouterr().err
     assert main(["region", "status", url, "--group", "other"]) == 1
     assert "--group with one of: billing" in capsys.readouterr().err
-    assert main(["region", "status", f"sqlite:///{tmp_path}/empty.db"]) == 1
+    mistyped, empty = tmp_path / "mistyped.db", tmp_path / "empty.db"
+    assert main(["region", "status", f"sqlite:///{mistyped}"]) == 1
+    assert "no such coordinator" in capsys.readouterr().err
+    assert not mistyped.exists()
+    empty.touch()
+    assert main(["region", "status", f"sqlite:///{empty}"]) == 1
     assert "has none" in capsys.readouterr().err
