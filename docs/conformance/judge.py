@@ -123,10 +123,12 @@ def table() -> str:
 
 def main() -> int:
     wanted = sys.argv[1:]
-    codes = [judge(each) for each in SUBJECTS if not wanted or any(fnmatchcase(each.file, word) for word in wanted)]
+    chosen = [each for each in SUBJECTS if not wanted or any(fnmatchcase(each.file, word) for word in wanted)]
+    codes = {each: judge(each) for each in chosen}
     page = HERE / "README.md"
     page.write_text(re.sub(r"\| broker \| pass .*?\n\n", lambda _: table() + "\n\n", page.read_text(), flags=re.DOTALL))
-    return max(codes, default=0)
+    # What others' brokers do is a finding; what Apache Kafka does is a defect, of ours or of theirs.
+    return max((code for each, code in codes.items() if each.start), default=0)
 
 
 if __name__ == "__main__":

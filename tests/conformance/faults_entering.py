@@ -295,7 +295,7 @@ FAULTS: tuple[Fault, ...] = (
             told(lambda request, response: not request.assignments, assignment=b""),
             in_state(GroupState.STABLE),
         ),
-        ("C5b", "C6a", "C6b", "I1b", "B25", "N1a"),
+        ("C5b", "C6a", "C6b", "I1b", "B25", "N1a", "H2a"),
     ),
     Fault(
         "a leader that syncs again is believed",

@@ -249,7 +249,7 @@ FAULTS: tuple[Fault, ...] = (
                 )
             ),
         ),
-        ("G2a",),
+        ("G2a", "G5e"),
     ),
     Fault(
         "of several groups the first is answered twice",
