@@ -1,10 +1,11 @@
-"""Memory that 1 MiB of hostile batches costs: ours beside the Python clients, each in a fresh process.
+"""Memory that 1 MiB of hostile batches costs: ours beside the peers, each in a fresh process.
 
-No peer has a cap of its own; a process that asks for more than 3 GiB of address space is stopped there.
+No peer has a cap of its own; a process that asks for more than 3 GiB of address space is stopped there. Decoders are
+given the bytes; consumers get them from a broker, and their own threads and buffers count.
 """
 
 from benchmarks.report import Report
-from tests.fastpath.hostile_batches import HOSTILE, MIB, READERS, measured
+from tests.fastpath.hostile_batches import CONSUMERS, HOSTILE, MIB, READERS, measured, served
 
 
 def run(report: Report) -> None:
@@ -12,4 +13,8 @@ def run(report: Report) -> None:
         data = make()
         for who in READERS:
             peak, outcome = measured(data, who)
+            report.add(f"peak memory: {title}", who, peak / MIB, "MB", outcome)
+        for who in CONSUMERS:
+            with served(data) as address:
+                peak, outcome = measured(address, who)
             report.add(f"peak memory: {title}", who, peak / MIB, "MB", outcome)

@@ -3,11 +3,15 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy
 
 from kohort.fastpath.compression import CODECS, Codec
 from kohort.protocol import record_batch as wire
+from kohort.testing.fake_broker import Alter, Call, FakeBroker
 
 MIB = 1 << 20
 CEILING_BYTES = 3 << 30  # of address space: where a reader without a cap is stopped
@@ -55,6 +59,56 @@ READERS = {
     "aiokafka": PEER.replace("{module}", "aiokafka.record.memory_records"),
     "kafka-python": PEER.replace("{module}", "kafka.record.memory_records"),
 }
+# What comes of a broker's address instead: librdkafka decodes nothing that it has not fetched. The peak is that of a
+# whole consumer, its own threads and buffers among it.
+CONSUMERS = {
+    "kohort, a consumer": """
+import time
+from kohort import Consumer
+def read(data):
+    with Consumer(data.decode(), auto_offset_reset="earliest", bootstrap_timeout_ms=5000) as consumer:
+        consumer.assign([("hostile", 0)])
+        count, until = 0, time.monotonic() + {seconds}
+        while time.monotonic() < until:
+            count += sum(map(len, consumer.poll(0.2)))
+    return f"{count} records"
+""",
+    "confluent-kafka, a consumer": """
+import time
+from confluent_kafka import Consumer, TopicPartition
+def read(data):
+    consumer = Consumer({"bootstrap.servers": data.decode(), "group.id": "g", "fetch.queue.backoff.ms": 1})
+    consumer.assign([TopicPartition("hostile", 0, 0)])
+    count, errors, until = 0, set(), time.monotonic() + {seconds}
+    while time.monotonic() < until:
+        for message in consumer.consume(10_000, 0.2):
+            if message.error():
+                errors.add(message.error().name())
+            else:
+                count += 1
+    return " ".join([f"{count} records", *sorted(errors)])
+""",
+}
+WATCHED_S = 6
+
+
+@contextmanager
+def served(data: bytes) -> Iterator[bytes]:
+    """The address of a broker whose topic `hostile` begins with `data`."""
+
+    def first(call: Call) -> Alter | None:
+        topics = call.request.topics  # type: ignore[attr-defined]
+        return Alter(hostile) if topics and topics[0].partitions[0].fetch_offset == 0 else None
+
+    def hostile(answer: Any) -> Any:
+        (topic,) = answer.responses
+        (found,) = topic.partitions
+        found = found._replace(records=data, high_watermark=1 << 40, last_stable_offset=1 << 40)
+        return answer._replace(responses=(topic._replace(partitions=(found,)),))
+
+    with FakeBroker(topics={"hostile": 1}) as broker:
+        broker.control("Fetch", first)
+        yield broker.bootstrap.encode()
 
 
 def zeros(codec: Codec) -> bytes:
@@ -112,8 +166,10 @@ HOSTILE = {
 
 
 def measured(data: bytes, who: str = "kohort") -> tuple[int, str]:
-    """Peak bytes that decoding adds to a fresh process (the ceiling where it dies), and what came of it."""
-    program = MEASURE.replace("{loads}", READERS[who]).replace("{ceiling}", str(CEILING_BYTES))
+    """Peak bytes that decoding adds to a fresh process (the ceiling where it dies), and what came of it. `data` is a
+    broker's address for `CONSUMERS`."""
+    program = MEASURE.replace("{loads}", (READERS | CONSUMERS)[who]).replace("{ceiling}", str(CEILING_BYTES))
+    program = program.replace("{seconds}", str(WATCHED_S))
     run = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, check=False)
     if run.returncode < 0:
         return CEILING_BYTES, f"died of {signal.Signals(-run.returncode).name}"
