@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.admin.asking import Asker, Question
+from kohort.admin.configs import BROKER, TOPIC, describe_configs
+from kohort.admin.topics import metadata
 from kohort.coordinator_client.connections import OUR_VERSION, Endpoint, VersionRanges
 from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.fastpath import KohortError
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
-from kohort.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kohort.protocol.apis.metadata import MetadataRequest
 from kohort.protocol.errors import BrokerError
 
-TOPIC: Final = 2
-BROKER: Final = 4
 REFUSED: Final = frozenset({29, 31})
 
 
@@ -38,13 +36,7 @@ Configs = Mapping[str, str | None]
 
 def brokers(asker: Asker) -> tuple[BrokerDescription, ...]:
     """Every broker that is up, by id, as any one of them says."""
-    request = MetadataRequest(
-        topics=(),
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
-    found = asker.one("Metadata", request).brokers
+    found = metadata(asker, ()).brokers
     return tuple(sorted((BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found), key=_node))
 
 
@@ -63,7 +55,7 @@ def broker_configs(asker: Asker, nodes: Iterable[BrokerDescription], names: Iter
     """These settings of each broker; names that a broker does not know are missing. Raises AuthorizationFailed."""
     nodes, names = tuple(nodes), tuple(names)
     answers = asker.all(
-        [Question("DescribeConfigs", _request(BROKER, [str(one.node)], names), _endpoint(one)) for one in nodes]
+        [Question("DescribeConfigs", describe_configs(BROKER, [str(one.node)], names), _endpoint(one)) for one in nodes]
     )
     return {one.node: _configs(answer)[str(one.node)] for one, answer in zip(nodes, answers, strict=True)}
 
@@ -71,14 +63,7 @@ def broker_configs(asker: Asker, nodes: Iterable[BrokerDescription], names: Iter
 def topic_configs(asker: Asker, topics: Iterable[str]) -> dict[str, Configs]:
     """All settings of each topic. Raises AuthorizationFailed."""
     topics = sorted(set(topics))
-    return _configs(asker.one("DescribeConfigs", _request(TOPIC, topics, None))) if topics else {}
-
-
-def _request(kind: int, names: Iterable[str], keys: tuple[str, ...] | None) -> DescribeConfigsRequest:
-    resources = tuple(
-        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys) for name in names
-    )
-    return DescribeConfigsRequest(resources=resources)
+    return _configs(asker.one("DescribeConfigs", describe_configs(TOPIC, topics))) if topics else {}
 
 
 def _configs(answer: Any) -> dict[str, Configs]:

@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from kohort.admin.asking import Asker
+from kohort.admin.configs import TOPIC, describe_configs
 from kohort.admin.rights import operations
 from kohort.coordinator_client.errors import UnknownTopic
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
@@ -13,11 +14,9 @@ from kohort.coordinator_client.refusals import topic_error
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kohort.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.protocol.errors import BrokerError
 
-TOPIC: Final = 2
 TOPIC_ALREADY_EXISTS: Final = 36
 UNKNOWN_TOPIC: Final = 3
 FIRST_VERSION_BY_STATE: Final = 6
@@ -57,7 +56,7 @@ class Leaders:
     def asked(cls, asker: Asker, topics: Iterable[str]) -> Self:
         """Of these topics, as the cluster says now; a topic that is not there has none."""
         names = sorted(set(topics))
-        found = _metadata(asker, names).topics if names else ()
+        found = metadata(asker, names).topics if names else ()
         return cls(
             {
                 TopicPartition(one.name, each.partition_index): each.leader_id
@@ -69,7 +68,8 @@ class Leaders:
         )
 
 
-def _metadata(asker: Asker, names: Iterable[str] | None, *, rights: bool = False) -> Any:
+def metadata(asker: Asker, names: Iterable[str] | None, *, rights: bool = False) -> Any:
+    """Any broker's answer about these topics, or all; `rights`: with what we may do to them."""
     topics = None
     if names is not None:
         topics = tuple(MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name) for name in names)
@@ -87,24 +87,23 @@ def _metadata(asker: Asker, names: Iterable[str] | None, *, rights: bool = False
 
 def list_topics(asker: Asker, *, internal: bool) -> list[TopicDescription]:
     """All topics of the cluster that we may see, by name."""
-    described = [_described(one, {}) for one in _metadata(asker, None).topics if not one.error_code]
+    described = [_described(one, {}) for one in metadata(asker, None).topics if not one.error_code]
     return sorted((one for one in described if internal or not one.internal), key=lambda one: one.topic)
 
 
 def describe_topics(asker: Asker, topics: Iterable[str]) -> dict[str, TopicDescription | KohortError]:
     """These topics, with what we may do to them; UnknownTopic or AuthorizationFailed in the place of one."""
     names = sorted(set(topics))
-    found = _metadata(asker, names, rights=True).topics if names else ()
+    found = metadata(asker, names, rights=True).topics if names else ()
     return {one.name: topic_error(one.name, one.error_code) if one.error_code else _described(one, {}) for one in found}
 
 
 def describe_topic(asker: Asker, topic: str) -> TopicDescription:
     """One topic with the settings that are its own. Raises UnknownTopic, AuthorizationFailed."""
-    found = _metadata(asker, [topic]).topics[0]
+    found = metadata(asker, [topic]).topics[0]
     if found.error_code:
         raise _topic_error(topic, found.error_code)
-    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
-    answer = asker.one("DescribeConfigs", DescribeConfigsRequest(resources=(resource,)))
+    answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
     own = {one.name: one.value for one in answer.results[0].configs if one.config_source == 1}
     return _described(found, own)
 
