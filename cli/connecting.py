@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kohort.admin import Admin
 from kohort.cli.properties_file import from_environment, from_file, usual_file
-from kohort.coordinator_client.config import BY_KAFKA_NAME, SETTINGS, from_text, unknown
+from kohort.coordinator_client.config import BY_KAFKA_NAME, by_our_names
 from kohort.fastpath.errors import KohortError
 
 Bootstrap = Annotated[
@@ -73,11 +73,7 @@ class Connection:
 
     def keywords(self) -> dict[str, Any]:
         """`outside()` by our own names, with the values' own types: what `Consumer(...)` takes."""
-        ours = {setting.kafka: setting for setting in SETTINGS.values()}
-        found = self.outside()
-        if strange := sorted(found.keys() - ours.keys()):
-            raise unknown(strange[0], ours, "property")
-        return {ours[name].name: from_text(ours[name], value) for name, value in found.items()}
+        return by_our_names(self.outside(), BY_KAFKA_NAME)
 
     def admin(self) -> Admin:
         """Raises ConfigError for a property that is none, or whose value is wrong."""

@@ -162,13 +162,7 @@ class Config:
     @classmethod
     def from_kafka(cls, properties: Mapping[str, Any]) -> "Config":
         """Check settings by Kafka's dotted names; values may be strings, as in a properties file."""
-        ours = {}
-        for name, value in properties.items():
-            setting = BY_KAFKA_NAME.get(name)
-            if setting is None:
-                raise unknown(name, BY_KAFKA_NAME, "property")
-            ours[setting.name] = from_text(setting, value) if isinstance(value, str) else value
-        return cls.of(**ours)
+        return cls.of(**by_our_names(properties, BY_KAFKA_NAME))
 
     def for_member(self, jitter: float, member_id: str = "") -> MemberSettings:
         """What the group's machine needs of it; `jitter` in [0, 1) and `member_id` are this member's own."""
@@ -226,6 +220,20 @@ BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
     {setting.kafka: setting for setting in SETTINGS.values()} | {name: SETTINGS[ours] for name, ours in ALIASES.items()}
 )
 """The rows by Kafka's names, and by those that other clients have for the same things."""
+
+
+def by_our_names(properties: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
+    """Properties by Kafka's names under ours, what is text with the type of its setting; nothing is checked yet.
+
+    Raises ConfigError for a name that `table` does not have, and for text that cannot be of its type.
+    """
+    ours = {}
+    for name, value in properties.items():
+        setting = table.get(name)
+        if setting is None:
+            raise unknown(name, table, "property")
+        ours[setting.name] = from_text(setting, value) if isinstance(value, str) else value
+    return ours
 
 
 def _nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:

@@ -14,8 +14,8 @@ from kohort.coordinator_client.config import (
     SETTINGS,
     Config,
     Setting,
+    by_our_names,
     checked,
-    from_text,
     row,
     table_of,
     unknown,
@@ -95,20 +95,13 @@ class ProducerConfig:
     @classmethod
     def from_kafka(cls, properties: Mapping[str, Any]) -> "ProducerConfig":
         """By Kafka's dotted names; values may be strings. acks and enable.idempotence may only say all and true."""
-        ours: dict[str, Any] = {}
-        for name, value in properties.items():
-            if name in _FIXED:
-                if value not in _FIXED[name]:
-                    raise ConfigError(
-                        f"{name} is always {_FIXED[name][0]}", hint="leave it out", setting=name, value=value
-                    )
-                continue
-            setting = _BY_KAFKA_NAME.get(name)
-            if setting is None:
-                raise unknown(name, _BY_KAFKA_NAME, "property")
-            if setting.name == "partitioner":
-                value = _PARTITIONERS.get(value, value)
-            ours[setting.name] = from_text(setting, value) if isinstance(value, str) else value
+        for name, allowed in _FIXED.items():
+            if name in properties and (value := properties[name]) not in allowed:
+                raise ConfigError(f"{name} is always {allowed[0]}", hint="leave it out", setting=name, value=value)
+        free = {name: value for name, value in properties.items() if name not in _FIXED}
+        ours = by_our_names(free, _BY_KAFKA_NAME)
+        if (chosen := ours.get("partitioner")) in _PARTITIONERS:
+            ours["partitioner"] = _PARTITIONERS[chosen]
         return cls.of(**ours)
 
 

@@ -14,7 +14,7 @@ from kohort.admin.cluster import Configs
 from kohort.cli.doctor.look import Look
 from kohort.cli.doctor.offset_rules import Committed, Silence
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.config import SETTINGS, Config, checked, from_text
+from kohort.coordinator_client.config import BY_KAFKA_NAME, SETTINGS, Config, by_our_names, checked
 from kohort.coordinator_client.connections import VersionRanges
 from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.fastpath import KohortError, TopicPartition
@@ -23,14 +23,14 @@ from kohort.protocol.apis.leave_group import LeaveGroupRequest
 
 T = TypeVar("T")
 # Settings that are judged, and that the doctor's own client must not stumble over.
-JUDGED: Final = {
-    SETTINGS[name].kafka: name
+JUDGED: Final = frozenset(
+    SETTINGS[name].kafka
     for name in (
         "group", "group_instance_id", "assignors", "protocol", "remote_assignor", "session_timeout_ms",
         "heartbeat_interval_ms", "max_poll_interval_ms", "max_poll_records", "auto_offset_reset",
         "enable_auto_commit", "allow_auto_create_topics", "fetch_max_bytes", "max_partition_fetch_bytes",
     )
-}  # fmt: skip
+)  # fmt: skip
 BROKER_CONFIGS: Final = (
     "group.min.session.timeout.ms",
     "group.max.session.timeout.ms",
@@ -93,12 +93,8 @@ class Case:
         self.kept: dict[str, tuple[Any, KohortError | None]] = {}
         self.properties = PATIENCE | {name: value for name, value in properties.items() if name not in JUDGED}
         config = Config.from_kafka(self.properties)
-        values = {
-            JUDGED[name]: checked(SETTINGS[JUDGED[name]], from_text(SETTINGS[JUDGED[name]], value))
-            for name, value in properties.items()
-            if name in JUDGED
-        }
-        self.settings = replace(config, **values)
+        judged = by_our_names({name: properties[name] for name in properties if name in JUDGED}, BY_KAFKA_NAME)
+        self.settings = replace(config, **{name: checked(SETTINGS[name], value) for name, value in judged.items()})
         self._asked_topics = tuple(topics)
         self._ms_per_record = ms_per_record
         self._tape = tape
