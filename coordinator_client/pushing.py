@@ -97,7 +97,7 @@ class Pushing:
                 case Answered(value):
                     answered(value, now)
                 case NotSent(error):
-                    self._stop(machine, str(error))
+                    _stop(machine, str(error))
                 case _:
                     machine.unanswered(now)
             self._core.news = self._core.news or self._core.closing  # a close may be waiting for it
@@ -109,10 +109,10 @@ class Pushing:
 
         machine.subscription(answer, now)
         if machine.stopped:
-            log.warning("no metrics are pushed to brokers: %s", machine.stopped)
+            _tell(machine.stopped)
         elif machine.subscribed is not None and machine.subscribed.wanted and not available():
-            self._stop(machine, "a broker asks for them, and OpenTelemetry's library is missing: pip install "
-                       "kohort[opentelemetry], or set enable_metrics_push to False")  # fmt: skip
+            _stop(machine, "a broker asks for them, and OpenTelemetry's library is missing: pip install "
+                  "kohort[opentelemetry], or set enable_metrics_push to False")  # fmt: skip
 
     def _push(self, machine: "Telemetry", push: "Push", now: float) -> None:
         from kohort.coordinator_client.exporting import otlp
@@ -148,13 +148,18 @@ class Pushing:
                 if wants.delta:
                     self._since_ms, self._before = told_at_ms, otlp.counters(metrics)
             elif machine.stopped:
-                log.warning("no metrics are pushed to brokers: %s", machine.stopped)
+                _tell(machine.stopped)
 
         self._send(machine, Line.TELEMETRY, PUSH, request, answered)
 
-    def _stop(self, machine: "Telemetry", why: str) -> None:
-        machine.stop(why)
-        log.warning("no metrics are pushed to brokers: %s", why)
+
+def _stop(machine: "Telemetry", why: str) -> None:
+    machine.stop(why)
+    _tell(why)
+
+
+def _tell(why: str) -> None:
+    log.warning("no metrics are pushed to brokers: %s", why)
 
 
 def _about(core: "Core", metrics: "ConsumerMetrics") -> dict[str, str]:
