@@ -169,7 +169,7 @@ class Asker:
         """Every broker of the cluster, by id."""
         limit = self._limit()
         while True:
-            self._check()
+            self._driver.check()
             with self._driver.lock:
                 core = self._driver.core
                 if core.fatal is not None:
@@ -200,12 +200,8 @@ class Asker:
     def _limit(self) -> float:
         return time.monotonic() + self.config.default_api_timeout_ms / 1000
 
-    def _check(self) -> None:
-        if self._driver.crashed is not None:
-            raise KohortError("the driver's thread ended by a defect: please report it") from self._driver.crashed
-
     def _sent(self, questions: Sequence[Question]) -> list[tuple["Future[Outcome]", float]]:
-        self._check()
+        self._driver.check()
         limit = self._limit()
         with self._driver.lock:
             asked = [self._driver.core.ask(one.endpoint, one.api, one.request, one.at_most) for one in questions]

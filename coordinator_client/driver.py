@@ -153,6 +153,11 @@ class Driver(Generic[C]):
 
     # --- the thread
 
+    def check(self) -> None:
+        """Raises KohortError where this driver's thread has ended by a defect, so that nobody waits for it."""
+        if self.crashed is not None:
+            raise KohortError("the driver's thread ended by a defect: please report it") from self.crashed
+
     def _run(self) -> None:
         speaks_for(self.core.who)
         try:

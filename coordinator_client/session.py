@@ -115,8 +115,8 @@ class Session:
                 raise ConsumerClosed("the consumer is closed")
             if self.in_hook and not in_hooks:
                 raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
-            if self.driver.crashed is not None and not when_crashed:
-                raise KohortError("the driver's thread ended by a defect: please report it") from self.driver.crashed
+            if not when_crashed:
+                self.driver.check()
             yield
         finally:
             with self._door:
@@ -200,8 +200,7 @@ class Session:
         if slices:
             self.driver.wake()  # there is room for the next fetch, which goes out while these are decoded
             return Deliver(slices)
-        if self.driver.crashed is not None:
-            raise KohortError("the driver's thread ended by a defect: please report it") from self.driver.crashed
+        self.driver.check()
         return None
 
     def _gap_to_tell(self) -> Callable[[], None] | None:

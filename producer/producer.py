@@ -332,8 +332,7 @@ class Producer:
             raise ForkError("this producer belongs to the process that made it", hint="make a new one after forking")
         if self._closed:
             raise ProducerClosed("the producer is closed")
-        if self._driver.crashed is not None:
-            raise KohortError("the driver's thread ended by a defect: please report it") from self._driver.crashed
+        self._driver.check()
 
     def _when_there_is_room(self, attempt: Callable[[], T | None], topic: str) -> T:
         """Under the lock: wait until `attempt` gives something. Nothing lingers meanwhile."""
@@ -373,8 +372,7 @@ class Producer:
         with driver.lock:
             until = threading.TIMEOUT_MAX if timeout_s is None else driver.now() + timeout_s
             while not reached():
-                if driver.crashed is not None:
-                    raise KohortError("the driver's thread ended by a defect: please report it") from driver.crashed
+                driver.check()
                 fatal = driver.core.fatal
                 if fatal is not None:
                     raise fatal
