@@ -330,6 +330,7 @@ class Core:
         if self.subscription is not None:
             self.subscription = None
             self._caller_events.append(Unsubscribed())
+            self._hook = None  # parting withdraws a call that nobody took: it may not be taken before that
         self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
         self.marks = self.marks.resubscribed(None)
         self.keeper.want(WantedTopics())
@@ -373,6 +374,7 @@ class Core:
         self.pushing.close(now, deadline)
         if self.member is not None:
             self._caller_events.append(CloseRequested(deadline))
+            self._hook = None  # as when unsubscribing
 
     @property
     def out(self) -> bool:

@@ -1,0 +1,41 @@
+"""A hook call that is due when the user parts is withdrawn, and nobody can take it any more before that is so."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.core import Core
+from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.kit import PATIENCE_S, Witness
+
+
+def closes(core: Core, now: float) -> None:
+    core.request_close(now, now + 30.0)
+
+
+def unsubscribes(core: Core, now: float) -> None:
+    core.unsubscribe()
+
+
+@pytest.mark.proves("B-36", "G-15")
+@pytest.mark.parametrize("part", [closes, unsubscribes])
+def test_an_assignment_that_nobody_was_told_of_is_not_told_once_the_consumer_parts(
+    part: Callable[[Core, float], None],
+) -> None:
+    hooks = Witness()
+    with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["topic"], hooks=hooks)
+        session, limit = consumer._session, time.monotonic() + PATIENCE_S
+        while session.read(lambda core: core._hook) is None:  # the driver joins by itself; no poll takes the call
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        with session.driver.lock:  # between this and the next turn of the driver
+            now = session.driver.now()
+            part(session.core, now)
+            assert session.core.take_hook(now) is None
+        session.driver.wake()
+        consumer._run_until(lambda core: core.out, PATIENCE_S)
+        assert session.read(lambda core: core.out)
+    assert hooks.kinds() == []  # what was never given cannot be let go
