@@ -98,8 +98,9 @@ fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
 sim: dev  ## histories of a consistent region in a seeded world: SEEDS=2000 FIRST=1; goes on where it stopped
 	@$(BIN)/python -m kohort.testing.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),2000) --resume out/sim.jsonl
 
-soak: dev  ## random mixed groups on three brokers through kills and restarts, resumable: SEED=1 RUNS=100
-	@nice -n 10 $(BIN)/python -m tests.soak --seed $(or $(SEED),1) --runs $(or $(RUNS),100)
+soak: dev  ## random mixed groups on three brokers through kills and restarts, resumable: SEED=1 RUNS=100 PROTOCOL=classic
+	@nice -n 10 $(BIN)/python -m tests.soak --seed $(or $(SEED),1) --runs $(or $(RUNS),100) \
+	  --protocol $(or $(PROTOCOL),classic)
 
 soak-spark: dev  ## a streaming job killed at random, into Parquet and PostgreSQL: KILLS=30 SEED=1
 	@$(BIN)/python -m tests.soak_spark.soak --kills $(or $(KILLS),30) --seed $(or $(SEED),1)

@@ -1,4 +1,5 @@
-// Kafka's own consumer as a member of a soak's group: NAME BOOTSTRAP GROUP TOPIC STRATEGY HISTORY. SIGTERM asks it to
+// Kafka's own consumer as a member of a soak's group: NAME BOOTSTRAP GROUP TOPIC STRATEGY HISTORY SESSION_MS HEARTBEAT_MS
+// REBALANCE_MS [PROTOCOL]. Under PROTOCOL "consumer" (KIP-848) STRATEGY is the coordinator's assignor. SIGTERM asks it to
 // leave. Writes what tests/soak/history.py lists; nanoseconds are of the machine's monotonic clock.
 
 import java.io.FileOutputStream;
@@ -36,12 +37,17 @@ public class SoakMember {
         settings.put("bootstrap.servers", arguments[1]);
         settings.put("group.id", arguments[2]);
         settings.put("client.id", name);
-        settings.put("partition.assignment.strategy",
-            "org.apache.kafka.clients.consumer." + strategies.get(arguments[4]));
+        if (arguments.length > 9 && arguments[9].equals("consumer")) {
+            settings.put("group.protocol", "consumer");
+            settings.put("group.remote.assignor", arguments[4]);
+        } else {
+            settings.put("partition.assignment.strategy",
+                "org.apache.kafka.clients.consumer." + strategies.get(arguments[4]));
+            settings.put("session.timeout.ms", arguments[6]);
+            settings.put("heartbeat.interval.ms", arguments[7]);
+        }
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("session.timeout.ms", arguments[6]);
-        settings.put("heartbeat.interval.ms", arguments[7]);
         settings.put("max.poll.interval.ms", arguments[8]);
         Thread main = Thread.currentThread();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {

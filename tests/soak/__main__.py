@@ -1,6 +1,7 @@
 """`python -m tests.soak --seed 1 --runs 100`: random runs of a mixed group on three brokers, one a seed.
 
-A result is kept for each seed in out/soak; a seed that has passed is not run again unless `--again` says so. The
+With `--protocol consumer` the groups are of KIP-848, or move to it, or back, while they live. A result is kept for each
+seed in out/soak, or out/soak-consumer; a seed that has passed is not run again unless `--again` says so. The
 history of the last run of a seed lies beside its result.
 """
 
@@ -19,9 +20,9 @@ from typing import Any
 from kohort.testing import RealCluster
 from tests.soak.checker import judge
 from tests.soak.conductor import ROOT, Conductor
-from tests.soak.plan import plan
+from tests.soak.plan import CLASSIC, CONSUMER, PLANS, Act, Plan
 
-OUT = ROOT / "out" / "soak"
+OUTS = {CLASSIC: ROOT / "out" / "soak", CONSUMER: ROOT / "out" / "soak-consumer"}
 START_S = 240.0  # brokers that start while members run on the same cores take their time
 
 
@@ -30,22 +31,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--runs", type=int, default=100, help="how many seeds")
     parser.add_argument("--again", action="store_true", help="run seeds that have passed, too")
-    parser.add_argument("--out", type=Path, default=OUT, help="where results and histories are kept")
+    parser.add_argument("--protocol", choices=list(PLANS), default=CLASSIC, help="of which kind the groups are")
+    parser.add_argument("--out", type=Path, help="where results and histories are kept")
     options = parser.parse_args()
+    options.out = options.out or OUTS[options.protocol]
     seeds = range(options.seed, options.seed + options.runs)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that members and brokers end with us
     waiting = [seed for seed in seeds if options.again or not _passed(options.out, seed)]
     if waiting:
         with RealCluster(3, start_timeout_s=START_S) as cluster:
             for number, seed in enumerate(waiting, 1):
-                result = run(cluster, seed, options.out)
+                result = run(cluster, seed, options.out, options.protocol)
                 print(f"{number}/{len(waiting)} {_line(result)}", flush=True)
     return _summary(options.out, seeds)
 
 
-def run(cluster: RealCluster, seed: int, out: Path) -> dict[str, Any]:
+def run(cluster: RealCluster, seed: int, out: Path, protocol: str) -> dict[str, Any]:
     """One seed: run, judged and kept."""
-    chosen = plan(seed)
+    chosen = PLANS[protocol](seed)
     folder = out / f"seed-{seed}"
     began = time.monotonic()
     try:
@@ -57,7 +60,7 @@ def run(cluster: RealCluster, seed: int, out: Path) -> dict[str, Any]:
     result = {
         "seed": seed,
         "passed": not any(one.ours for one in findings),
-        "strategy": chosen.strategy,
+        "strategy": _strategies(chosen),
         "seconds": round(time.monotonic() - began, 1),
         "code": code(),
         "entries": dict(what),
@@ -81,6 +84,15 @@ def code() -> str:
             if path.suffix in (".py", ".pyx"):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _strategies(plan: Plan) -> str:
+    """The assignors of a run, in the order in which they come to be used."""
+    turns = [plan.protocol]
+    for action in plan.actions:
+        if action.act is Act.CONVERT:
+            turns.append(CLASSIC if turns[-1] == CONSUMER else CONSUMER)
+    return " to ".join(plan.remote if turn == CONSUMER else plan.strategy for turn in turns)
 
 
 def _result(out: Path, seed: int) -> Path:

@@ -6,10 +6,12 @@
     where it stood    an ownership of ours begins at what the group had committed: no commit is lost
     commits           nothing is committed that was not read, nothing of ours by who is no owner, nothing backwards
     no loss           every record that a broker has acknowledged is read by somebody
-    alive             nobody of ours fails, the group reads to the end, and whoever is well says so
+    alive             nobody of ours fails, the group reads to the end, and whoever is well says so; a group that moves
+                      between protocols has arrived at the one that its members speak
 
-A member that was killed owns nothing from then on. One that was frozen, or was told "lost", may believe for a while
-that it owns what another has: it may not act on that. Findings about the other clients are kept apart.
+A group that everybody has left may be made anew by who comes next with the other protocol: then its generations begin
+at 1 again. A member that was killed owns nothing from then on. One that was frozen, or was told "lost", may believe for
+a while that it owns what another has: it may not act on that. Findings about the other clients are kept apart.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tests.soak.history import Entry
 from tests.soak.plan import OURS
 
 NEVER = 1 << 63
+BACK = "is back"
 # What a commit may end with in a group that changes and on brokers that come and go.
 DUE_IN_COMMITS = ("CommitFailed", "RebalanceInProgress", "OperationTimeout")
 
@@ -69,6 +72,8 @@ class Story:
     commits: list[Commit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     broker_fell_at: int = NEVER
+    broken: list[tuple[int, int]] = field(default_factory=list)
+    converts: bool = False
 
     def found(self, rule: str, kind: str, text: str) -> None:
         self.findings.append(Finding(rule, kind in OURS or not kind, text))
@@ -76,11 +81,21 @@ class Story:
     def was_frozen(self, member: str, begin: int, end: int) -> bool:
         return any(start < end and begin < stop for start, stop in self.frozen.get(member, ()))
 
+    def was_empty(self, begin: int, end: int) -> bool:
+        """Whether between these times there was one at which nobody owned anything."""
+        reached = begin
+        for one in sorted((one for all_of in self.ownerships.values() for one in all_of), key=lambda one: one.begin):
+            if one.begin > reached:
+                break
+            reached = max(reached, one.end)
+        return reached < end
+
 
 def judge(history: Iterable[Entry]) -> list[Finding]:
     """Everything that must not have happened."""
     entries = list(history)
-    story = Story(broker_fell_at=min((entry.at for entry in entries if entry.what == "broker"), default=NEVER))
+    story = Story(converts=any(entry.what == "converting" for entry in entries))
+    _see_brokers(story, entries)
     _see_freezes(story, entries)
     _see_commits(story, entries)
     _see_ownerships(story, entries)
@@ -91,6 +106,15 @@ def judge(history: Iterable[Entry]) -> list[Finding]:
     _no_loss(story, entries)
     _alive(story, entries)
     return story.findings
+
+
+def _see_brokers(story: Story, entries: list[Entry]) -> None:
+    for entry in entries:
+        if entry.what == "broker" and entry.facts["act"] == BACK and story.broken:
+            story.broken[-1] = (story.broken[-1][0], entry.at)
+        elif entry.what == "broker":
+            story.broken.append((entry.at, NEVER))
+    story.broker_fell_at = min((begin for begin, _end in story.broken), default=NEVER)
 
 
 def _see_freezes(story: Story, entries: list[Entry]) -> None:
@@ -163,7 +187,9 @@ def _one_owner_a_generation(story: Story, entries: list[Entry]) -> None:
             continue
         for partition in entry.facts["assignment"]:
             other = owners.setdefault((entry.facts["generation"], partition), entry)
-            if other.who != entry.who:
+            if other.who != entry.who and story.converts and story.was_empty(other.at, entry.at):
+                owners[entry.facts["generation"], partition] = entry  # of another group, which counts from 1 again
+            elif other.who != entry.who:
                 kind = "" if {entry.kind, other.kind} & set(OURS) else entry.kind
                 text = f"{partition} in generation {entry.facts['generation']}: {other.who} and {entry.who}"
                 story.found("one owner", kind, text)
@@ -295,15 +321,24 @@ def _alive(story: Story, entries: list[Entry]) -> None:
     for entry in entries:
         if entry.what == "failed":
             story.found("alive", entry.kind, f"{entry.who} failed at {entry.at}: {entry.facts['error']}")
-        elif entry.what == "left" and not entry.facts["healthy"]:
+        elif entry.what == "left" and not entry.facts["healthy"] and not _had_no_chance(story, entry):
             story.found("alive", entry.kind, f"{entry.who} was unwell at {entry.at}: {entry.facts['reason']}")
         elif entry.what == "drained":
             drained = entry.facts
+        elif entry.what == "became" and entry.facts["kind"] != entry.facts["due"]:
+            text = f"the group is one of the {entry.facts['kind'] or 'unknown'} protocol, not {entry.facts['due']}"
+            story.found("alive", "", text)
         elif entry.what == "ended" and entry.facts["code"]:
             kind = entry.facts["member"].rpartition("-")[0]
             story.found("alive", kind, f"{entry.facts['member']} ended with {entry.facts['code']} at {entry.at}")
     if not drained["done"]:
         story.found("alive", "", f"the group did not read to the end: {drained['behind']}")
+
+
+def _had_no_chance(story: Story, left: Entry) -> bool:
+    """Whether it was asked to leave before it had reached anybody, while a broker was away."""
+    member = any(one.member == left.who for all_of in story.ownerships.values() for one in all_of)
+    return not member and any(begin < left.at < end for begin, end in story.broken)
 
 
 def ours(findings: Iterable[Finding]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from kohort.testing import RealCluster, jars
 from kohort.testing.jdk import java
 from kohort.testing.topics import create_topic
 from tests.soak.history import Entry, Writer, read
-from tests.soak.plan import BROKER_ACTS, MOST_MEMBERS, Act, Action, Plan
+from tests.soak.plan import BROKER_ACTS, CLASSIC, CONSUMER, MOST_MEMBERS, Act, Action, Plan
 from tests.soak.seats import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Seat
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,11 @@ class Conductor:
     def __init__(self, cluster: RealCluster, plan: Plan, folder: Path) -> None:
         self._cluster, self._plan, self._folder = cluster, plan, folder
         self._topic = f"soak-{plan.seed}-{time.time_ns():x}"
-        self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._group = f"group-{self._topic}"
+        self._protocol = plan.protocol
+        self._members: dict[str, subprocess.Popen[bytes]] = {}  # the oldest first
+        self._speaks: dict[str, str] = {}
+        self._leaving: set[str] = set()
         self._stopped: dict[str, float] = {}
         self._count = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,6 +51,8 @@ class Conductor:
             self._cluster.bootstrap, self._topic, partitions=self._plan.partitions, replicas=3,
             config={"min.insync.replicas": "2"},
         )  # fmt: skip
+        if self._plan.remote:
+            self._hasten_sessions()
         try:
             with produced(self._cluster.bootstrap, self._topic, self._plan.partitions, self._folder) as ends:
                 for kind in self._plan.first:
@@ -57,6 +63,8 @@ class Conductor:
                     self._join("kohort")
                 self._book.write("quiet")
             self._drain(ends)
+            if self._plan.remote:
+                self._see_what_it_became()
             for name in list(self._members):
                 self._leave(name)
             self._wait_for_all()
@@ -100,6 +108,13 @@ class Conductor:
         if action.act is Act.JOIN:
             if len(self._members) < MOST_MEMBERS:
                 self._join(action.kind)
+            return
+        if action.act is Act.CONVERT:
+            self._protocol = CLASSIC if self._protocol == CONSUMER else CONSUMER
+            self._book.write("converting", to=self._protocol)
+            return
+        if action.act is Act.RESTART:
+            self._restart(awake)
             return
         if len(awake) < 2:
             return  # somebody has to be there who reads
@@ -150,15 +165,24 @@ class Conductor:
     def _join(self, kind: str) -> None:
         self._count += 1
         name = f"{kind}-{self._count}"
-        self._book.write("started", member=name)
+        self._speaks[name] = self._protocol
+        self._book.write("started", member=name, protocol=self._protocol)
         history = str(self._folder / f"{name}.jsonl")
-        seat = Seat(name, self._cluster.bootstrap, f"group-{self._topic}", self._topic, self._plan.strategy)
+        strategy = self._plan.remote if self._protocol == CONSUMER else self._plan.strategy
+        seat = Seat(name, self._cluster.bootstrap, self._group, self._topic, strategy, self._protocol)
         command = [sys.executable, "-m", "tests.soak.seats", kind, history, *seat]
         if kind == "java":
-            command = [*java_command(self._folder.parent), *seat, history]
-            command += map(str, (SESSION_MS, HEARTBEAT_MS, REBALANCE_MS))
+            command = [*java_command(self._folder.parent), *seat[:5], history]
+            command += map(str, (SESSION_MS, HEARTBEAT_MS, REBALANCE_MS, seat.protocol))
         with (self._folder / f"{name}.log").open("wb") as log:
             self._members[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    def _restart(self, awake: list[str]) -> None:
+        staying = [name for name in self._members if name in awake and name not in self._leaving]
+        foreign = [name for name in staying if self._speaks[name] != self._protocol]
+        for name in (foreign or staying)[:1]:
+            self._leave(name)
+            self._join(name.rpartition("-")[0])
 
     def _continue(self, name: str) -> None:
         del self._stopped[name]
@@ -167,6 +191,7 @@ class Conductor:
             self._book.write("continued", member=name)
 
     def _leave(self, name: str) -> None:
+        self._leaving.add(name)
         self._book.write("leaving", member=name)
         self._members[name].send_signal(signal.SIGTERM)
 
@@ -209,10 +234,35 @@ class Conductor:
     def _committed(self) -> dict[int, int]:
         from confluent_kafka import ConsumerGroupTopicPartitions
 
-        group = ConsumerGroupTopicPartitions(f"group-{self._topic}")
+        group = ConsumerGroupTopicPartitions(self._group)
         found = _admin(self._cluster.bootstrap).list_consumer_group_offsets([group], request_timeout=5)
         places = found[group.group_id].result().topic_partitions
         return {one.partition: one.offset for one in places}
+
+    # --- groups of KIP-848
+
+    def _hasten_sessions(self) -> None:
+        """Under KIP-848 how soon a silent member is missed is the group's own configuration."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+        wanted = {"consumer.session.timeout.ms": SESSION_MS, "consumer.heartbeat.interval.ms": HEARTBEAT_MS}
+        entries = [
+            ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
+        ]
+        resource = ConfigResource(ResourceType.GROUP, self._group, incremental_configs=entries)
+        _admin(self._cluster.bootstrap).incremental_alter_configs([resource])[resource].result(30)
+
+    def _see_what_it_became(self) -> None:
+        """A group is one of KIP-848 as long as it has a member that speaks it, and no longer."""
+        spoken = {self._speaks[name] for name in self._members if name not in self._leaving}
+        due = CONSUMER if CONSUMER in spoken else CLASSIC
+        limit, kind = time.monotonic() + DRAIN_S, ""
+        while kind != due and time.monotonic() < limit:
+            with suppress(Exception):  # a coordinator that is loading does not answer
+                found = _admin(self._cluster.bootstrap).describe_consumer_groups([self._group], request_timeout=5)
+                kind = found[self._group].result().type.name.lower()
+            time.sleep(0.1)
+        self._book.write("became", kind=kind, due=due)
 
 
 @contextmanager

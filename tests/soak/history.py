@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 #   commit     number, outcome: "ok" or an error. A commit without one was stored, or not
 #   failed     error;   closing;   left  healthy, reason
 #   produced   acks [[partition, offset], ...]          (who: producer)
-#   started, killed, stopped, continued, leaving, ended  member, code;   broker  act, node
+#   started, killed, stopped, continued, leaving, ended  member, code, protocol;   broker  act, node
+#   converting  to: who comes from now on speaks it;   became  kind, due: what the group is in the end, and should be
 #   quiet: faults are over;   drained  done, behind     (who: conductor)
 
 

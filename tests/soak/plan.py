@@ -10,9 +10,12 @@ import random
 from enum import Enum
 from typing import NamedTuple
 
+CLASSIC, CONSUMER = "classic", "consumer"
 OURS = ("kohort", "kohort-async")
 EAGER_PEERS = ("java", "confluent-kafka", "kafka-python", "aiokafka")
 COOPERATIVE_PEERS = ("java", "confluent-kafka")
+EPOCH_PEERS = COOPERATIVE_PEERS  # who speaks KIP-848
+REMOTE_ASSIGNORS = ("uniform", "range")
 COOPERATIVE = "cooperative-sticky"
 STRATEGIES = ("range", "roundrobin", COOPERATIVE, COOPERATIVE)
 MOST_MEMBERS = 6
@@ -20,12 +23,16 @@ QUIET_START_S = 1.5  # the first members meet before anything happens to them
 
 
 class Act(Enum):
-    """What can be done. `STOP` and `FREEZE` last for the action's `for_s`."""
+    """What can be done. `STOP` and `FREEZE` last for the action's `for_s`. `CONVERT`: who comes from now on speaks the
+    other protocol. `RESTART`: a member goes and one of its kind comes; first those of the other protocol, then the
+    oldest, so that several of them are a rolling restart."""
 
     JOIN = "join"
     LEAVE = "leave"
     KILL = "kill"
     STOP = "stop"
+    CONVERT = "convert"
+    RESTART = "restart"
     RESTART_BROKER = "restart broker"
     KILL_BROKER = "kill broker"
     FREEZE_BROKER = "freeze broker"
@@ -49,7 +56,8 @@ class Action(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One run. `first`: the kinds of the members that are there from the start."""
+    """One run. `first`: the kinds of the members that are there from the start, by `protocol`. `remote`: the
+    coordinator's assignor, where members of KIP-848 may come."""
 
     seed: int
     strategy: str
@@ -57,6 +65,8 @@ class Plan(NamedTuple):
     first: tuple[str, ...]
     actions: tuple[Action, ...]
     chaos_s: float
+    protocol: str = CLASSIC
+    remote: str = ""
 
 
 def plan(seed: int, chaos_s: float = 9.0) -> Plan:
@@ -67,11 +77,43 @@ def plan(seed: int, chaos_s: float = 9.0) -> Plan:
     kinds = (*OURS, *OURS, *peers)
     first = ("kohort", chance.choice(OURS), *chance.sample(peers, chance.randint(1, 2)))
     partitions = chance.randint(4, 12)
-    actions = list(_member_actions(chance, kinds, chaos_s))
-    if chance.random() < _CHANCE_OF_BROKER_ACT:
-        act = chance.choices(list(_BROKER_ODDS), list(_BROKER_ODDS.values()))[0]
-        actions.append(_action(chance, chance.uniform(QUIET_START_S, chaos_s * 0.6), act, ""))
-    return Plan(seed, strategy, partitions, first, tuple(sorted(actions, key=lambda one: one.at_s)), chaos_s)
+    actions = [*_member_actions(chance, kinds, chaos_s), *_broker_action(chance, chaos_s)]
+    return Plan(seed, strategy, partitions, first, _in_order(actions), chaos_s)
+
+
+def epoch_plan(seed: int, chaos_s: float = 9.0) -> Plan:
+    """The run of `seed` of a group that is, becomes or was one of KIP-848: half of them are restarted member by member,
+    the others as well but over to the other protocol, and half of these back again."""
+    chance = random.Random(f"consumer {seed}")
+    conversions = chance.choice((0, 0, 1, 2))
+    protocol = chance.choice((CLASSIC, CONSUMER)) if conversions else CONSUMER
+    strategy, remote = chance.choice(STRATEGIES), chance.choice(REMOTE_ASSIGNORS)
+    first = ("kohort", chance.choice(OURS), *chance.sample(EPOCH_PEERS, chance.randint(1, 2)))
+    partitions = chance.randint(4, 12)
+    actions = [*_member_actions(chance, (*OURS, *OURS, *EPOCH_PEERS), chaos_s), *_broker_action(chance, chaos_s)]
+    rounds = max(conversions, 1)
+    for number in range(rounds):
+        at_s = QUIET_START_S + (chaos_s - QUIET_START_S) * (number + chance.uniform(0.0, 0.4)) / rounds
+        if conversions:
+            actions.append(_action(chance, at_s, Act.CONVERT, ""))
+        for _ in range(len(first) + 1):
+            at_s += chance.uniform(0.1, 0.9) / rounds
+            actions.append(_action(chance, at_s, Act.RESTART, ""))
+    return Plan(seed, strategy, partitions, first, _in_order(actions), chaos_s, protocol, remote)
+
+
+PLANS = {CLASSIC: plan, CONSUMER: epoch_plan}
+
+
+def _in_order(actions: list[Action]) -> tuple[Action, ...]:
+    return tuple(sorted(actions, key=lambda one: one.at_s))
+
+
+def _broker_action(chance: random.Random, chaos_s: float) -> list[Action]:
+    if chance.random() >= _CHANCE_OF_BROKER_ACT:
+        return []
+    act = chance.choices(list(_BROKER_ODDS), list(_BROKER_ODDS.values()))[0]
+    return [_action(chance, chance.uniform(QUIET_START_S, chaos_s * 0.6), act, "")]
 
 
 def _member_actions(chance: random.Random, kinds: tuple[str, ...], chaos_s: float) -> list[Action]:

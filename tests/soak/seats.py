@@ -1,6 +1,6 @@
 """One member of a soak's group in a process of its own: reads, commits what it has read, and writes down both.
 
-    python -m tests.soak.seats KIND NAME BOOTSTRAP GROUP TOPIC STRATEGY HISTORY
+    python -m tests.soak.seats KIND HISTORY NAME BOOTSTRAP GROUP TOPIC STRATEGY [PROTOCOL]
 
 SIGTERM asks it to leave. Each client is used as its documentation says a careful user does: committing by hand, and
 only what was handed out. What ours is asked to do besides (three ways to commit) is drawn from the member's name.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.soak.history import Writer
+from tests.soak.plan import CLASSIC, CONSUMER, COOPERATIVE
 
 SESSION_MS = 4_000
 HEARTBEAT_MS = 300
@@ -28,13 +29,14 @@ COMMIT_EVERY_S = 0.3
 
 
 class Seat(NamedTuple):
-    """Where to sit."""
+    """Where to sit. `strategy`: under the classic protocol an assignor of members, else one of the coordinator."""
 
     name: str
     bootstrap: str
     group: str
     topic: str
     strategy: str
+    protocol: str = CLASSIC
 
 
 class Leaving:
@@ -178,10 +180,11 @@ async def sit_kohort_async(seat: Seat, book: Writer, leaving: Leaving) -> None:
 
 
 def our_settings(seat: Seat) -> dict[str, Any]:
-    return {
+    by = {"remote_assignor": seat.strategy} if seat.protocol == CONSUMER else {"assignors": [seat.strategy]}
+    return by | {
         "group": seat.group,
         "client_id": seat.name,
-        "assignors": [seat.strategy],
+        "protocol": seat.protocol,
         "auto_offset_reset": "earliest",
         "session_timeout_ms": SESSION_MS,
         "heartbeat_interval_ms": HEARTBEAT_MS,
@@ -194,7 +197,7 @@ def sit_confluent(seat: Seat, book: Writer, leaving: Leaving) -> None:
     from confluent_kafka import TopicPartition as Place
 
     pending = Pending()
-    cooperative = seat.strategy == "cooperative-sticky"
+    cooperative = seat.strategy == COOPERATIVE or seat.protocol == CONSUMER
 
     def numbers(partitions: list[Any]) -> list[int]:
         return [one.partition for one in partitions]
@@ -212,17 +215,24 @@ def sit_confluent(seat: Seat, book: Writer, leaving: Leaving) -> None:
         book.write("lost", partitions=numbers(partitions))
         pending.drop(numbers(partitions))
 
+    by_protocol: dict[str, dict[str, object]] = {
+        CONSUMER: {"group.remote.assignor": seat.strategy},
+        CLASSIC: {
+            "partition.assignment.strategy": seat.strategy,
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+        },
+    }
     consumer = Consumer(
         {
             "bootstrap.servers": seat.bootstrap,
             "group.id": seat.group,
             "client.id": seat.name,
-            "partition.assignment.strategy": seat.strategy,
+            "group.protocol": seat.protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
             "max.poll.interval.ms": REBALANCE_MS,
+            **by_protocol[seat.protocol],
         }
     )
     consumer.subscribe([seat.topic], on_assign=came, on_revoke=went, on_lost=lost)

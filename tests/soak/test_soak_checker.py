@@ -1,5 +1,6 @@
 """The soak's checker: a sound history passes, and each thing that must not happen is found by its own rule."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from tests.soak.checker import judge
 from tests.soak.history import Entry, Writer, read
-from tests.soak.plan import BROKER_ACTS, OURS, STRATEGIES, Act, plan
+from tests.soak.plan import BROKER_ACTS, EPOCH_PEERS, OURS, REMOTE_ASSIGNORS, STRATEGIES, Act, epoch_plan, plan
 
 ONE, TWO, PEER = "kohort-1", "kohort-async-2", "java-3"
 
@@ -108,6 +109,11 @@ FAULTS: list[tuple[str, str, list[Change]]] = [
     ("a member of ours that fails", "alive", [put(entry(29, TWO, "failed", error="IllegalTransition"))]),
     ("a member of ours that is unwell", "alive", [changed(42, healthy=False, reason="stalled")]),
     ("a member of ours that ends badly", "alive", [changed(43, code=-11)]),
+    (
+        "a group of the wrong protocol",
+        "alive",
+        [put(entry(31, "conductor", "became", kind="classic", due="consumer"))],
+    ),
     ("a group that is not done", "alive", [changed(30, done=False)]),
     ("a run without an end", "alive", [without(30)]),
 ]
@@ -129,6 +135,24 @@ def test_a_frozen_member_may_believe_and_a_killed_one_owns_nothing() -> None:
     assert judge(put(*frozen, lost)(believes)) == []
     killed = [entry(19, "conductor", "killed", member=ONE)]
     assert judge(put(*killed)(without(20, 21, 41)(sound()))) == []
+
+
+def test_generations_begin_again_only_in_a_group_that_everybody_had_left_and_that_moves() -> None:
+    again = changed(22, generation=1)(sound())
+    assert [one.rule for one in judge(again)] == ["one owner"]
+    moves = put(entry(9, "conductor", "converting", to="classic"))(again)
+    assert judge(moves) == []
+    assert "one owner" in {one.rule for one in judge(without(20)(moves))}
+
+
+def test_who_was_asked_to_leave_before_it_reached_anybody_need_not_be_well_while_a_broker_is_away() -> None:
+    unwell = entry(37, "kohort-9", "left", healthy=False, reason="no broker answers")
+    assert [one.rule for one in judge(put(unwell)(sound()))] == ["alive"]
+    away = put(entry(35, "conductor", "broker", act="kill broker", node=1))
+    assert judge(away(put(unwell)(sound()))) == []
+    back = put(entry(36, "conductor", "broker", act="is back", node=1))
+    assert [one.rule for one in judge(back(away(put(unwell)(sound()))))] == ["alive"]
+    assert judge(away(changed(42, healthy=False, reason="no broker answers")(sound()))) != []
 
 
 def test_a_commit_of_unknown_outcome_is_stored_or_not_but_only_until_the_next_owner() -> None:
@@ -170,11 +194,22 @@ def test_a_history_is_read_back_in_order_and_a_torn_line_is_left_out(tmp_path: P
     assert history[0].facts["offsets"] == {"3": 7}
 
 
+def test_a_hundred_seeds_of_kip_848_tell_of_everything_too() -> None:
+    assert epoch_plan(7) == epoch_plan(7)
+    plans = [epoch_plan(seed) for seed in range(1, 101)]
+    assert {action.act for one in plans for action in one.actions} == set(Act)
+    assert {one.remote for one in plans} == set(REMOTE_ASSIGNORS)
+    moves = Counter((one.protocol, sum(action.act is Act.CONVERT for action in one.actions)) for one in plans)
+    assert moves.keys() == {("consumer", 0), ("consumer", 1), ("consumer", 2), ("classic", 1), ("classic", 2)}
+    kinds = {kind for one in plans for kind in (*one.first, *(action.kind for action in one.actions))}
+    assert kinds - {""} == {*OURS, *EPOCH_PEERS}
+
+
 def test_a_seed_tells_one_story_and_a_hundred_seeds_tell_of_everything() -> None:
     assert plan(7) == plan(7)
     plans = [plan(seed) for seed in range(1, 101)]
     acts = {action.act for one in plans for action in one.actions}
-    assert acts == set(Act)
+    assert acts == set(Act) - {Act.CONVERT, Act.RESTART}
     assert {one.strategy for one in plans} == set(STRATEGIES)
     kinds = {kind for one in plans for kind in (*one.first, *(action.kind for action in one.actions))}
     assert kinds - {""} == {*OURS, "java", "confluent-kafka", "kafka-python", "aiokafka"}
