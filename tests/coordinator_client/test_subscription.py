@@ -1,4 +1,4 @@
-"""Subscription, Assignment and PauseMarks as values; KIP-822's table (K-01 to K-12) played through a real machine."""
+"""Subscription, Assignment and PauseMarks as values; KIP-822's table (K-01 to K-13) played through real machines."""
 
 import pytest
 
@@ -8,10 +8,11 @@ from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
 from kohort.coordinator_client.subscription import Assignment, Owned, PauseMarks, PauseReason, Subscription
 from kohort.fastpath.topic_partition import TopicPartition
+from tests.coordinator_client.epoch_rig import EpochRig
 from tests.coordinator_client.rig import Rig, tps
 from tests.coordinator_client.test_member_cooperative import Cooperative
 
-P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+P, Q, R = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 BOTH = frozenset({P, Q})
 
 
@@ -20,10 +21,13 @@ class Caller:
 
     def __init__(self, mode: str) -> None:
         self.protocol = "gentle" if mode == "COOPERATIVE" else "range"
-        self.rig = Rig(Cooperative() if mode == "COOPERATIVE" else get("range"))
+        self.rig = self.made_rig(mode)
         self.marks = PauseMarks()
         self.assignment: frozenset[TopicPartition] = frozenset()
         self.rig.reach_joining("t")
+
+    def made_rig(self, mode: str) -> Rig:
+        return Rig(Cooperative() if mode == "COOPERATIVE" else get("range"))
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(self.marks.paused(self.assignment))
@@ -56,37 +60,85 @@ class Caller:
         """The join under way is answered, and so is the sync."""
         self.rig.again(partitions, generation=generation, protocol=self.protocol)
 
-    def rebalance(self, *partitions: TopicPartition, generation: int, inside: object = None) -> list[object]:
+    def asked(self) -> None:
+        """The coordinator asks for a rebalance."""
         self.rig.heartbeat(27)
+
+    def failed(self, generation: int) -> None:
+        """The rebalance under way comes to nothing."""
+        self.rig.joined(generation=generation, protocol=self.protocol)
+        self.rig.synced(27)
+
+    def expelled(self) -> None:
+        self.rig.heartbeat(25)
+
+    def beat(self) -> None:
+        self.rig.heartbeat()
+
+    def rebalance(self, *partitions: TopicPartition, generation: int, inside: object = None) -> list[object]:
+        self.asked()
         seen = self.poll(inside)
         self.receive(*partitions, generation=generation)
         return seen + self.poll(inside)
 
 
-@pytest.fixture(params=["EAGER", "COOPERATIVE"])
+class EpochCaller(Caller):
+    """The same under KIP-848, where a rebalance is a heartbeat's answer."""
+
+    rig: EpochRig
+
+    def made_rig(self, mode: str) -> Rig:
+        return EpochRig()
+
+    def receive(self, *partitions: TopicPartition, generation: int) -> None:
+        self.rig.told_us(epoch=generation, assigned=partitions)
+
+    def asked(self) -> None:
+        if not self.rig.member._in_flight.waits_for("ConsumerGroupHeartbeat"):
+            self.rig.next_report()
+
+    def failed(self, generation: int) -> None:
+        self.rig.told_us(14)
+        self.rig.after(5.0)
+
+    def expelled(self) -> None:
+        self.asked()
+        self.rig.told_us(25)
+
+    def beat(self) -> None:
+        self.asked()
+        self.rig.told_us(epoch=max(self.rig.ready.view.identity.generation, 1))
+
+
+def caller_of(mode: str) -> Caller:
+    return EpochCaller(mode) if mode == "CONSUMER" else Caller(mode)
+
+
+@pytest.fixture(params=["EAGER", "COOPERATIVE", "CONSUMER"])
 def caller(request: pytest.FixtureRequest) -> Caller:
-    """Both protocols, since marks must live alike under both."""
-    made = Caller(request.param)
+    """All protocols, since marks must live alike under all."""
+    made = caller_of(request.param)
     made.receive(P, Q, generation=1)
     made.poll()
     assert made.rig.state == "STABLE"
     return made
 
 
-@pytest.mark.proves("K-01", "K-02", "K-08")
+@pytest.mark.proves("K-01", "K-02", "K-08", "K-13")
 def test_a_mark_stays_on_what_is_assigned_again(caller: Caller) -> None:
     caller.pause(P)
     inside: list[frozenset[TopicPartition]] = []
-    events = caller.rebalance(P, Q, generation=2, inside=lambda event: inside.append(caller.paused()))
+    events = caller.rebalance(P, Q, R, generation=2, inside=lambda event: inside.append(caller.paused()))
     assert isinstance(events[-1], Assigned)
     assert inside[-1] == {P}, "inside on_assigned it is already there"
     assert caller.paused() == {P}
-    assert caller.fetched() == {Q}
+    assert caller.fetched() == {Q, R}
 
 
-@pytest.mark.proves("K-02")
-def test_what_is_kept_keeps_its_epoch_under_the_mark_so_that_its_buffer_stays_good() -> None:
-    caller = Caller("COOPERATIVE")
+@pytest.mark.proves("K-02", "K-13")
+@pytest.mark.parametrize("mode", ["COOPERATIVE", "CONSUMER"])
+def test_what_is_kept_keeps_its_epoch_under_the_mark_so_that_its_buffer_stays_good(mode: str) -> None:
+    caller = caller_of(mode)
     caller.receive(P, Q, generation=1)
     caller.poll()
     epoch = caller.rig.ready.view.assignment[P].epoch
@@ -109,7 +161,7 @@ def test_what_eager_takes_back_comes_under_a_new_epoch_so_that_no_old_buffer_is_
     assert caller.paused() == {P}
 
 
-@pytest.mark.proves("K-03")
+@pytest.mark.proves("K-03", "K-13")
 def test_what_goes_to_another_member_is_not_paused_here(caller: Caller) -> None:
     caller.pause(P)
     caller.rebalance(Q, generation=2)
@@ -132,11 +184,10 @@ def test_what_was_away_for_a_generation_comes_back_unpaused(caller: Caller) -> N
 @pytest.mark.proves("K-05")
 def test_a_mark_survives_any_number_of_attempts(caller: Caller) -> None:
     caller.pause(P)
-    caller.rig.heartbeat(27)
+    caller.asked()
     caller.poll()
     for generation in (2, 3, 4):
-        caller.rig.joined(generation=generation, protocol=caller.protocol)
-        caller.rig.synced(27)
+        caller.failed(generation)
         caller.poll()
     caller.receive(P, Q, generation=5)
     caller.poll()
@@ -146,7 +197,7 @@ def test_a_mark_survives_any_number_of_attempts(caller: Caller) -> None:
 @pytest.mark.proves("K-06")
 def test_a_mark_survives_a_loss_if_the_partition_comes_right_back(caller: Caller) -> None:
     caller.pause(P)
-    caller.rig.heartbeat(25)
+    caller.expelled()
     events = caller.poll()
     assert isinstance(events[0], Lost)
     assert caller.paused() == frozenset(), "nothing is assigned, so nothing is paused"
@@ -158,7 +209,7 @@ def test_a_mark_survives_a_loss_if_the_partition_comes_right_back(caller: Caller
 @pytest.mark.proves("K-07")
 @pytest.mark.parametrize("last_word", ["pause", "resume"])
 def test_what_the_user_says_inside_on_revoked_is_the_last_word(last_word: str) -> None:
-    caller = Caller("EAGER")
+    caller = Caller("EAGER")  # elsewhere what is let go does not come back in the same rebalance
     caller.receive(P, Q, generation=1)
     caller.poll()
     if last_word == "resume":
@@ -176,7 +227,9 @@ def test_what_the_user_says_inside_on_revoked_is_the_last_word(last_word: str) -
 @pytest.mark.proves("K-07", "K-08")
 def test_what_the_user_says_inside_on_assigned_is_the_last_word(caller: Caller) -> None:
     caller.pause(P)
-    caller.rebalance(P, Q, generation=2, inside=lambda event: caller.resume(P) if isinstance(event, Assigned) else None)
+    caller.rebalance(
+        P, Q, R, generation=2, inside=lambda event: caller.resume(P) if isinstance(event, Assigned) else None
+    )
     assert caller.paused() == frozenset()
 
 
@@ -184,7 +237,7 @@ def test_what_the_user_says_inside_on_assigned_is_the_last_word(caller: Caller) 
 def test_a_paused_partition_is_never_among_what_may_be_shown(caller: Caller) -> None:
     caller.pause(P)
     shown: list[frozenset[TopicPartition]] = []
-    caller.rig.heartbeat(27)
+    caller.asked()
     shown.append(caller.fetched())
     caller.poll(lambda event: shown.append(caller.fetched()))
     caller.receive(P, Q, generation=2)
@@ -219,7 +272,7 @@ def test_all_paused_and_polled_is_a_member_of_good_standing(caller: Caller) -> N
     started = caller.rig.now
     while caller.rig.now < started + limit_s * 1.2:
         caller.rig.tell(ev.Polled(caller.rig.now), ev.PollEnded(caller.rig.now))
-        caller.rig.heartbeat()
+        caller.beat()
         assert caller.fetched() == frozenset()
     assert caller.rig.state == "STABLE"
 
