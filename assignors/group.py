@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.errors import BadGroup
 from kohort.fastpath import TopicPartition
+from kohort.fastpath.frozen import Frozen
 
 #: What a member says it owns: `TopicPartition`s in any order, or {topic: partitions}.
 Owned = Iterable[tuple[str, int]] | Mapping[str, Iterable[int]]
@@ -43,8 +43,7 @@ class Member(NamedTuple):
     instance_id: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class GroupView:
+class GroupView(Frozen):
     """The input of an assignor.
 
     `topics`: sorted names of the topics that somebody subscribes to and that have partitions. `starts`: len(topics) + 1
@@ -57,9 +56,22 @@ class GroupView:
     topics: tuple[str, ...]
     starts: tuple[int, ...]
     members: tuple[Member, ...]
-    unknown_topics: tuple[str, ...] = ()
-    racks: Sequence[frozenset[str]] | None = None
-    lag: array[int] | None = None
+    unknown_topics: tuple[str, ...]
+    racks: Sequence[frozenset[str]] | None
+    lag: array[int] | None
+
+    def __init__(
+        self,
+        topics: tuple[str, ...],
+        starts: tuple[int, ...],
+        members: tuple[Member, ...],
+        unknown_topics: tuple[str, ...] = (),
+        racks: Sequence[frozenset[str]] | None = None,
+        lag: array[int] | None = None,
+    ) -> None:
+        vars(self).update(
+            topics=topics, starts=starts, members=members, unknown_topics=unknown_topics, racks=racks, lag=lag
+        )
 
     @classmethod
     def of(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import groupby
 
 from kohort.assignors.base import MemberSubscription, Rebalance
@@ -35,7 +34,7 @@ class RangeAssignor:
         if not any(member.rack for member in group.members) or group.racks is None:
             return Plan(group, _runs(group))
         owners = array("i", [NOBODY]) * group.size
-        cuts = [_Cut.of(group, topic) for topic in range(len(group.topics))]
+        cuts = [_Cut(group, topic) for topic in range(len(group.topics))]
         if any(cut.racks_matter for cut in cuts):
             _match_racks(cuts, owners)
         for cut in cuts:
@@ -56,33 +55,18 @@ def _repeated(member: int, times: int) -> Iterable[int]:
     return (member,) * times
 
 
-@dataclass(slots=True)
 class _Cut:
     """One topic while it is being cut: what is left of it, and how much each subscriber may still take."""
 
-    group: GroupView
-    start: int
-    count: int
-    members: tuple[int, ...]
-    racks_matter: bool
-    longer_runs_left: int
-    left: dict[int, None]
-    taken: dict[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, group: GroupView, topic: int) -> _Cut:
-        start, stop = group.starts[topic], group.starts[topic + 1]
-        members = group.subscribers[topic]
-        return cls(
-            group=group,
-            start=start,
-            count=stop - start,
-            members=members,
-            racks_matter=_racks_matter(group, members, start, stop),
-            longer_runs_left=(stop - start) % len(members),
-            left=dict.fromkeys(range(start, stop)),
-            taken=dict.fromkeys(members, 0),
-        )
+    def __init__(self, group: GroupView, topic: int) -> None:
+        self.group = group
+        self.start, stop = group.starts[topic], group.starts[topic + 1]
+        self.count = stop - self.start
+        self.members = group.subscribers[topic]
+        self.racks_matter = _racks_matter(group, self.members, self.start, stop)
+        self.longer_runs_left = self.count % len(self.members)
+        self.left = dict.fromkeys(range(self.start, stop))
+        self.taken = dict.fromkeys(self.members, 0)
 
     def room(self, member: int) -> int:
         """How many more partitions of the topic this member may take while others can still get their share."""

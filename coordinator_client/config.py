@@ -1,4 +1,4 @@
-# ruff: noqa: E501, RUF009 -- one setting a line reads as the table it is, and `row` is a dataclass field
+# ruff: noqa: E501 -- one setting a line reads as the table it is
 """Every setting, once: our name (units last), Kafka's name, type, default, bounds and a sentence.
 
 `SETTINGS` is the table; `Config` is one checked set of values. Docs, `Consumer(**settings)` and
@@ -6,12 +6,12 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, dataclass_transform
 
 from kohort.coordinator_client.errors import ConfigError
 from kohort.coordinator_client.settings import MemberSettings
+from kohort.fastpath.frozen import Frozen
 
 
 class Setting(NamedTuple):
@@ -39,16 +39,38 @@ def row(
     choices: tuple[str, ...] = (),
     optional: bool = False,
 ) -> Any:
-    extra = {
-        "kafka": kafka,
-        "kind": kind,
-        "about": about,
-        "low": low,
-        "high": high,
-        "choices": choices,
-        "optional": optional,
-    }
-    return field(default=default, metadata=extra)
+    """A field of `Settings`."""
+    return Setting("", kafka, kind, default, about, low, high, choices, optional)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Settings(Frozen):
+    """Values whose every field is a `row`, made by keyword from values that are checked."""
+
+    table: ClassVar[Mapping[str, Setting]]
+
+    def __init_subclass__(cls) -> None:
+        rows = {name: row._replace(name=name) for name, row in vars(cls).items() if isinstance(row, Setting)}
+        for name in rows:
+            delattr(cls, name)
+        cls.table = MappingProxyType(rows)
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            if strange := values.keys() - self.table.keys():
+                raise TypeError(f"{type(self).__name__} has no field {', '.join(map(repr, sorted(strange)))}")
+            vars(self).update({name: values.get(name, row.default) for name, row in self.table.items()})
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name, row in self.table.items() if getattr(self, name) != row.default}
+        return f"{type(self).__name__}({', '.join(f'{name}={hidden(name, value)!r}' for name, value in shown.items())})"
 
 
 KIB, MIB = 1024, 1024 * 1024
@@ -65,8 +87,7 @@ ASSIGNORS_BY_KAFKA_NAME: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Config:
+class Config(Settings):
     """One checked set of settings. Make it with `Config.of(**settings)` or `Config.from_kafka({...})`."""
 
     # fmt: off
@@ -128,7 +149,7 @@ class Config:
     ssl_key_password: str | None = row("ssl.key.password", "str", None, "Opens the client's key.", optional=True)
     ssl_check_hostname: bool = row("kohort.ssl.check.hostname", "bool", True, "Whether the broker's certificate must name the host that was called.")
     ssl_context: Any = row("kohort.ssl.context", "any", None, "An ssl.SSLContext of your own; wins over the ssl_ settings.", optional=True)
-    sasl_mechanism: str | None = row("sasl.mechanism", "str", None, "How to prove who we are.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), optional=True)
+    sasl_mechanism: str | None = row("sasl.mechanism", "str", None, "How to prove who we are.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"), optional=True)
     sasl_username: str | None = row("sasl.username", "str", None, "For PLAIN and SCRAM.", optional=True)
     sasl_password: str | None = row("sasl.password", "str", None, "For PLAIN and SCRAM; never logged.", optional=True)
     sasl_oauth_token: Any = row("kohort.sasl.oauth.token", "callable", None, "For OAUTHBEARER: called without arguments on a thread of its own; returns a token, (token, expires_at) or (token, expires_at, extensions), expires_at in seconds since 1970.", optional=True)
@@ -141,6 +162,10 @@ class Config:
     sasl_oauth_extensions: tuple[str, ...] = row("sasl.oauthbearer.extensions", "list", (), "SASL extensions to show with the token (KIP-342), as name=value.")
     sasl_oauth_ca_path: str | None = row("https.ca.location", "str", None, "PEM file of the authorities to trust for the token endpoint; without it the system's.", optional=True)
     sasl_oauth_timeout_ms: int = row("kohort.sasl.oauth.timeout.ms", "int", 10_000, "How long a connection waits for a token.", low=1, high=INT32_MAX)
+    sasl_kerberos_service_name: str = row("sasl.kerberos.service.name", "str", "kafka", "For GSSAPI: brokers are SERVICE/HOST to the KDC, and this is the service.")
+    sasl_kerberos_principal: str | None = row("sasl.kerberos.principal", "str", None, "For GSSAPI: who we are, if keytab or cache hold several.", optional=True)
+    sasl_kerberos_keytab: str | None = row("sasl.kerberos.keytab", "str", None, "For GSSAPI: the file with our key; without it the tickets count that kinit has got.", optional=True)
+    sasl_kerberos_ccache: str | None = row("kohort.sasl.kerberos.ccache", "str", None, "For GSSAPI: where tickets are, as KRB5CCNAME has it, which counts otherwise.", optional=True)
     # fmt: on
 
     @classmethod
@@ -182,10 +207,6 @@ class Config:
             remote_assignor=self.remote_assignor,
         )
 
-    def __repr__(self) -> str:
-        shown = {s.name: getattr(self, s.name) for s in SETTINGS.values() if getattr(self, s.name) != s.default}
-        return f"Config({', '.join(f'{n}={hidden(n, v)!r}' for n, v in shown.items())})"
-
 
 def hidden(name: str, value: object) -> object:
     return "***" if name in _HIDDEN else value
@@ -195,16 +216,7 @@ def hidden(name: str, value: object) -> object:
 _HIDDEN = frozenset({"ssl_key_password", "sasl_password", "sasl_oauth_token", "sasl_oauth_client_secret"})
 
 
-def table_of(settings: type[Any]) -> Mapping[str, Setting]:
-    """The rows of a dataclass whose every field is a `row`, by name."""
-    table = {}
-    for one in fields(settings):
-        assert one.default is not MISSING, one.name
-        table[one.name] = Setting(name=one.name, default=one.default, **one.metadata)
-    return MappingProxyType(table)
-
-
-SETTINGS: Mapping[str, Setting] = table_of(Config)
+SETTINGS: Mapping[str, Setting] = Config.table
 # Names by which other clients know the same things, and ours of them.
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -414,6 +426,10 @@ def _agree(config: Config) -> None:
         from kohort.coordinator_client import oauth  # which reads Config, and which nobody else needs
 
         oauth.check(config)
+    elif config.sasl_mechanism == "GSSAPI":
+        from kohort.coordinator_client import gss
+
+        gss.check(config)
     elif config.sasl_mechanism and (config.sasl_username is None or config.sasl_password is None):
         raise ConfigError(f"{config.sasl_mechanism} needs sasl_username and sasl_password", setting="sasl_username")
 

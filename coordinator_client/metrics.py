@@ -4,7 +4,6 @@
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,6 @@ FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
 """Ends of a rebalance that nobody wanted; leaving is none."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Counters:
     """What every client counts; consumers all of it. Counters only ever grow."""
 

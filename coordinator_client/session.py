@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -61,8 +60,7 @@ class Deliver(NamedTuple):
 Due = RunHook | RunCallback | Deliver
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Leftover:
+class _Leftover(NamedTuple):
     """Columns of which `max_poll_records` let only a part go out."""
 
     slice_: Slice

@@ -7,12 +7,13 @@ the group: when a rebalance has ended. Nothing here is mutated, so a reader on a
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, HookCall
+from kohort.fastpath.frozen import Frozen
 from kohort.fastpath.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -34,19 +35,20 @@ class _once(Generic[T]):
         return value
 
 
-@dataclass(frozen=True)
-class Subscription:
-    """Topics by name, or by pattern: `include` and not `exclude`, each matched against the whole topic name; or by
-    `broker_pattern`, which the coordinator matches (KIP-848, RE2 syntax), and only it.
-
-    A pattern never matches an internal topic (`__consumer_offsets`, ...) unless `internal` allows it.
-    """
-
+class _Asked(NamedTuple):
     topics: frozenset[str] = frozenset()
     include: str | None = None
     exclude: str | None = None
     internal: bool = False
     broker_pattern: str | None = None
+
+
+class Subscription(_Asked):
+    """Topics by name, or by pattern: `include` and not `exclude`, each matched against the whole topic name; or by
+    `broker_pattern`, which the coordinator matches (KIP-848, RE2 syntax), and only it.
+
+    A pattern never matches an internal topic (`__consumer_offsets`, ...) unless `internal` allows it.
+    """
 
     @classmethod
     def of(cls, topics: Iterable[str]) -> "Subscription":
@@ -108,12 +110,14 @@ class Owned(NamedTuple):
     start: int | None = None
 
 
-@dataclass(frozen=True, eq=False)  # it is equal to any mapping with the same content, as mappings are
-class Assignment(Mapping[TopicPartition, Owned]):
+class Assignment(Frozen, Mapping[TopicPartition, Owned]):
     """What is owned, by partition. `epoch`: of the newest assignment, whether or not it brought anything."""
 
-    epoch: int = 0
-    owned: Mapping[TopicPartition, Owned] = field(default_factory=dict)
+    epoch: int
+    owned: Mapping[TopicPartition, Owned]
+
+    def __init__(self, epoch: int = 0, owned: Mapping[TopicPartition, Owned] = MappingProxyType({})) -> None:
+        vars(self).update(epoch=epoch, owned=owned)
 
     def __getitem__(self, partition: TopicPartition) -> Owned:
         return self.owned[partition]

@@ -14,10 +14,10 @@ from kohort.coordinator_client.config import (
     SETTINGS,
     Config,
     Setting,
+    Settings,
     by_our_names,
     checked,
     row,
-    table_of,
     unknown,
 )
 from kohort.coordinator_client.errors import ConfigError
@@ -37,8 +37,7 @@ CONNECTING: Mapping[str, Setting] = MappingProxyType(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Producing:
+class Producing(Settings):
     """The producer's own rows."""
 
     # fmt: off
@@ -57,7 +56,7 @@ class Producing:
     # fmt: on
 
 
-PRODUCING: Mapping[str, Setting] = table_of(Producing)
+PRODUCING: Mapping[str, Setting] = Producing.table
 _BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
     {one.kafka: one for one in (*CONNECTING.values(), *PRODUCING.values())}
     | {name: CONNECTING[ours] for name, ours in ALIASES.items() if ours in CONNECTING}

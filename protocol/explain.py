@@ -20,6 +20,7 @@ from kohort.fastpath.compression import CODECS, Broken, Codec, DoesNotFit
 from kohort.fastpath.errors import WireError
 from kohort.protocol import membership, record_layout
 from kohort.protocol.catalogue import API, Api
+from kohort.protocol.constructs import INT16, INT32, UVARINT, Array, Malformed, Nullable, Source, Subcon, Tags, take
 from kohort.protocol.errors import ERRORS
 from kohort.protocol.framing import (
     RequestHeader,
@@ -27,8 +28,8 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.message import TAGS, Message, Typed
-from kohort.protocol.primitives import INT16, INT32, UVARINT, Array, Malformed, Nullable, Source, Subcon, Tags, take
+from kohort.protocol.message import Message
+from kohort.protocol.reference import TAGS, Typed
 
 MAX_RECORD_BYTES = 8 << 20  # decompressed for a look, per batch
 SIZE_BYTES = 4

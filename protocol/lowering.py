@@ -1,22 +1,20 @@
-"""A construct tree -> a tree of the compiled nodes of `kohort.fastpath._codec`.
+"""A declaration -> a tree of the compiled nodes of `kohort.fastpath._codec`.
 
-The declarations stay the single source: what stands here is one rule a kind of subcon, and the tree is walked once for
-each message and version, at its first use. Interpreted construct needs some 45 microseconds for each partition of a
-Metadata answer; the nodes need a quarter of one. That both read and write the same bytes, and refuse the same bytes at
-the same field, is held by tests/protocol/test_lowering.py over every API and version.
+The declarations stay the single source: what stands here is one rule a part of them, and a declaration is walked once
+for each message and version, at its first use. Interpreted construct, which `reference.py` makes of the same
+declarations, needs some 45 microseconds for each partition of a Metadata answer; the nodes need a quarter of one. That
+both read and write the same bytes, and refuse the same bytes at the same field, is held by
+tests/protocol/test_lowering.py over every API and version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
-
-import construct
 
 from kohort.fastpath import _codec
 from kohort.fastpath.errors import WireError
-from kohort.protocol.message import MISSING, Buffer, ConstructCodec, Typed
-from kohort.protocol.primitives import Array, Blob, Fixed, Nullable, Sized, Tags, Text, Uuid
+from kohort.protocol.message import MISSING, Buffer, Maker, Struct, Top, members
 
 FIXED: dict[str, _codec.Node] = {
     "bool": _codec.Bool(),
@@ -27,12 +25,13 @@ FIXED: dict[str, _codec.Node] = {
     "uint32": _codec.UInt32(),
     "int64": _codec.Int64(),
     "float64": _codec.Float64(),
+    "uuid": _codec.Uuid(),
 }
-UUID = _codec.Uuid()
+SIZED: dict[str, type[_codec.Sized]] = {"string": _codec.Text, "bytes": _codec.Blob, "records": _codec.Span}
 
 
 class LoweredCodec(NamedTuple):
-    """One message in one version, run by the extension. Its errors are those of `message.ConstructCodec`."""
+    """One message in one version, run by the extension. Its errors are those of `reference.ConstructCodec`."""
 
     name: str
     version: int
@@ -59,56 +58,43 @@ class LoweredCodec(NamedTuple):
         )
 
 
-def lower(reference: ConstructCodec) -> LoweredCodec:
-    """The compiled twin of an interpreted codec."""
-    return LoweredCodec(reference.name, reference.version, node_of(reference.subcon))
+def lower(type_: type[Top], version: int) -> LoweredCodec:
+    """The compiled codec of a message in a version that it has."""
+    return LoweredCodec(type_.__name__, version, NODES.struct(type_, version, version in type_._flexible))
 
 
-def node_of(subcon: construct.Construct) -> _codec.Node:
-    """The node of any subcon that a declaration can hold."""
-    return _RULES[type(subcon)](subcon)
+class _Nodes:
+    """The maker of compiled nodes."""
+
+    def plain(self, name: str, *, flexible: bool, nullable: bool) -> _codec.Node:
+        if name in FIXED:
+            return FIXED[name]
+        return SIZED[name](compact=flexible, nullable=nullable)
+
+    def array(self, element: _codec.Node, *, flexible: bool, nullable: bool) -> _codec.Node:
+        if element is FIXED["int32"]:
+            return _codec.Int32Array(compact=flexible, nullable=nullable)
+        return _codec.Array(element, compact=flexible, nullable=nullable)
+
+    def nullable(self, struct: _codec.Node) -> _codec.Node:
+        return _codec.Nullable(struct)
+
+    def struct(self, type_: type[Struct], version: int, flexible: bool) -> _codec.Node:
+        return _struct(type_, version, flexible)
 
 
-def _struct(typed: Typed) -> _codec.Node:
-    table = typed.type._table
-    slot_of = {each.name: slot for slot, each in enumerate(table)}
-    fields: list[tuple[int, str, _codec.Node]] = []
-    tags: tuple[tuple[int, int, str, _codec.Node], ...] | None = None
-    for member in typed.subcon.subcons:  # construct.Renamed: a name and what it names
-        if isinstance(member.subcon, Tags):
-            tags = tuple(
-                (each.tag, slot_of[each.name], each.name, node_of(each.subcon)) for each in member.subcon.fields
-            )
-        else:
-            fields.append((slot_of[member.name], member.name, node_of(member.subcon)))
+NODES: Maker[_codec.Node] = _Nodes()
+
+
+@functools.cache
+def _struct(type_: type[Struct], version: int, flexible: bool) -> _codec.Node:
+    plain, tagged = members(type_, NODES, version, flexible)
     return _codec.Struct(
-        typed.type,
-        names=tuple(slot_of),
-        fields=tuple(fields),
-        tags=tags,
-        blank=typed.type._zeros,
-        refused=frozenset(each.name for each in table if not each.ignorable),
+        type_,
+        names=type_._fields,
+        fields=tuple((slot, each.name, node) for slot, each, node in plain),
+        tags=tuple((each.tag_number, slot, each.name, node) for slot, each, node in tagged) if flexible else None,
+        blank=type_._zeros,
+        refused=frozenset(each.name for each in type_._table if not each.ignorable),
         missing=MISSING,
     )
-
-
-def _array(subcon: Array) -> _codec.Node:
-    how = _lengths(subcon)
-    if isinstance(subcon.subcon, Fixed) and subcon.subcon.kind == "int32":
-        return _codec.Int32Array(**how)
-    return _codec.Array(node_of(subcon.subcon), **how)
-
-
-def _lengths(subcon: Sized) -> dict[str, bool]:
-    return {"compact": subcon.length == "uvarint", "nullable": subcon.nullable}
-
-
-_RULES: dict[type[construct.Construct], Callable[[Any], _codec.Node]] = {
-    Typed: _struct,
-    Fixed: lambda subcon: FIXED[subcon.kind],
-    Uuid: lambda _: UUID,
-    Text: lambda subcon: _codec.Text(**_lengths(subcon)),
-    Blob: lambda subcon: (_codec.Span if subcon.span else _codec.Blob)(**_lengths(subcon)),
-    Array: _array,
-    Nullable: lambda subcon: _codec.Nullable(node_of(subcon.subcon)),
-}

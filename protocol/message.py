@@ -1,4 +1,4 @@
-"""One declaration of a message -> typed frozen values, and one construct per version.
+"""One declaration of a message -> typed frozen values, and one codec per version.
 
 A message is a class whose body is the table of its fields, in the order in which they stand on the wire:
 
@@ -7,6 +7,9 @@ A message is a class whose body is the table of its fields, in the order in whic
         \"""The group.\"""
         group_instance_id: str | None = field(string, "3+", null="3+", default=None)
         \"""The static member's own name (KIP-345), or null for a dynamic member.\"""
+
+`made` walks a declaration in one version with a `Maker`: `reference.py` has the one that makes a construct of it, the
+readable truth, and `lowering.py` the one that makes the compiled nodes which run.
 
 The class is a real tuple subclass without a `__dict__`: the lowered codec fills it with `tuple.__new__` and nothing
 else. People build it by keyword and read it by name. `Message.of(HeartbeatRequest)` is its codec.
@@ -24,26 +27,25 @@ from __future__ import annotations
 
 import enum
 import functools
-import io
 from collections import _tuplegetter  # type: ignore[attr-defined]  # namedtuple's own C getter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast, dataclass_transform
 
-import construct
-
 from kohort.fastpath.errors import WireError
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.protocol.primitives import Array, Malformed, Nullable, Source, Subcon, Tagged, Tags, WireType
+from kohort.protocol.primitives import WireType
 
 if TYPE_CHECKING:
+    from kohort.protocol.reference import ConstructCodec
 
     class _Shape:
         """To a type checker a value has its fields only; that it is a tuple is between us and the codecs."""
 else:
     _Shape = tuple
 
+Made = TypeVar("Made")
+
 FOREVER = 32767  # versions are int16
-TAGS = "_tags"  # the construct name of a flexible struct's tagged fields
 
 
 class Missing(enum.Enum):
@@ -108,17 +110,51 @@ class Field(NamedTuple):
             return ()
         return self.of.zero if isinstance(self.of, WireType) else self.of._zero()
 
-    def subcon(self, version: int, flexible: bool) -> construct.Construct:
-        """The construct of this field's value in one version."""
+    @property
+    def tag_number(self) -> int:
+        """The tag of a field that is tagged in some version."""
+        if self.tag is None:
+            raise TypeError(f"{self.name} is tagged without a tag")
+        return self.tag
+
+    def made(self, by: Maker[Made], version: int, flexible: bool) -> Made:
+        """What `by` makes of this field's value in one version."""
         flexible = flexible and self.flexible
         nullable = version in self.nullable
         if isinstance(self.of, WireType):
-            one: Subcon = self.of.subcon(flexible=flexible, nullable=nullable and not self.array)
+            one = by.plain(self.of.name, flexible=flexible, nullable=nullable and not self.array)
         else:
-            one = struct_of(self.of, version, flexible)
+            one = by.struct(self.of, version, flexible)
             if nullable and not self.array:
-                return Nullable(one)
-        return Array(one, "uvarint" if flexible else "int32", nullable=nullable) if self.array else one
+                return by.nullable(one)
+        return by.array(one, flexible=flexible, nullable=nullable) if self.array else one
+
+
+class Maker(Protocol[Made]):
+    """What the parts of a declaration are made into; see `Field.made`."""
+
+    def plain(self, name: str, *, flexible: bool, nullable: bool) -> Made:
+        """Of a type of `kohort.protocol.primitives`, by its name."""
+
+    def array(self, element: Made, *, flexible: bool, nullable: bool) -> Made:
+        """Of a count and as many elements."""
+
+    def nullable(self, struct: Made) -> Made:
+        """Of a struct that may be null."""
+
+    def struct(self, type_: type[Struct], version: int, flexible: bool) -> Made:
+        """Of a struct: what `members` gives."""
+
+
+def members(
+    type_: type[Struct], by: Maker[Made], version: int, flexible: bool
+) -> tuple[list[tuple[int, Field, Made]], list[tuple[int, Field, Made]]]:
+    """A struct's fields in one version, then its tagged ones: (place in the value, field, what was made of it) each."""
+    found: tuple[list[tuple[int, Field, Made]], list[tuple[int, Field, Made]]] = ([], [])
+    for slot, each in enumerate(type_._table):
+        if version in each.versions:
+            found[version in each.tagged].append((slot, each, each.made(by, version, flexible)))
+    return found
 
 
 def field(
@@ -265,74 +301,6 @@ class Data(Top):
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# construct
-# ------------------------------------------------------------------------------------------------------------------
-
-
-class Typed(construct.Adapter):  # type: ignore[misc]
-    """A construct.Struct whose values are of `type`. Its `subcon.subcons` are the fields that `version` has, in order;
-    in flexible versions the last one is named `_tags` and holds the tagged fields."""
-
-    kind = "struct"
-
-    def __init__(self, type_: type[Struct], version: int, flexible: bool) -> None:
-        self.type = type_
-        self.version = version
-        self.flexible = flexible
-        self.present = tuple(each for each in type_._table if version in each.versions)
-        members = [each.name / each.subcon(version, flexible) for each in self.present if version not in each.tagged]
-        if flexible:
-            tagged = (each for each in self.present if version in each.tagged)
-            members.append(
-                TAGS
-                / Tags(tuple(Tagged(_tag(each), each.name, each.subcon(version, True), each.zero) for each in tagged))
-            )
-        super().__init__(construct.Struct(*members))
-
-    def _decode(self, obj: Any, context: object, path: str) -> Struct:
-        tagged = obj.get(TAGS, {})
-        return self.type._make(
-            obj[name] if name in obj else tagged.get(name, zero)
-            for name, zero in zip(self.type._fields, self.type._zeros, strict=True)
-        )
-
-    def _encode(self, obj: Any, context: object, path: str) -> dict[str, Any]:
-        if isinstance(obj, self.type):
-            given: Mapping[str, Any] = obj._asdict()
-        elif isinstance(obj, Mapping):
-            given = dict(zip(self.type._fields, self.type._defaults, strict=True)) | dict(obj)
-        else:
-            raise Malformed(f"{self.type.__name__} or a mapping is needed, not {type(obj).__name__}", path)
-        if len(given) > len(self.type._fields):
-            extra = next(name for name in given if name not in self.type._fields)
-            raise Malformed(f"{self.type.__name__} has no such field", f"{path} -> {extra}")
-        values: dict[str, Any] = {}
-        for each in self.type._table:
-            value = given[each.name]
-            if self.version in each.versions:
-                if value is MISSING:
-                    raise Malformed("missing, and it has no default", f"{path} -> {each.name}")
-                values[each.name] = value
-            elif not each.ignorable and value is not MISSING and value != each.zero:
-                raise Malformed(
-                    f"only versions {each.versions} have it, and it cannot be left out", f"{path} -> {each.name}"
-                )
-        return {**values, TAGS: values}
-
-
-def _tag(each: Field) -> int:
-    if each.tag is None:
-        raise TypeError(f"{each.name} is tagged without a tag")
-    return each.tag
-
-
-@functools.cache
-def struct_of(type_: type[Struct], version: int, flexible: bool) -> Typed:
-    """The construct of one struct in one version; built at first use. The declarations bound how many there are."""
-    return Typed(type_, version, flexible)
-
-
-# ------------------------------------------------------------------------------------------------------------------
 # codecs
 # ------------------------------------------------------------------------------------------------------------------
 
@@ -348,49 +316,6 @@ class Codec(Protocol):
 
     def write(self, value: object) -> bytes:
         """The bytes of a typed value or a mapping."""
-
-
-class ConstructCodec(NamedTuple):
-    """The reference: construct itself, interpreted."""
-
-    name: str
-    version: int
-    subcon: Typed
-
-    def read(self, data: Buffer, at: int) -> tuple[Any, int]:
-        stream = Source(data)
-        stream.seek(at)
-        try:
-            return self.subcon.parse_stream(stream), stream.tell()
-        except Malformed as error:
-            raise self._error(error) from None
-
-    def write(self, value: object) -> bytes:
-        stream = io.BytesIO()
-        try:
-            self.subcon.build_stream(value, stream)
-        except Malformed as error:
-            raise self._error(error) from None
-        return stream.getvalue()
-
-    def _error(self, error: Malformed) -> WireError:
-        return WireError(
-            error.reason, api=self.name, version=self.version, path=field_path(error.path), offset=error.offset
-        )
-
-
-def field_path(path: str) -> str | None:
-    """construct's "(parsing) -> topics -> [3] -> name" as "topics[3].name"; None for the message itself."""
-    return ".".join(path.split(" -> ")[1:]).replace(".[", "[") or None
-
-
-def _lowered(reference: ConstructCodec) -> Codec:
-    """The one place that chooses a codec: the compiled one where the extension is built, construct where it is not."""
-    try:
-        from kohort.protocol import lowering
-    except ImportError:
-        return reference
-    return cast(Codec, lowering.lower(reference))
 
 
 class Message(Generic[T]):
@@ -442,18 +367,28 @@ class Message(Generic[T]):
         return (self._codecs.get(version) or self.codec(version)).write(value)
 
     def codec(self, version: int) -> Codec:
-        """What runs a version: built at first use and kept."""
+        """What runs a version, built at first use and kept: compiled, or construct where the extension is not built."""
         if version not in self._codecs:
-            self._codecs[version] = _lowered(self.reference(version))
+            try:
+                from kohort.protocol.lowering import lower
+            except ImportError:
+                self._codecs[version] = self.reference(version)
+            else:
+                self._codecs[version] = lower(self.struct, self._spoken(version))
         return self._codecs[version]
 
     def reference(self, version: int) -> ConstructCodec:
         """The interpreted construct of a version, which the lowered codec must agree with."""
+        from kohort.protocol.reference import interpreted  # construct takes as long to import as all else here
+
+        return interpreted(self.struct, self._spoken(version))
+
+    def _spoken(self, version: int) -> int:
         if version not in self.struct._versions:
             raise UnsupportedVersion(
                 f"{self.name} has versions {self.struct._versions}, not {version}", api=self.name, version=version
             )
-        return ConstructCodec(self.name, version, struct_of(self.struct, version, self.is_flexible(version)))
+        return version
 
 
 _MESSAGES: dict[type[Top], Message[Any]] = {}

@@ -26,7 +26,7 @@ from construct import Struct
 
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit, codec_of
 from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
-from kohort.protocol.primitives import INT8, INT32, Malformed, take
+from kohort.protocol.constructs import INT8, INT32, Malformed, take
 from kohort.protocol.record_layout import (
     APPEND_TIME_BIT,
     BATCH_HEADER,

@@ -11,7 +11,7 @@ from typing import Any
 
 from construct import Struct
 
-from kohort.protocol.primitives import INT8, INT16, INT32, Fixed, Malformed, Subcon, Varint, take
+from kohort.protocol.constructs import INT8, INT16, INT32, Fixed, Malformed, Subcon, Varint, take
 
 INT64, UINT32 = Fixed("int64"), Fixed("uint32")
 VARINT, VARLONG = Varint(32, signed=True), Varint(64, signed=True)

@@ -19,25 +19,9 @@ from kohort.protocol.apis.join_group import JoinGroupResponse
 from kohort.protocol.apis.metadata import MetadataRequest
 from kohort.protocol.apis.sync_group import SyncGroupResponse
 from kohort.protocol.catalogue import APIS
+from kohort.protocol.constructs import Fixed, Malformed, Source, Subcon, Text, Uuid, Varint, subcon_of
 from kohort.protocol.message import Codec, Message, Struct, Top
-from kohort.protocol.primitives import (
-    Fixed,
-    Malformed,
-    Source,
-    Subcon,
-    Text,
-    Uuid,
-    Varint,
-    WireType,
-    float64,
-    int32,
-    string,
-    uint16,
-    uint32,
-    uuid,
-    varint,
-    varlong,
-)
+from kohort.protocol.primitives import WireType
 from tests.protocol.definitions import KAFKA_VERSIONS, definitions, valid_versions
 from tests.protocol.kafka_jvm import jvm
 from tests.protocol.sampling import Choices, sample
@@ -229,25 +213,25 @@ def test_nesting_is_as_deep_as_the_declarations_and_they_end() -> None:
 @pytest.mark.parametrize(
     ("subcon", "value", "text"),
     [
-        (varint.subcon(flexible=False, nullable=False), 0, "00"),
-        (varint.subcon(flexible=False, nullable=False), -1, "01"),
-        (varint.subcon(flexible=False, nullable=False), 1, "02"),
-        (varint.subcon(flexible=False, nullable=False), 2**31 - 1, "feffffff0f"),
-        (varint.subcon(flexible=False, nullable=False), -(2**31), "ffffffff0f"),
-        (varlong.subcon(flexible=False, nullable=False), 300, "d804"),
-        (varlong.subcon(flexible=False, nullable=False), 2**63 - 1, "feffffffffffffffff01"),
-        (varlong.subcon(flexible=False, nullable=False), -(2**63), "ffffffffffffffffff01"),
+        (Varint(32, signed=True), 0, "00"),
+        (Varint(32, signed=True), -1, "01"),
+        (Varint(32, signed=True), 1, "02"),
+        (Varint(32, signed=True), 2**31 - 1, "feffffff0f"),
+        (Varint(32, signed=True), -(2**31), "ffffffff0f"),
+        (Varint(64, signed=True), 300, "d804"),
+        (Varint(64, signed=True), 2**63 - 1, "feffffffffffffffff01"),
+        (Varint(64, signed=True), -(2**63), "ffffffffffffffffff01"),
         (Varint(32, signed=False), 127, "7f"),
         (Varint(32, signed=False), 128, "8001"),
         (Varint(32, signed=False), 2**32 - 1, "ffffffff0f"),
-        (int32.subcon(flexible=True, nullable=False), -2, "fffffffe"),
-        (string.subcon(flexible=False, nullable=True), None, "ffff"),
-        (string.subcon(flexible=True, nullable=True), None, "00"),
-        (string.subcon(flexible=True, nullable=False), "é", "03c3a9"),
-        (uint16.subcon(flexible=False, nullable=False), 2**16 - 1, "ffff"),
-        (uint32.subcon(flexible=False, nullable=False), 2**32 - 1, "ffffffff"),
-        (float64.subcon(flexible=False, nullable=False), 1.5, "3ff8000000000000"),
-        (uuid.subcon(flexible=True, nullable=False), UUID(int=255), "00" * 15 + "ff"),
+        (subcon_of("int32", flexible=True, nullable=False), -2, "fffffffe"),
+        (subcon_of("string", flexible=False, nullable=True), None, "ffff"),
+        (subcon_of("string", flexible=True, nullable=True), None, "00"),
+        (subcon_of("string", flexible=True, nullable=False), "é", "03c3a9"),
+        (subcon_of("uint16", flexible=False, nullable=False), 2**16 - 1, "ffff"),
+        (subcon_of("uint32", flexible=False, nullable=False), 2**32 - 1, "ffffffff"),
+        (subcon_of("float64", flexible=False, nullable=False), 1.5, "3ff8000000000000"),
+        (subcon_of("uuid", flexible=True, nullable=False), UUID(int=255), "00" * 15 + "ff"),
     ],
 )
 def test_known_bytes_of_each_type(subcon: Subcon, value: object, text: str) -> None:

@@ -14,7 +14,8 @@ from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponsePart
 from kohort.protocol.apis.offset_commit import OffsetCommitRequest
 from kohort.protocol.catalogue import APIS
 from kohort.protocol.lowering import LoweredCodec, lower
-from kohort.protocol.message import ConstructCodec, Message
+from kohort.protocol.message import Message
+from kohort.protocol.reference import ConstructCodec
 from tests.protocol.fuzz_codec import fuzz
 from tests.protocol.sampling import Choices, sample
 
@@ -35,8 +36,7 @@ def drawn(data: st.DataObject, message: Message[Any], version: int) -> Any:
 
 
 def pair(message: Message[Any], version: int) -> tuple[ConstructCodec, LoweredCodec]:
-    reference = message.reference(version)
-    return reference, lower(reference)
+    return message.reference(version), lower(message.struct, version)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
