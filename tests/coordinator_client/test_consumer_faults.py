@@ -11,10 +11,12 @@ from kohort.fastpath import TopicPartition
 from kohort.testing import RealBroker, RealCluster
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_CLIENT, BlackHole, Reset
+from kohort.testing.selection import wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.kit import Witness, node_at, numbers, poll_until, produce, read
 
 Name = Callable[[str], str]
+EPOCHS = int(wanted_version().partition(".")[0]) >= 4  # KIP-848 is on from Kafka 4.0
 
 
 @pytest.mark.broker
@@ -127,16 +129,25 @@ def test_a_member_cut_off_longer_than_its_session_emits_and_commits_nothing_more
 @pytest.mark.broker
 @pytest.mark.proves("B-23", "B-25")
 @pytest.mark.parametrize(
-    "api", ["OffsetCommit", "Fetch", "Heartbeat", "Metadata", "ListOffsets", "OffsetFetch", "JoinGroup", "SyncGroup"]
+    ("api", "protocol"),
+    [
+        *((api, "classic") for api in ("OffsetCommit", "Fetch", "Heartbeat", "Metadata", "ListOffsets", "OffsetFetch")),
+        *((api, "classic") for api in ("JoinGroup", "SyncGroup")),
+        *((api, "consumer") for api in ("ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch") if EPOCHS),
+    ],
 )
-def test_an_answer_lost_to_a_reset_is_asked_for_again(api: str, unique: Name, proxied: ProxiedCluster) -> None:
+def test_an_answer_lost_to_a_reset_is_asked_for_again(
+    api: str, protocol: str, unique: Name, proxied: ProxiedCluster
+) -> None:
     group, topic = unique("group"), unique("topic")
     tp = TopicPartition(topic, 0)
     direct = proxied.cluster.bootstrap
     create_topic(direct, topic)
     produce(direct, topic, numbers(0, 5))
     laid = proxied.proxies[0].add(Reset(), direction=TO_CLIENT, api=api, times=1)
-    with Consumer(proxied.bootstrap, group=group, auto_offset_reset="earliest", heartbeat_interval_ms=100) as consumer:
+    with Consumer(
+        proxied.bootstrap, group=group, auto_offset_reset="earliest", heartbeat_interval_ms=100, protocol=protocol
+    ) as consumer:
         consumer.subscribe([topic])
         assert [record.value for record in read(consumer, 5)] == numbers(0, 5)
         poll_until(consumer, lambda: consumer.health().last_heartbeat_s is not None)
@@ -146,6 +157,7 @@ def test_an_answer_lost_to_a_reset_is_asked_for_again(api: str, unique: Name, pr
         stored = consumer.committed([tp])[tp]
         assert stored is not None
         assert stored.offset == 5
+    assert laid.hits == 1
     laid.remove()
 
 
