@@ -105,9 +105,9 @@ soak: dev  ## random mixed groups on three brokers through kills and restarts, r
 soak-spark: dev  ## a streaming job killed at random, into Parquet and PostgreSQL: KILLS=30 SEED=1
 	@$(BIN)/python -m tests.soak_spark.soak --kills $(or $(KILLS),30) --seed $(or $(SEED),1)
 
-soak-region: dev  ## a region under kill -9 and SIGSTOP, each record counted once: SEED=1 KILLS=100 STORE=sqlite RECORDS=1000000
+soak-region: dev  ## a region under kill -9 and SIGSTOP, each record counted once: SEED=1 KILLS=100 STORE=sqlite RECORDS=1000000 MOVING=reset
 	@$(BIN)/python -m tests.soak_region.soak --seed $(or $(SEED),1) --kills $(or $(KILLS),100) \
-	  --store $(or $(STORE),sqlite) --records $(or $(RECORDS),1000000)
+	  --store $(or $(STORE),sqlite) --records $(or $(RECORDS),1000000) --moving $(or $(MOVING),reset)
 
 mutants: dev  ## deliberate faults in a region, each of which the seeded world must catch
 	@$(BIN)/python -m tests.consistent_region.region_mutants

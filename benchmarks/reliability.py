@@ -81,6 +81,14 @@ KINDS: Mapping[str, Kind] = {
         "Deliberate faults in a region, caught by those histories", "tests.consistent_region.region_mutants", "all",
         figures(r"(\d+) caught, (\d+) missed", "caught", "missed"), (), ("missed",),
     ),
+    "soak-region": Kind(
+        "A consistent region on three real brokers: members, brokers and store killed and stopped",
+        "tests.soak_region.soak", "1,000 kills, 10,000,000 records, none lost and none counted twice",
+        figures(r"([\d,]+) records, (\d+) harms, ([\d,]+) checkpoints, (\d+) differences",
+                "records", "kills and stops", "checkpoints", "differences from the log"),
+        ("records", "kills and stops", "differences from the log"), ("differences from the log",),
+        "Four member processes; what the newest checkpoint holds is held against the whole log, one bit a record.",
+    ),
     "soak": Kind(
         "Random mixed groups on three real brokers, through kills and restarts", "tests.soak",
         "every history passes its checker",

@@ -1,4 +1,4 @@
-"""One member of the soaked region, as a process: BOOTSTRAP TOPIC MEMBER COORDINATOR STATIC.
+"""One member of the soaked region, as a process: BOOTSTRAP TOPIC MEMBER COORDINATOR static|dynamic hand-over|reset.
 
 Ends with code 3 and a line that names the error where the region ends it.
 """
@@ -18,7 +18,9 @@ ENDED_BY_AN_ERROR, ENDED_BY = 3, "ended by"
 LOOK_FOR_PARENT_S = 1.0
 
 
-def region(bootstrap: str, topic: str, member: str, coordinator: str, *, static: bool) -> ConsistentRegion:
+def region(
+    bootstrap: str, topic: str, member: str, coordinator: str, *, static: bool, hand_over: bool
+) -> ConsistentRegion:
     settings: dict[str, Any] = {"group_instance_id": member} if static else {}
 
     def handle(record: Any, state: Seen) -> None:
@@ -40,6 +42,7 @@ def region(bootstrap: str, topic: str, member: str, coordinator: str, *, static:
         reset_timeout_s=10.0,
         # Checkpoints are made impossible on purpose here, often for longer than a sound region would stand it.
         max_consecutive_resets=1_000,
+        hand_over=hand_over,
         **settings,
     )
 
@@ -52,9 +55,9 @@ def end_with_parent(one: ConsistentRegion) -> None:
     one.stop()
 
 
-def main(bootstrap: str, topic: str, member: str, coordinator: str, static: str) -> int:
+def main(bootstrap: str, topic: str, member: str, coordinator: str, static: str, moving: str) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    one = region(bootstrap, topic, member, coordinator, static=static == "static")
+    one = region(bootstrap, topic, member, coordinator, static=static == "static", hand_over=moving == "hand-over")
     threading.Thread(target=end_with_parent, args=(one,), daemon=True).start()
     try:
         one.run()

@@ -1,6 +1,7 @@
 """Four processes of a region on three brokers, killed and stopped at random; then every record must count exactly once.
 
     make soak-region SEED=1 KILLS=100 STORE=sqlite RECORDS=1000000
+    make soak-region SEED=1 MOVING=hand-over      partitions move without a reset of the region
 
 Records are written all the while by another library's producer. Afterwards the log is read back by another library's
 consumer, and held against the newest checkpoint: per-key totals, and one bit for each offset.
@@ -31,6 +32,7 @@ from tests.soak_region.store_host import PostgresHost, SqliteHost, StoreHost
 PARTITIONS, KEYS = 12, 1_000
 MEMBERS = ("ada", "ben", "cleo", "dora")
 STATIC = ("cleo", "dora")
+RESET, HAND_OVER = "reset", "hand-over"
 FIRST_S, SETTLE_S = 240.0, 600.0
 
 
@@ -156,7 +158,7 @@ class Region:
 
 def soak(
     cluster: RealCluster, host: StoreHost, folder: Path, *, seed: int, kills: int, records: int, every_s: float,
-    say: Any = print,
+    moving: str = RESET, say: Any = print,
 ) -> Outcome:  # fmt: skip
     """One soak on brokers and a store that are there. Raises AssertionError where it cannot come to an outcome."""
     started = time.monotonic()
@@ -165,7 +167,7 @@ def soak(
     create_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3, config={"min.insync.replicas": "2"})
     crew = Crew(
         MEMBERS,
-        lambda name: [bootstrap, topic, name, host.url, "static" if name in STATIC else "dynamic"],
+        lambda name: [bootstrap, topic, name, host.url, "static" if name in STATIC else "dynamic", moving],
         folder,
     )
     with ExitStack() as stack:
@@ -210,9 +212,10 @@ def main() -> int:
     arguments.add_argument("--records", type=int, default=1_000_000)
     arguments.add_argument("--every-s", type=float, default=4.0)
     arguments.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    arguments.add_argument("--moving", choices=(RESET, HAND_OVER), default=RESET, help="what a rebalance does")
     task = arguments.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="kohort-soak-region-"))
-    print(f"soak of a region: seed {task.seed}, {task.kills} harms, store {task.store}, logs in {folder}", flush=True)
+    print(f"soak of a region: {task}, logs in {folder}", flush=True)
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -222,12 +225,15 @@ def main() -> int:
         host: StoreHost = SqliteHost(folder) if task.store == "sqlite" else PostgresHost()
         stack.callback(host.close)
         outcome = soak(
-            cluster, host, folder, seed=task.seed, kills=task.kills, records=task.records, every_s=task.every_s, say=say
-        )
+            cluster, host, folder, seed=task.seed, kills=task.kills, records=task.records, every_s=task.every_s,
+            moving=task.moving, say=say,
+        )  # fmt: skip
     for name in (field.name for field in fields(outcome)):
         print(f"{name:12} {getattr(outcome, name)}")
     if outcome.good:
         shutil.rmtree(folder)
+    harms, wrong = sum(outcome.harms.values()), len(outcome.differences)
+    print(f"{outcome.records:,} records, {harms} harms, {outcome.checkpoints:,} checkpoints, {wrong} differences")
     print("every record took effect exactly once" if outcome.good else "NOT exactly once, or not ended in order")
     return 0 if outcome.good else 1
 
