@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from importlib import import_module
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
-from kohort.coordinator_client.sasl import CHECK_PASSWORD, CHECK_TOKEN, Conversation, Credentials, Refused
+from kohort.coordinator_client.sasl import CHECK_PASSWORD, Conversation, Credentials, Refused
 from kohort.coordinator_client.throttle import Throttle
 from kohort.fastpath import KohortError, WireError
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -24,8 +24,9 @@ from kohort.protocol.errors import BrokerError, error_name
 from kohort.protocol.wire import WireConnection
 
 if TYPE_CHECKING:
+    from kohort.coordinator_client.kerberos import Ticket
     from kohort.coordinator_client.tape import Keep
-    from kohort.coordinator_client.tokens import Token, TokenKeeper
+    from kohort.coordinator_client.tokens import Token
 
 UNSUPPORTED_VERSION = 35
 ILLEGAL_SASL_STATE = 34
@@ -95,6 +96,14 @@ class Stage(Enum):
     ENDED = "ended"
 
 
+class Proofs(Protocol):
+    """Where a connection gets the token or ticket that it shows: `TokenKeeper`, or a `Window` of a `TicketDesk`."""
+
+    def take(self, now: float, since: float, *, session_s: float | None = None) -> Any: ...
+    def accepted(self, proof: Any, /) -> None: ...
+    def refused(self, proof: Any, now: float, /) -> bool: ...
+
+
 class _InFlight(NamedTuple):
     ask: Ask
     version: int
@@ -116,7 +125,7 @@ class Connection:
         tape: "Keep | None" = None,
         credentials: Credentials | None = None,
         nonce: str = "",
-        tokens: "TokenKeeper | None" = None,
+        tokens: Proofs | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.setup_timeout_s = setup_timeout_s
@@ -139,7 +148,7 @@ class Connection:
         self._ready_by = opened_at + setup_timeout_s
         self._prove_again_at = inf
         self._session_s = 0.0
-        self._token: Token | None = None
+        self._token: Token | Ticket | None = None
         self._token_since: float | None = None  # a token is wanted since then
 
     # --- asking
@@ -321,10 +330,10 @@ class Connection:
             text, hint = f"the broker refused the credentials: {why}", CHECK_PASSWORD
         elif self.tokens.refused(self._token, now):
             return ConnectionFailed(
-                f"the broker takes this token no longer: {why}", hint="a new one is asked for", **place
+                f"the broker takes this {self._token.noun} no longer: {why}", hint="a new one is asked for", **place
             )
         else:
-            text, hint = f"the broker refused the token: {why}", CHECK_TOKEN
+            text, hint = f"the broker refused the {self._token.noun}: {why}", self._token.check
         return AuthenticationFailed(text, hint=hint, **place)
 
     def _prove_on(self, answer: SaslHandshakeResponse | SaslAuthenticateResponse, now: float) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.coordinator_client.channel import Address, Channel, Ended
@@ -46,8 +47,9 @@ if TYPE_CHECKING:
     import ssl
     from concurrent.futures import ThreadPoolExecutor
 
+    from kohort.coordinator_client.kerberos import TicketDesk
     from kohort.coordinator_client.tape import Tape
-    from kohort.coordinator_client.tokens import Token, TokenKeeper
+    from kohort.coordinator_client.tokens import TokenKeeper
 
 log = logging.getLogger("kohort.driver")
 
@@ -91,12 +93,8 @@ class Driver(Generic[C]):
         self.crashed: BaseException | None = None
         self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = Credentials.of(config)
-        self._tokens = None
-        if self._credentials is not None and self._credentials.needs_token:
-            from kohort.coordinator_client import tokens
-
-            self._tokens = tokens.TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random)
-        self._tokens_made: deque[Token | KohortError] = deque()
+        self._tokens = _keeper(config, self._credentials, self.wall_ms)
+        self._tokens_made: deque[Any] = deque()
         self._told_tokenless = ""
         self._certificates = Certificates(config)
         self._selector = selectors.DefaultSelector()
@@ -219,23 +217,22 @@ class Driver(Generic[C]):
             self.core.tell_member(made)
         self.wake()
 
-    def _hand_in_tokens(self, tokens: "TokenKeeper", now: float) -> None:
+    def _hand_in_tokens(self, tokens: "TokenKeeper | TicketDesk", now: float) -> None:
         while self._tokens_made:
             made = self._tokens_made.popleft()
             if isinstance(made, KohortError):
-                log.warning("no new token: %s", made)
+                log.warning("no new proof of who we are: %s", made)
             tokens.came(made, now)
 
-    def _owe_token(self, tokens: "TokenKeeper", now: float) -> None:
-        """Let an issuer, or the user's function, take its time elsewhere."""
+    def _owe_token(self, tokens: "TokenKeeper | TicketDesk", now: float) -> None:
+        """Let an issuer, a KDC, or the user's function, take its time elsewhere."""
         if tokens.owed(now):
-            tokens.asked(now)
-            threading.Thread(target=self._fetch_token, name="kohort-token", daemon=True).start()
+            threading.Thread(
+                target=self._fetch_token, args=(tokens.asked(now),), name="kohort-token", daemon=True
+            ).start()
 
-    def _fetch_token(self) -> None:
-        from kohort.coordinator_client.oauth import fetch
-
-        self._tokens_made.append(fetch(self.config, self.wall_ms))
+    def _fetch_token(self, source: Callable[[], object]) -> None:
+        self._tokens_made.append(source())
         self.wake()
 
     def _tell(self) -> None:
@@ -318,7 +315,7 @@ class Driver(Generic[C]):
             ranges=self._ranges.get(endpoint),
             credentials=self._credentials,
             nonce=_nonce() if self._credentials is not None else "",
-            tokens=self._tokens,
+            tokens=self._tokens.window(endpoint.host) if self._tokens is not None else None,
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
         )
         channel = Channel(
@@ -461,6 +458,23 @@ class Driver(Generic[C]):
         self._selector.close()
         self._bell_in.close()
         self._bell_out.close()
+
+
+def _keeper(
+    config: Config, credentials: Credentials | None, wall_ms: Callable[[], int]
+) -> "TokenKeeper | TicketDesk | None":
+    """Of what the mechanism shows to brokers, where that has to be fetched."""
+    if credentials is None or not credentials.needs_token:
+        return None
+    if credentials.mechanism == "GSSAPI":
+        from kohort.coordinator_client import gss, kerberos
+
+        patience_s, keeps = config.connection_setup_timeout_ms / 1000, config.sasl_kerberos_keytab is not None
+        return kerberos.TicketDesk(partial(gss.fetch, config), patience_s, random.random, keeps)
+    from kohort.coordinator_client import oauth, tokens
+
+    source = partial(oauth.fetch, config, wall_ms)
+    return tokens.TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random, source)
 
 
 def _tape(path: str, started: float) -> "Tape":

@@ -57,6 +57,13 @@ class TokenUnavailable(ConnectionFailed):
     """
 
 
+class TicketUnavailable(TokenUnavailable):
+    """No Kerberos ticket now: the KDC cannot be reached, or the ticket has expired, or nobody has got one yet.
+
+    It is looked for again; a KDC that refuses is not asked again (AuthenticationFailed).
+    """
+
+
 class FrameTooLarge(KohortError):
     """A broker announced a frame longer than `max_frame_bytes` (or shorter than nothing); nothing was allocated."""
 

@@ -1,33 +1,31 @@
 """Proving who we are: each mechanism a conversation, a generator of messages that is sent the answers.
 
-RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER). Chance comes in as the nonce, tokens from their
-keeper; nothing here is ever logged.
+RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), RFC 4752 (GSSAPI, in `kerberos.py`). Chance comes
+in as the nonce, tokens and tickets from their keepers; nothing here is ever logged.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthenticationFailed
 
 if TYPE_CHECKING:
+    from kohort.coordinator_client.kerberos import Ticket
     from kohort.coordinator_client.tokens import Token
 
 Conversation = Generator[bytes, bytes, None]
 
-CHECK_TOKEN = "issuer, audience, scope and expiry of a token are checked by the broker: its log says what is wrong"
 CHECK_PASSWORD = "check sasl_username and sasl_password"
 MOST_ITERATIONS = 1_000_000  # about a second of the driver's thread; Apache Kafka allows 16,384
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(NamedTuple):
     """Who, and how it is proved."""
 
     mechanism: str
     username: str
-    password: str = field(repr=False)
+    password: str
 
     @classmethod
     def of(cls, config: Config) -> "Credentials | None":
@@ -36,17 +34,20 @@ class Credentials:
             return None
         return cls(config.sasl_mechanism or "", config.sasl_username or "", config.sasl_password or "")
 
+    def __repr__(self) -> str:
+        return f"Credentials({self.mechanism!r}, {self.username!r})"
+
     @property
     def needs_token(self) -> bool:
-        return self.mechanism == "OAUTHBEARER"
+        return self.mechanism in ("OAUTHBEARER", "GSSAPI")
 
-    def conversation(self, nonce: str, token: "Token | None" = None) -> Conversation:
+    def conversation(self, nonce: str, token: "Token | Ticket | None" = None) -> Conversation:
         """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing.
 
         Where the broker refuses, `Refused` is thrown in, and what comes out says why.
         """
         if token is not None:
-            return _bearer(token)
+            return token.conversation()
         return self._plain() if self.mechanism == "PLAIN" else self._scram(nonce)
 
     def _plain(self) -> Conversation:
@@ -80,7 +81,8 @@ class Refused(Exception):
     """The broker's SaslAuthenticate answer was an error."""
 
 
-def _bearer(token: "Token") -> Conversation:
+def bearer(token: "Token") -> Conversation:
+    """RFC 7628's messages with `token`."""
     pairs = {"auth": f"Bearer {token.value}", **token.extensions}
     challenge = yield ("n,,\1" + "".join(f"{name}={value}\1" for name, value in pairs.items()) + "\1").encode()
     if not challenge:
@@ -91,7 +93,7 @@ def _bearer(token: "Token") -> Conversation:
         yield b"\1"
     except Refused:
         raise Refused(said) from None
-    raise AuthenticationFailed("the broker refused the token and went on", hint=CHECK_TOKEN, status=said)
+    raise AuthenticationFailed("the broker refused the token and went on", hint=token.check, status=said)
 
 
 def _reasons(challenge: bytes) -> str:

@@ -7,9 +7,11 @@ PART_OF_LIFE; while that fails, the old one serves new connections until it expi
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import ClassVar
 
 from kohort.coordinator_client.errors import AuthenticationFailed, TokenUnavailable
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
+from kohort.coordinator_client.sasl import Conversation, bearer
 from kohort.fastpath import KohortError
 
 PART_OF_LIFE = 0.8  # of a token, as Apache Kafka's client; below the part of a session after which it is proved again
@@ -24,6 +26,19 @@ class Token:
     lifetime_s: float | None = None
     extensions: Mapping[str, str] = field(default_factory=dict)
 
+    noun: ClassVar[str] = "token"
+    check: ClassVar[str] = (
+        "issuer, audience, scope and expiry of a token are checked by the broker: its log says what is wrong"
+    )
+
+    def conversation(self) -> Conversation:
+        """The messages to send in SaslAuthenticate."""
+        return bearer(self)
+
+
+def _nowhere() -> Token | KohortError:
+    return TokenUnavailable("nobody makes tokens")
+
 
 @dataclass(slots=True)
 class TokenKeeper:
@@ -31,6 +46,7 @@ class TokenKeeper:
 
     timeout_s: float
     chance: Callable[[], float]
+    source: Callable[[], Token | KohortError] = _nowhere
     _token: Token | None = None
     _came_at: float = -inf
     _fresh_until: float = -inf
@@ -43,6 +59,10 @@ class TokenKeeper:
     _forgiven: bool = False
 
     # --- for connections
+
+    def window(self, _host: str) -> "TokenKeeper":
+        """For one connection: one token serves all."""
+        return self
 
     def take(self, now: float, since: float, *, session_s: float | None = None) -> Token | KohortError | None:
         """The token to prove oneself with, wanted since `since`; None: wait; an error: there is none now.
@@ -87,9 +107,10 @@ class TokenKeeper:
             return False  # who was refused is not asked again, and who is slow not a second time
         return self._attempts.may_try(now) and (self._wanted or (self._renewable and now >= self._fresh_until))
 
-    def asked(self, now: float) -> None:
-        """Somebody went to ask."""
+    def asked(self, now: float) -> Callable[[], Token | KohortError]:
+        """Somebody goes to ask: what they are to do, however long that takes."""
         self._asked_at = now
+        return self.source
 
     def came(self, made: Token | KohortError, now: float) -> None:
         """What they came back with, be it late."""

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from kohort.testing.errors import BrokerStateError as BrokerStateError
     from kohort.testing.errors import JarsUnavailable as JarsUnavailable
     from kohort.testing.errors import JdkMissing as JdkMissing
+    from kohort.testing.errors import KdcStartError as KdcStartError
+    from kohort.testing.errors import PackagesUnavailable as PackagesUnavailable
     from kohort.testing.errors import PostgresStartError as PostgresStartError
     from kohort.testing.fake_broker import FakeBroker as FakeBroker
     from kohort.testing.fault_proxy import FaultProxy as FaultProxy
     from kohort.testing.fault_proxy import ProxiedCluster as ProxiedCluster
     from kohort.testing.real_broker import RealBroker as RealBroker
     from kohort.testing.real_broker import RealCluster as RealCluster
+    from kohort.testing.real_kdc import RealKdc as RealKdc
     from kohort.testing.real_postgres import RealPostgres as RealPostgres
     from kohort.testing.simulation import Simulation as Simulation
     from kohort.testing.simulation import Violation as Violation
@@ -27,12 +30,15 @@ _HOME = {
     "BrokerStateError": "errors",
     "JarsUnavailable": "errors",
     "JdkMissing": "errors",
+    "KdcStartError": "errors",
+    "PackagesUnavailable": "errors",
     "PostgresStartError": "errors",
     "FakeBroker": "fake_broker",
     "FaultProxy": "fault_proxy",
     "ProxiedCluster": "fault_proxy",
     "RealBroker": "real_broker",
     "RealCluster": "real_broker",
+    "RealKdc": "real_kdc",
     "RealPostgres": "real_postgres",
     "Simulation": "simulation",
     "Violation": "simulation",

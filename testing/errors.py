@@ -19,5 +19,13 @@ class PostgresStartError(KohortError):
     """A PostgreSQL server did not come up, or there is none to start: `log` is the file with its own words."""
 
 
+class PackagesUnavailable(KohortError):
+    """Debian's packages cannot be had here: no apt, no network, or lists that nobody has fetched."""
+
+
+class KdcStartError(KohortError):
+    """A Kerberos KDC did not come up, or refused what was asked of it: `log` is the file with its own words."""
+
+
 class BrokerStateError(KohortError):
     """A broker was asked for something that its state forbids, such as starting one that runs."""

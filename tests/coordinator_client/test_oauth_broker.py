@@ -16,6 +16,7 @@ from kohort import AsyncConsumer, Producer
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.coordinator_client import AuthenticationFailed, Consumer, TokenUnavailable
+from kohort.coordinator_client.tokens import TokenKeeper
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import RealBroker
 from kohort.testing.selection import wanted_version
@@ -270,7 +271,7 @@ def test_a_function_that_hangs_holds_up_neither_heartbeats_nor_records(house: Ho
         read(consumer, 1)
         driver = consumer._session.driver
         keeper = driver._tokens
-        assert keeper is not None
+        assert isinstance(keeper, TokenKeeper)
         poll_until(consumer, lambda: keeper._asked_at is not None)  # the renewal has begun, and hangs
         began = driver.now()
         produce(house.broker.bootstrap, topic, numbers(1, 1))
