@@ -13,7 +13,7 @@ PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ 
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security
+.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -58,6 +58,10 @@ test-security: dev  ## the client's tests once more by TLS, and by TLS with SCRA
 	@for kind in tls scram; do echo "== $$kind"; \
 	  $(BIN)/python -m pytest -p tests.secured --secured $$kind -m broker tests/coordinator_client tests/admin \
 	    tests/producer || exit 1; done
+
+test-kerberos: dev  ## logins by Kerberos, on a KDC out of Debian's packages; the first time builds gssapi: some 3 minutes
+	@$(BIN)/python -m tests.coordinator_client.kerberos_library
+	@$(BIN)/python -m pytest tests/coordinator_client/test_kerberos.py tests/coordinator_client/test_kerberos_broker.py
 
 lint: dev  ## ruff and the import contracts
 	@$(BIN)/ruff check .
