@@ -156,7 +156,7 @@ class Face:
             )
 
     def group_metadata(self) -> Identity:
-        """Who this member is to its group: group id, generation, member id, instance id."""
+        """Who this member is to its group, or was last: offsets of what it read are fenced by that (KIP-447)."""
         with self._session.use():
             return self._session.read(lambda core: core.identity)
 

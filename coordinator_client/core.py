@@ -571,11 +571,11 @@ class Core:
 
     @property
     def identity(self) -> Identity:
-        """Who this consumer is to its group."""
+        """Who this consumer is to its group, or was last: a broker that gets nobody's name does not fence (KIP-447)."""
         if self.config.group is None:
             raise IllegalState("there is no group", hint='Consumer(..., group="...")')
-        if self.view is not None:
-            return self.view.identity
+        if self.view is not None and not self.manual:
+            return self.view.held
         return Identity(self.config.group, instance_id=self.config.group_instance_id)
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = -1) -> None:

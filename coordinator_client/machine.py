@@ -67,6 +67,7 @@ class Machine(Part):
             coordinator_state=self._search.state,
             coordinator=self._search.coordinator,
             identity=membership.identity,
+            held=membership.held,
             leader=self._leads(),
             protocol=membership.protocol,
             assignment=self._holding.assignment,

@@ -35,7 +35,8 @@ class Then(Enum):
 
 
 class Membership(Part):
-    """`identity`: who we are in the group (generation -1: not in one). `protocol`: the assignor that the group chose.
+    """`identity`: who we are in the group (generation -1: not in one). `held`: who we were when we last were in one;
+    what was read then is fenced by it. `protocol`: the assignor that the group chose.
     `rejoin`: why a rebalance is wanted, if one is. `order`: the commit that the walk waits for. `closing`: the deadline
     of close, once it was asked for. `fatal`: what every poll raises. Times are monotonic seconds.
     """
@@ -47,7 +48,7 @@ class Membership(Part):
 
         self.identity = Identity(shared.settings.group_id, instance_id=shared.settings.instance_id)
         self.protocol: str | None = None
-        self._held_generation = -1  # the last one we were in, for telling which one was lost
+        self.held = self.identity
         self.then = Then.JOIN
         self.rejoin: Cause | None = None
         self._parting = ""
@@ -88,7 +89,7 @@ class Membership(Part):
     def joined(self, generation: int, member_id: str, protocol: str | None) -> None:
         """A join was answered well."""
         self.identity = Identity(self._settings.group_id, generation, member_id, self._settings.instance_id)
-        self._held_generation = generation
+        self.held = self.identity
         self.protocol = protocol
 
     def _drop(self, member_id: str = "") -> None:
@@ -265,7 +266,7 @@ class Membership(Part):
         self._walk.go(Trigger.LOST)
         owned = self._holding.partitions
         cause = self._walk.cause or Cause(Why.UNKNOWN_MEMBER)
-        self._call(Lost(owned, self._held_generation, cause), owned, NOTHING)
+        self._call(Lost(owned, self.held.generation, cause), owned, NOTHING)
         self._walk.timeline.noted(lost=owned)
         self._walk.notice("lost", f"lost {len(owned)} partitions: {cause}")
 

@@ -129,6 +129,7 @@ class MemberView(NamedTuple):
     `commits_open`: false while the coordinator would refuse every commit; hold them until it is true again, and then
     send those of partitions still owned under the same epoch with the new `identity`. While a subscribed member's
     `identity.generation` is -1 it has nothing to commit, whatever `assignment` still names: fail it.
+    `held`: the identity that was last in a generation.
     `rejoin_wanted`: a rebalance is wanted and will begin as soon as the state allows. `fatal`: raise it from poll,
     every time. `protocol`: the assignor that the group chose, once there is a generation. `last_beat_at`: when the
     last heartbeat that was answered well had been sent.
@@ -139,6 +140,7 @@ class MemberView(NamedTuple):
     coordinator_state: CoordinatorState
     coordinator: Coordinator | None
     identity: Identity
+    held: Identity
     leader: bool
     protocol: str | None
     assignment: Assignment

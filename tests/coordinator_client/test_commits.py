@@ -28,6 +28,7 @@ VIEW = MemberView(
     coordinator_state=CoordinatorState.KNOWN,
     coordinator=None,
     identity=ME,
+    held=ME,
     leader=False,
     protocol="range",
     assignment=Assignment(1, {P0: Owned(1), P1: Owned(1)}),

@@ -14,7 +14,8 @@ from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_CLIENT, Reset
 from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import numbers, poll_until, read
+from tests.coordinator_client.kit import numbers, poll_until, produce, read
+from tests.coordinator_client.test_consumer_group import PROTOCOLS
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
@@ -134,6 +135,45 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(
             producer.send_offsets({tp: 14}, consumer.group_metadata())
         assert consumer.committed([tp])[tp] == (14, -1, "")
     assert seen(broker, target, 2) == [b"1", b"4"]
+
+
+@pytest.mark.broker
+@pytest.mark.proves("S-13", "S-09")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_offsets_of_a_member_that_lost_its_partitions_are_refused_before_it_hears_of_the_loss(
+    protocol: str, broker: Broker, make_topic: MakeTopic, unique: Name
+) -> None:
+    """It took too long over what it had read; the heir has read and committed the same, and gone. The zombie's offsets,
+    and with them its output, must not come after that, though the group is empty by then."""
+    source, target, group = make_topic(1), make_topic(1), unique("group")
+    tp = TopicPartition(source, 0)
+    produce(broker.bootstrap, source, numbers(0, 4))
+    settings: dict[str, Any] = {"group": group, "protocol": protocol, "auto_offset_reset": "earliest"}
+    with (
+        Producer(broker.bootstrap, transactional_id=unique("txn")) as late,
+        Consumer(broker.bootstrap, max_poll_interval_ms=600, max_poll_records=2, **settings) as zombie,
+    ):
+        zombie.subscribe([source])
+        assert len(read(zombie, 2)) == 2
+        member = zombie.group_metadata()
+        assert member.generation >= 1
+        late.begin()
+        late.send(target, b"twice")
+        with Consumer(broker.bootstrap, **settings) as heir:
+            heir.subscribe([source])
+            read(heir, 4)  # the zombie's time is up
+            heir.commit({tp: 4})
+        assert zombie.group_metadata() == member
+        with pytest.raises(CommitFailed):
+            late.send_offsets({tp: 2}, zombie.group_metadata())
+        late.abort()
+        with late.transaction():
+            late.send(target, b"once")
+        stored = zombie.committed([tp])[tp]
+        assert stored is not None
+        assert stored.offset == 4
+        poll_until(zombie, lambda: zombie.group_metadata() != member)
+    assert seen(broker, target, 1) == [b"once"]
 
 
 @pytest.mark.broker
