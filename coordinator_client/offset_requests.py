@@ -103,6 +103,10 @@ class CommittedAnswer(NamedTuple):
     found: Mapping[TopicPartition, OffsetToCommit | None]
     failed: Mapping[TopicPartition, int]
 
+    def code(self, partition: TopicPartition) -> int:
+        """What keeps this partition's offset from being known; 0: nothing."""
+        return self.error or self.failed.get(partition, 0)
+
 
 def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
     """What the coordinator answered, in whichever form."""

@@ -14,6 +14,7 @@ from kohort.coordinator_client.events import CommitRefused, OffsetToCommit
 from kohort.coordinator_client.group_question import GroupMate, GroupQuestion
 from kohort.coordinator_client.lookups import Lookup
 from kohort.coordinator_client.offset_requests import (
+    CommittedAnswer,
     ListFailure,
     committed_offsets,
     epoch_ends,
@@ -132,12 +133,12 @@ class Questions:
     def _ask_committed(
         self, coordinator: Coordinator, partitions: tuple[TopicPartition, ...], lookup: _CommittedLookup | None
     ) -> None:
-        def retry(now: float) -> None:
+        def retry(now: float, again: Iterable[TopicPartition] = partitions) -> None:
             if lookup is not None:
                 lookup.asking = False
                 lookup.attempts = lookup.attempts.failed(now, self._core.backoff, self._core.chance())
             else:
-                self._core.positions.ask_failed(partitions, FRESH.failed(now, self._core.backoff, self._core.chance()))
+                self._core.positions.ask_failed(again, FRESH.failed(now, self._core.backoff, self._core.chance()))
 
         def done(outcome: Outcome, now: float) -> None:
             if not isinstance(outcome, Answered):
@@ -156,22 +157,21 @@ class Questions:
                             (codes & NOT_THE_COORDINATOR).pop(), self._core.view.identity, frozenset(partitions)
                         )
                     )
-            if codes and codes <= RETRIED_OFFSET_FETCH:
+            if lookup is None:
+                # One that a transaction holds, or that we may not read, holds up no other.
+                again = [one for one in partitions if answer.code(one) in RETRIED_OFFSET_FETCH]
+                self._committed_known(answer, [one for one in partitions if one not in again])
+                if again:
+                    retry(now, again)
+            elif codes and codes <= RETRIED_OFFSET_FETCH:
                 retry(now)
-                return
-            if codes:
-                self._committed_refused(partitions, answer.error, answer.failed, lookup)
-                return
-            if lookup is not None:
-                if lookup in self._committed_lookups:
-                    self._committed_lookups.remove(lookup)
+            elif lookup in self._committed_lookups:
+                self._committed_lookups.remove(lookup)
+                if codes:
+                    partition, code = next(iter(answer.failed.items()), (None, answer.error))
+                    lookup.future.set_exception(offset_error(partition, code or answer.error, self._core.config.group))
+                else:
                     lookup.future.set_result({one: answer.found.get(one) for one in lookup.partitions})
-                return
-            for partition in partitions:
-                found = answer.found.get(partition)
-                if found is not None:
-                    self._core.book.known(partition, found.offset)
-                self._core.positions.committed(partition, found, self._core.wall_ms)
 
         request = offset_fetch_request(
             self._core.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
@@ -179,23 +179,16 @@ class Questions:
         ask = Ask("OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS)
         self._core.send(self._core.commits.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
 
-    def _committed_refused(
-        self,
-        partitions: Iterable[TopicPartition],
-        error: int,
-        failed: Mapping[TopicPartition, int],
-        lookup: _CommittedLookup | None,
-    ) -> None:
-        if lookup is not None:
-            if lookup in self._committed_lookups:
-                self._committed_lookups.remove(lookup)
-                partition, code = next(iter(failed.items()), (None, error))
-                lookup.future.set_exception(offset_error(partition, code or error, self._core.config.group))
-            return
+    def _committed_known(self, answer: CommittedAnswer, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            code = failed.get(partition, error)
-            self._core.positions.fail(partition, offset_error(partition, code, self._core.config.group))
-        self._core.news = True
+            if code := answer.code(partition):
+                self._core.positions.fail(partition, offset_error(partition, code, self._core.config.group))
+                self._core.news = True
+                continue
+            found = answer.found.get(partition)
+            if found is not None:
+                self._core.book.known(partition, found.offset)
+            self._core.positions.committed(partition, found, self._core.wall_ms)
 
     # --- leader epochs (KIP-320)
 

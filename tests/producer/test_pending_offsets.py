@@ -1,0 +1,56 @@
+"""Offsets in a transaction that is still open (KIP-447): who needs them waits for the outcome, and nobody else does."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, Producer, TopicPartition
+from kohort.admin import Admin
+from kohort.coordinator_client import OperationTimeout
+from kohort.testing.selection import Broker
+from tests.coordinator_client.kit import numbers, poll_until, produce, read
+from tests.coordinator_client.test_consumer_group import PROTOCOLS
+
+Name = Callable[[str], str]
+MakeTopic = Callable[..., str]
+
+
+@pytest.mark.broker
+@pytest.mark.proves("E-06", "G-11")
+@pytest.mark.parametrize(("ends", "first", "protocol"), [("commit", 4, PROTOCOLS[-1]), ("abort", 2, "classic")])
+def test_the_next_owner_of_a_partition_begins_where_the_open_transaction_ends(
+    ends: str, first: int, protocol: str, broker: Broker, make_topic: MakeTopic, unique: Name
+) -> None:
+    source, group = make_topic(2), unique("group")
+    held, free = TopicPartition(source, 0), TopicPartition(source, 1)
+    for one in (held, free):
+        produce(broker.bootstrap, source, numbers(0, 5), partition=one.partition)
+    settings: dict[str, Any] = {"group": group, "protocol": protocol, "auto_offset_reset": "earliest"}
+    with ExitStack() as stack:
+        producer = stack.enter_context(Producer(broker.bootstrap, transactional_id=unique("txn")))
+        admin = stack.enter_context(Admin(broker.bootstrap))
+        with Consumer(broker.bootstrap, **settings) as before:
+            before.subscribe([source])
+            poll_until(before, lambda: len(before.assignment) == 2)
+            before.commit({held: 2, free: 3}, allow_rewind=True)
+            producer.begin()
+            producer.send_offsets({held: 4}, before.group_metadata())
+        heir = stack.enter_context(Consumer(broker.bootstrap, **settings))
+        heir.subscribe([source])
+        assert {(one.partition, one.offset) for one in read(heir, 2)} == {(1, 3), (1, 4)}  # the other is not held up
+        with pytest.raises(OperationTimeout):
+            heir.committed([held, free], timeout_s=0.5)
+        with pytest.raises(OperationTimeout):
+            heir.position(held, timeout_s=0.2)
+        stored = heir.committed([free])[free]
+        assert stored is not None
+        assert stored.offset == 3
+        assert {lag.partition: lag.committed for lag in admin.lag(group)} == {held: 2, free: 3}  # as it stands
+        getattr(producer, ends)()
+        got = read(heir, 5 - first)
+        assert [(one.partition, one.offset) for one in got] == [(0, offset) for offset in range(first, 5)]
+        stored = heir.committed([held])[held]
+        assert stored is not None
+        assert stored.offset == first
