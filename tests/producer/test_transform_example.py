@@ -1,0 +1,139 @@
+"""examples/transform.py through kill -9 in the middle of a transaction, and through a group that goes on without it."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.transform import reader, shout, transform, writer
+from kohort import Consumer, Producer, Record, TopicPartition
+from kohort.coordinator_client import WakeupError
+from kohort.testing.selection import Broker
+from tests.coordinator_client.kit import PATIENCE_S, poll_until, produce
+
+ROOT = Path(__file__).parents[2]
+Name = Callable[[str], str]
+MakeTopic = Callable[..., str]
+RECORDS = 60
+WORDS = [b"word-%d" % number for number in range(RECORDS)]
+
+DYING = """
+import sys, time
+from examples import transform as example
+
+bootstrap, source, target, name, where = sys.argv[1:]
+seen = 0
+
+def stand_still():
+    print("in the middle", flush=True)
+    time.sleep(600)
+
+def change(record):
+    global seen
+    seen += 1
+    if where == "between sends" and seen == 30:
+        producer.flush(30)
+        stand_still()
+    return example.shout(record)
+
+producer = example.writer(bootstrap, name)
+if where == "before the commit":
+    commits = []
+    commit = producer.commit
+    def dies_at_the_second(timeout_s=None):
+        commits.append(1)
+        stand_still() if len(commits) == 2 else commit(timeout_s)
+    producer.commit = dies_at_the_second
+consumer = example.reader(bootstrap, source, name)
+example.transform(consumer, producer, target, change)
+"""
+
+
+def everything(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
+    """Every record of a topic's one partition, up to its end."""
+    tp = TopicPartition(topic, 0)
+    with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
+        consumer.assign([tp])
+        end = consumer.end_offsets([tp])[tp]
+        return [record.value for record in poll_until(consumer, lambda: consumer.position(tp) >= end)]
+
+
+def at_work(bootstrap: str, source: str, target: str, name: str, change: Callable[[Record], bytes | None]) -> None:
+    """Transform until the group has committed all of `source`."""
+    with writer(bootstrap, name) as producer, reader(bootstrap, source, name) as consumer:
+        over = threading.Event()
+
+        def watch() -> None:
+            tps = [TopicPartition(source, number) for number in range(2)]
+            with Consumer(bootstrap, group=f"transform-{source}") as witness:
+                while not over.wait(0.05):
+                    stored = witness.committed(tps, timeout_s=PATIENCE_S).values()
+                    if sum(one.offset for one in stored if one is not None) >= RECORDS:
+                        over.set()
+                        consumer.wakeup()
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            with pytest.raises(WakeupError):
+                transform(consumer, producer, target, change)
+        finally:
+            over.set()
+            thread.join(PATIENCE_S)
+
+
+@pytest.fixture
+def source(broker: Broker, make_topic: MakeTopic) -> str:
+    """Two partitions of words."""
+    topic = make_topic(2)
+    for partition in range(2):
+        produce(broker.bootstrap, topic, WORDS[partition::2], partition=partition)
+    return topic
+
+
+@pytest.mark.broker
+@pytest.mark.proves("S-09", "E-06")
+def test_each_word_is_shouted_once_though_its_process_is_killed_in_transactions(
+    broker: Broker, source: str, make_topic: MakeTopic, unique: Name
+) -> None:
+    target, name = make_topic(1), unique("one")
+    for where in ("between sends", "before the commit"):  # in the first slice, then in the last
+        command = [sys.executable, "-c", DYING, broker.bootstrap, source, target, name, where]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as dying:
+            try:
+                assert dying.stdout is not None
+                assert dying.stdout.readline() == "in the middle\n"
+            finally:
+                dying.send_signal(signal.SIGKILL)
+    at_work(broker.bootstrap, source, target, name, shout)
+    got = everything(broker.bootstrap, target)
+    assert sorted(got, key=str) == sorted((word.upper() for word in WORDS), key=str)
+    aborted = len(everything(broker.bootstrap, target, "read_uncommitted")) - len(got)
+    assert aborted >= RECORDS // 2  # each life ended with words in the log that nobody may see
+
+
+@pytest.mark.broker
+@pytest.mark.proves("S-09", "S-12")
+def test_a_slice_that_the_group_refuses_is_read_again(
+    broker: Broker, source: str, make_topic: MakeTopic, unique: Name, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, name = make_topic(1), unique("one")
+    real = Producer.send_offsets
+    refused: list[int] = []
+
+    def refusing(producer: Producer, offsets: Any, group: Any, timeout_s: float | None = None) -> None:
+        if not refused:
+            refused.append(1)
+            group = group._replace(generation=group.generation + 7)  # as if the group had gone on
+        real(producer, offsets, group, timeout_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Producer, "send_offsets", refusing)
+        at_work(broker.bootstrap, source, target, name, shout)
+    assert "again: " in capsys.readouterr().err
+    assert sorted(everything(broker.bootstrap, target), key=str) == sorted((word.upper() for word in WORDS), key=str)
