@@ -277,8 +277,9 @@ def test_a_forked_child_gets_an_error_and_does_no_harm(broker: Broker, make_topi
 
 
 _UNTIDY = """
-import sys
+import signal, sys
 from kohort import Consumer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in a shell's background has inherited to ignore it
 consumer = Consumer(sys.argv[1], group=sys.argv[3])
 consumer.subscribe([sys.argv[2]])
 while not consumer.assignment:
