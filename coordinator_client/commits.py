@@ -35,12 +35,19 @@ Finished = Callable[[KohortError | None], None]
 
 
 class LedgerEntry(NamedTuple):
-    """One commit: when (s, monotonic), under which generation, what, and how it ended ("" is well)."""
+    """One commit: when it was settled (s, monotonic), under which generation, what, and how it ended ("" is well).
+
+    `sent_at`: when it first went out; None if it never did. `refused`: the partitions that were not committed, and
+    `error`: the name of the error's class.
+    """
 
     at: float
     generation: int
     offsets: Offsets
     outcome: str
+    sent_at: float | None = None
+    refused: frozenset[TopicPartition] = frozenset()
+    error: str = ""
 
 
 class Commit:
@@ -69,6 +76,7 @@ class Commit:
         self.order = order
         self.blocking = blocking
         self.sent: Identity | None = None
+        self.sent_at: float | None = None
         self.newer_than: int | None = None
         self.in_doubt = False
         self.attempts: Attempts = FRESH
@@ -121,6 +129,7 @@ class Committer:
             self._queue.remove(commit)
             self.in_flight = commit
             commit.sent = identity
+            commit.sent_at = now if commit.sent_at is None else commit.sent_at
             return commit_request(identity, commit.offsets)
         return None
 
@@ -265,9 +274,11 @@ class Committer:
     def _finish(self, commit: Commit, now: float) -> None:
         generation = commit.sent.generation if commit.sent else -1
         if commit.stored:
-            self.ledger.append(LedgerEntry(now, generation, commit.stored, ""))
+            self.ledger.append(LedgerEntry(now, generation, commit.stored, "", commit.sent_at))
         if commit.refused:
-            self.ledger.append(LedgerEntry(now, generation, {}, str(commit.errors[0])))
+            first, refused = commit.errors[0], frozenset(commit.refused)
+            entry = LedgerEntry(now, generation, {}, str(first), commit.sent_at, refused, type(first).__name__)
+            self.ledger.append(entry)
         commit.finished(commit.errors[0] if commit.errors else None)
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from kohort.assignors import Assignor
 from kohort.assignors import get as assignor_of
@@ -60,6 +60,15 @@ class Deliver(NamedTuple):
 Due = RunHook | RunCallback | Deliver
 
 
+class Observer(Protocol):
+    """Who is told of polls while they happen, on the caller's thread and under no lock (`exporting/spans.py`)."""
+
+    def poll_began(self, now: float) -> None: ...
+    def poll_brought(self, slices: "list[RecordColumns]") -> None: ...
+    def poll_failed(self, error: KohortError) -> None: ...
+    def look(self) -> None: ...
+
+
 class _Leftover(NamedTuple):
     """Columns of which `max_poll_records` let only a part go out."""
 
@@ -78,6 +87,7 @@ class Session:
         self.on_reset = on_reset
         self.closed = False
         self.in_hook = False
+        self.observer: Observer | None = None
         self._pid = os.getpid()
         self._user: int | None = None
         self._depth = 0
@@ -117,10 +127,14 @@ class Session:
                 self.driver.check()
             yield
         finally:
-            with self._door:
-                self._depth -= 1
-                if not self._depth:
-                    self._user = None
+            try:
+                if self.observer is not None and self._depth == 1:
+                    self.observer.look()
+            finally:
+                with self._door:
+                    self._depth -= 1
+                    if not self._depth:
+                        self._user = None
 
     def call(self, what: Callable[[Core], T]) -> T:
         """Run `what` on the core under the lock, and have the driver look at it."""
@@ -167,8 +181,15 @@ class Session:
             stalled = self.core.owes_loss
         if stalled:
             self.driver.wake()  # else the machine hears of it at its next turn, which is soon enough
+        observer = self.observer if handled else None
+        if observer is not None:
+            observer.poll_began(self.driver.now())
         try:
             yield
+        except KohortError as error:
+            if observer is not None and not isinstance(error, WakeupError):
+                observer.poll_failed(error)
+            raise
         finally:
             with self.driver.lock:
                 self.core.poll_ended(self.driver.now())
@@ -263,6 +284,8 @@ class Session:
                 raise errors[0]
             with self.driver.lock:
                 self.core.put_error(errors[0])
+        if self.observer is not None and out:
+            self.observer.poll_brought(out)
         return out
 
     def _decoded(self, slices: list[Slice]) -> list[RecordColumns | KohortError]:

@@ -1,0 +1,228 @@
+"""What a consumer does, as OpenTelemetry's spans. Needs the extra `kohort[opentelemetry]`, and an SDK to go anywhere.
+
+    from opentelemetry import trace
+    from kohort.coordinator_client.exporting.spans import ConsumerSpans
+
+    ConsumerSpans(trace.get_tracer("my.service"), consumer)
+
+Spans, attributes and kinds are named by the semantic conventions for messaging; what those do not know is `kohort.`.
+Nothing is made unless this is asked for.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.propagate import extract
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, get_current_span
+
+from kohort.coordinator_client.commits import LedgerEntry
+from kohort.coordinator_client.consumer import Face
+from kohort.coordinator_client.states import MemberState
+from kohort.coordinator_client.timeline import Rebalance
+from kohort.fastpath import KohortError, Record, RecordColumns, TopicPartition
+
+MOST_LINKS: Final = 128  # of one span: what an SDK keeps by default
+BAD_ENDS: Final = frozenset({MemberState.FAILED, MemberState.STALLED})
+
+Attributes = dict[str, str | bool | int | float]
+Carrier = Mapping[str, str]
+
+
+class ConsumerSpans:
+    """One span for each poll that brings records or fails, for each commit, and for each rebalance of `consumer`.
+
+    `poll` spans (operation type "receive") are linked with the spans that records' headers name, as many as
+    `most_links`, and are nobody's children for it; `commit` spans are of type "settle". Both are children of the span
+    that is current where the call is made. A rebalance is a trace of its own, told when the next call ends;
+    its phases are events.
+    """
+
+    def __init__(self, tracer: Tracer, consumer: Face, *, most_links: int = MOST_LINKS) -> None:
+        self._tracer = tracer
+        self._session = consumer._session
+        self._most_links = most_links
+        self._began = 0.0
+        self._brought = False
+        config = consumer._config
+        self._common: Attributes = {"messaging.system": "kafka", "messaging.client.id": config.client_id}
+        if config.group is not None:
+            self._common["messaging.consumer.group.name"] = config.group
+        self._group = config.group or ""
+        # What was before is not told of.
+        self._last_commit = next(iter(reversed(consumer.commit_log())), None)
+        self._told_until = max((one.started_at for one in self._ended()), default=float("-inf"))
+        self._session.observer = self
+
+    # --- what a session tells
+
+    def poll_began(self, now: float) -> None:
+        """A poll, at `now` (s, monotonic)."""
+        self._began, self._brought = now, False
+
+    def poll_brought(self, slices: list[RecordColumns]) -> None:
+        """It returns these."""
+        if any(map(len, slices)):
+            self._brought = True
+            self._poll_span({TopicPartition(one.topic, one.partition) for one in slices if len(one)}, slices, None)
+
+    def poll_failed(self, error: KohortError) -> None:
+        """It raises this."""
+        match error.place:
+            case {"topic": str(topic), "partition": int(partition)}:
+                named = {TopicPartition(topic, partition)}
+            case _:
+                named = set()
+        if not self._brought:
+            self._poll_span(named, (), error)
+
+    def look(self) -> None:
+        """Tell of commits and rebalances that have ended since."""
+        ledger = self._session.read(lambda core: tuple(core.committer.ledger))
+        if ledger and ledger[-1] is not self._last_commit:
+            known = [place for place, entry in enumerate(ledger) if entry is self._last_commit]
+            self._last_commit = ledger[-1]
+            for entry in ledger[known[0] + 1 if known else 0 :]:
+                self._commit_span(entry)
+        for rebalance in self._ended():
+            if rebalance.started_at > self._told_until:
+                self._told_until = rebalance.started_at
+                self._rebalance_span(rebalance)
+
+    # --- spans
+
+    def _poll_span(
+        self, partitions: set[TopicPartition], slices: Iterable[RecordColumns], error: KohortError | None
+    ) -> None:
+        count = sum(map(len, slices))
+        attributes = self._operation("poll", "receive", partitions) | {"messaging.batch.message_count": count}
+        if count == 1:
+            attributes["messaging.kafka.offset"] = next(one[0].offset for one in slices if len(one))
+        if error is not None:
+            attributes["error.type"] = type(error).__name__
+        wall, now = self._clock()
+        span = self._tracer.start_span(
+            _name("poll", partitions), None, SpanKind.CLIENT, attributes, self._links(slices), wall(self._began)
+        )
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR, error.message))
+        span.end(wall(now))
+
+    def _commit_span(self, entry: LedgerEntry) -> None:
+        partitions = set(entry.offsets) or set(entry.refused)
+        attributes = self._operation("commit", "settle", partitions)
+        attributes["kohort.generation"] = entry.generation
+        if len(entry.offsets) == 1:
+            (found,) = entry.offsets.values()
+            attributes["messaging.kafka.offset"] = found.offset
+        if entry.error:
+            attributes["error.type"] = entry.error
+        began = entry.at if entry.sent_at is None else entry.sent_at
+        wall, _now = self._clock()
+        span = self._tracer.start_span(
+            _name("commit", partitions), None, SpanKind.CLIENT, attributes, start_time=wall(began)
+        )
+        if entry.outcome:
+            span.set_status(Status(StatusCode.ERROR, entry.outcome))
+        span.end(wall(entry.at))
+
+    def _rebalance_span(self, rebalance: Rebalance) -> None:
+        attributes: Attributes = {
+            **self._common,
+            "kohort.rebalance.cause": str(rebalance.cause),
+            "kohort.rebalance.outcome": rebalance.outcome.name.lower() if rebalance.outcome is not None else "",
+            "kohort.rebalance.leader": rebalance.leader,
+            "kohort.rebalance.attempts": rebalance.attempts,
+            "kohort.generation": rebalance.generation,
+        }
+        if rebalance.protocol is not None:
+            attributes["kohort.rebalance.assignor"] = rebalance.protocol
+        for name in ("revoked", "added", "lost", "kept"):
+            attributes[f"kohort.rebalance.{name}"] = len(getattr(rebalance, name))
+        bad = rebalance.outcome in BAD_ENDS
+        if bad and rebalance.outcome is not None:
+            attributes["error.type"] = rebalance.outcome.name.lower()
+        wall, _now = self._clock()
+        ended_at = rebalance.started_at if rebalance.ended_at is None else rebalance.ended_at
+        span = self._tracer.start_span(
+            f"rebalance {self._group}", Context(), SpanKind.INTERNAL, attributes,
+            start_time=wall(rebalance.started_at),
+        )  # fmt: skip
+        for phase in rebalance.phases:
+            lasted = {"kohort.phase.duration_s": phase.lasted_s(ended_at)}
+            span.add_event(phase.state.name.lower(), lasted, wall(phase.started_at))
+        for trouble in rebalance.troubles:
+            span.add_event("trouble", {"exception.message": trouble}, wall(ended_at))
+        if bad:
+            span.set_status(Status(StatusCode.ERROR, "; ".join(rebalance.troubles[-1:]) or None))
+        span.end(wall(ended_at))
+
+    # --- inner
+
+    def _operation(self, name: str, kind: str, partitions: set[TopicPartition]) -> Attributes:
+        found = {**self._common, "messaging.operation.name": name, "messaging.operation.type": kind}
+        topics = {one.topic for one in partitions}
+        if len(topics) == 1:
+            found["messaging.destination.name"] = next(iter(topics))
+        if len(partitions) == 1:
+            found["messaging.destination.partition.id"] = str(next(iter(partitions)).partition)
+        return found
+
+    def _links(self, slices: Iterable[RecordColumns]) -> list[Link]:
+        """Of records that name a span, each span once."""
+        found: dict[tuple[int, int], Link] = {}
+        for columns in slices:
+            if columns.headers is None:
+                continue
+            for record in columns:
+                if len(found) == self._most_links:
+                    return list(found.values())
+                for link in links_of(record):
+                    found.setdefault((link.context.trace_id, link.context.span_id), link)
+        return list(found.values())
+
+    def _ended(self) -> list[Rebalance]:
+        kept = self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
+        return [one for one in kept if one.ended_at is not None]
+
+    def _clock(self) -> tuple[Callable[[float], int], float]:
+        """Nanoseconds since 1970 of monotonic moments, as far as clocks have not been set since; and this moment."""
+        wall_ms, now = self._session.driver.wall_ms(), self._session.driver.now()
+        return lambda moment: wall_ms * 1_000_000 - int((now - moment) * 1e9), now
+
+
+def links_of(record: Record) -> list[Link]:
+    """A link with the span that a record's headers name (`traceparent`, or what the application's propagators read).
+
+    For a span of one's own around what is done with it:
+    `tracer.start_as_current_span("process payments", kind=SpanKind.CONSUMER, links=links_of(record))`.
+    """
+    carrier = {name.lower(): value.decode("latin-1") for name, value in record.headers if value is not None}
+    if not carrier:
+        return []
+    context = get_current_span(extract(carrier, Context(), _HEADERS)).get_span_context()
+    if not context.is_valid:
+        return []
+    attributes: Attributes = {
+        "messaging.destination.name": record.topic,
+        "messaging.destination.partition.id": str(record.partition),
+        "messaging.kafka.offset": record.offset,
+    }
+    return [Link(context, attributes)]
+
+
+class _Headers(Getter[Carrier]):
+    def get(self, carrier: Carrier, key: str) -> list[str] | None:
+        return [carrier[key.lower()]] if key.lower() in carrier else None
+
+    def keys(self, carrier: Carrier) -> list[str]:
+        return list(carrier)
+
+
+_HEADERS: Final = _Headers()
+
+
+def _name(operation: str, partitions: set[TopicPartition]) -> str:
+    topics = {one.topic for one in partitions}
+    return f"{operation} {next(iter(topics))}" if len(topics) == 1 else operation
