@@ -23,6 +23,12 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
         "clientSecret": "sasl.oauthbearer.client.credentials.client.secret",
     },
 }
+# Of Java's own module: what is on, what it then names, and Kafka's setting of that.
+_KERBEROS = (
+    ("useKeyTab", "keyTab", "sasl.kerberos.keytab"),
+    ("useTicketCache", "ticketCache", "kohort.sasl.kerberos.ccache"),
+)
+_KERBEROS_NAMES = {"principal": "sasl.kerberos.principal", "serviceName": "sasl.kerberos.service.name"}
 _OAUTH_SCOPE, _OAUTH_EXTENSION = "scope", "extension_"
 _OAUTH_HANDLER = "sasl.login.callback.handler.class"
 # Kafka's name of a PEM store's location -> ours of what is in it.
@@ -31,7 +37,13 @@ _STORES = {
     "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
 }
 # What only says how Java is to do what is done anyway.
-_MEANINGLESS = frozenset({"ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "security.providers"})
+_MEANINGLESS = frozenset(
+    {
+        "ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "security.providers", "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin", "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+    }
+)  # fmt: skip
 
 
 def in_our_words(properties: Mapping[str, str]) -> dict[str, str]:
@@ -66,13 +78,16 @@ def _login(line: str) -> dict[str, str]:
         name: re.sub(r"\\(.)", r"\1", double or single) or bare
         for name, double, single, bare in _PAIR.findall(parsed["rest"] if parsed else "")
     }
+    if module == "Krb5LoginModule":
+        return _kerberos(pairs)
     needed = _MODULES.get(module)
     if needed is None or not needed.keys() <= pairs.keys():
         # The line itself holds a password and is not shown.
         wanted = " and ".join(needed or ("username", "password"))
         raise OptionError(
             f"a login by {module or 'this JAAS line'} is not known here, or names no {wanted}",
-            hint=f"{', '.join(_MODULES)} are; or give kafka.sasl.username and kafka.sasl.password themselves",
+            hint=f"{', '.join(_MODULES)} and Krb5LoginModule are; or give kafka.sasl.username and "
+            "kafka.sasl.password themselves",
             option="kafka.sasl.jaas.config",
         )
     found = {setting: pairs[name] for name, setting in needed.items()}
@@ -85,3 +100,16 @@ def _login(line: str) -> dict[str, str]:
         found |= {"sasl.oauthbearer.scope": pairs[_OAUTH_SCOPE]} if _OAUTH_SCOPE in pairs else {}
         found |= {"sasl.oauthbearer.extensions": ",".join(extensions)} if extensions else {}
     return found
+
+
+def _kerberos(pairs: Mapping[str, str]) -> dict[str, str]:
+    on = [(file, setting) for switch, file, setting in _KERBEROS if pairs.get(switch, "").lower() == "true"]
+    if not on:
+        raise OptionError(
+            "this Krb5LoginModule would ask somebody for a password",
+            hint="useKeyTab=true with keyTab and principal, or useTicketCache=true",
+            option="kafka.sasl.jaas.config",
+        )
+    # As in Java, a keytab is for where the cache has nothing; krb5 keeps a keytab's tickets in a cache of its own.
+    named = [(setting, pairs[file]) for file, setting in on if file in pairs][:1]
+    return dict(named) | {setting: pairs[name] for name, setting in _KERBEROS_NAMES.items() if name in pairs}

@@ -277,6 +277,13 @@ def test_commands_log_in_by_a_file_of_properties(
     command = ["topic", "list", "--bootstrap", house.broker.bootstrap_sasl, "--config", str(file), "--json"]
     assert main(command) == 0
     assert "topic" in json.dumps(json.loads(capsys.readouterr().out))
+    login = f'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="{house.alice}";'
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\nsasl.kerberos.service.name=kafka\n"
+        f"sasl.jaas.config={login}\nsasl.kerberos.kinit.cmd=/usr/bin/kinit\n"
+    )
+    assert main(command) == 0
+    assert "topic" in json.dumps(json.loads(capsys.readouterr().out))
     file.write_text(file.read_text().replace("name=kafka", "name=kafkaesque"))
     assert main(command) != 0
     assert "does not know the broker's service principal" in capsys.readouterr().err

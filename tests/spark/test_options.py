@@ -48,6 +48,7 @@ def test_the_least_there_is_to_say() -> None:
         ({"failOnDataLoss": "False"}, "on_data_loss", "skip"),
         ({"minPartitions": "12"}, "min_partitions", 12),
         ({"maxRecordsPerPartition": "1000"}, "max_records_per_partition", 1000),
+        ({"maxBytesPerPartition": "65536"}, "max_bytes_per_partition", 65536),
         ({"includeHeaders": "true"}, "include_headers", True),
         ({"kafka.group.id": "g"}, "group", "g"),
         ({"kafka.isolation.level": "read_committed"}, "settings", {"isolation_level": "read_committed"}),
@@ -195,6 +196,7 @@ def test_what_neither_can_have_is_refused_before_it_is_known_which_is_meant(give
 
 
 JAAS = "org.apache.kafka.common.security.{}.{}LoginModule required {};"
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required {};"
 
 
 @pytest.mark.parametrize(
@@ -217,6 +219,21 @@ JAAS = "org.apache.kafka.common.security.{}.{}LoginModule required {};"
              "sasl.oauthbearer.client.credentials.client.secret": "s", "sasl.oauthbearer.extensions": "pool=1,lane=2"},
         ),
         (
+            {"sasl.jaas.config": KERBEROS.format('useKeyTab=true storeKey=true keyTab="/me.keytab" principal="me@R"'),
+             "sasl.kerberos.service.name": "kafka", "sasl.kerberos.kinit.cmd": "/bin/kinit"},
+            {"sasl.kerberos.keytab": "/me.keytab", "sasl.kerberos.principal": "me@R",
+             "sasl.kerberos.service.name": "kafka"},
+        ),
+        (
+            {"sasl.jaas.config": KERBEROS.format('useTicketCache=true ticketCache="/tmp/cc" serviceName="events"')},
+            {"kohort.sasl.kerberos.ccache": "/tmp/cc", "sasl.kerberos.service.name": "events"},
+        ),
+        (
+            {"sasl.jaas.config": KERBEROS.format('useTicketCache=true useKeyTab=true keyTab="/k" ticketCache="/c"')},
+            {"sasl.kerberos.keytab": "/k"},
+        ),
+        ({"sasl.jaas.config": KERBEROS.format("useTicketCache=true keyTab=/unused")}, {}),
+        (
             {"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM", "ssl.protocol": "TLSv1.3"},
             {"ssl.ca.location": "/ca.pem"},
         ),
@@ -236,7 +253,8 @@ def test_security_as_java_says_it_is_understood(given: dict[str, str], wanted: d
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"sasl.jaas.config": JAAS.format("gssapi", "Krb5", "")}, "Krb5LoginModule is not known"),
+        ({"sasl.jaas.config": JAAS.format("ldap", "Ldap", "secret=1")}, "LdapLoginModule is not known"),
+        ({"sasl.jaas.config": KERBEROS.format('principal="secret"')}, "would ask somebody for a password"),
         (
             {"sasl.jaas.config": JAAS.format("oauthbearer", "OAuthBearer", 'clientSecret="secret"')},
             "names no clientId and clientSecret",
