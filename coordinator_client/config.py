@@ -7,7 +7,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, dataclass_transform
 
 from kohort.coordinator_client.errors import ConfigError
 from kohort.coordinator_client.settings import MemberSettings
@@ -61,6 +61,10 @@ class Settings(Frozen):
             if strange := values.keys() - self.table.keys():
                 raise TypeError(f"{type(self).__name__} has no field {', '.join(map(repr, sorted(strange)))}")
             vars(self).update({name: values.get(name, row.default) for name, row in self.table.items()})
+
+    def but(self, **values: Any) -> Self:
+        """The same with some values, which are checked already, in the place of others."""
+        return type(self)(**vars(self) | values)
 
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other) if type(other) is type(self) else NotImplemented

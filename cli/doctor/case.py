@@ -5,7 +5,6 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -94,7 +93,7 @@ class Case:
         self.properties = PATIENCE | {name: value for name, value in properties.items() if name not in JUDGED}
         config = Config.from_kafka(self.properties)
         judged = by_our_names({name: properties[name] for name in properties if name in JUDGED}, BY_KAFKA_NAME)
-        self.settings = replace(config, **{name: checked(SETTINGS[name], value) for name, value in judged.items()})
+        self.settings = config.but(**{name: checked(SETTINGS[name], value) for name, value in judged.items()})
         self._asked_topics = tuple(topics)
         self._ms_per_record = ms_per_record
         self._tape = tape

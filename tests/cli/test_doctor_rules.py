@@ -67,10 +67,10 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
     "loopback": [
         ({"settings": SETTINGS, "brokers": (HERE,)}, Severity.ERROR, "localhost:9092", {"brokers": (NEAR,)}),
         ({"settings": SETTINGS, "brokers": (replace(HERE, host="127.0.0.1"),)}, Severity.ERROR, "127.0.0.1:9092",
-         {"settings": replace(SETTINGS, bootstrap=("localhost:9092",))}),
+         {"settings": SETTINGS.but(bootstrap=("localhost:9092",))}),
     ],
     "versions": [
-        ({"settings": replace(SETTINGS, protocol="consumer"), "versions": {1: {**ALL_VERSIONS, 68: (7, 9)}}},
+        ({"settings": SETTINGS.but(protocol="consumer"), "versions": {1: {**ALL_VERSIONS, 68: (7, 9)}}},
          Severity.ERROR, "ConsumerGroupHeartbeat", {"settings": SETTINGS}),
         ({"settings": SETTINGS, "versions": {1: {key: one for key, one in ALL_VERSIONS.items() if key != 11}}},
          Severity.ERROR, "JoinGroup", {"versions": {1: ALL_VERSIONS}}),
@@ -80,32 +80,32 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
          {"versions": {1: ALL_VERSIONS, 2: dict(ALL_VERSIONS)}}),
     ],
     "session-timeout": [
-        ({"settings": replace(SETTINGS, session_timeout_ms=5_000), "broker_configs": {1: BOUNDS}}, Severity.ERROR,
+        ({"settings": SETTINGS.but(session_timeout_ms=5_000), "broker_configs": {1: BOUNDS}}, Severity.ERROR,
          "6000 to 1800000", {"settings": SETTINGS}),
         ({"settings": SETTINGS, "broker_configs": {1: BOUNDS, 2: {**BOUNDS, "group.max.session.timeout.ms": "9000"}}},
          Severity.ERROR, "6000 to 9000", {"broker_configs": {1: BOUNDS, 2: BOUNDS}}),
     ],
     "heartbeat": [
-        ({"settings": replace(SETTINGS, heartbeat_interval_ms=45_000)}, Severity.ERROR, "not below",
-         {"settings": replace(SETTINGS, heartbeat_interval_ms=15_000)}),
-        ({"settings": replace(SETTINGS, heartbeat_interval_ms=15_001)}, Severity.WARNING, "more than a third",
-         {"settings": replace(SETTINGS, heartbeat_interval_ms=15_000)}),
+        ({"settings": SETTINGS.but(heartbeat_interval_ms=45_000)}, Severity.ERROR, "not below",
+         {"settings": SETTINGS.but(heartbeat_interval_ms=15_000)}),
+        ({"settings": SETTINGS.but(heartbeat_interval_ms=15_001)}, Severity.WARNING, "more than a third",
+         {"settings": SETTINGS.but(heartbeat_interval_ms=15_000)}),
     ],
     "poll-interval": [
-        ({"settings": replace(SETTINGS, max_poll_interval_ms=44_999)}, Severity.WARNING, "44999",
-         {"settings": replace(SETTINGS, max_poll_interval_ms=45_000)}),
+        ({"settings": SETTINGS.but(max_poll_interval_ms=44_999)}, Severity.WARNING, "44999",
+         {"settings": SETTINGS.but(max_poll_interval_ms=45_000)}),
     ],
     "poll-budget": [
-        ({"settings": replace(SETTINGS, max_poll_records=500), "ms_per_record": 600.0}, Severity.ERROR, "300000 ms",
+        ({"settings": SETTINGS.but(max_poll_records=500), "ms_per_record": 600.0}, Severity.ERROR, "300000 ms",
          {"ms_per_record": 300.0}),
-        ({"settings": replace(SETTINGS, max_poll_records=500), "ms_per_record": 301.0}, Severity.WARNING, "over half",
+        ({"settings": SETTINGS.but(max_poll_records=500), "ms_per_record": 301.0}, Severity.WARNING, "over half",
          {"ms_per_record": 300.0}),
         ({"settings": SETTINGS, "ms_per_record": 10.0}, Severity.WARNING, "only 30000 fit", {"ms_per_record": 1.0}),
     ],
     "poll-seen": [({"settings": SETTINGS, "stalls": [3.5, 9.0]}, Severity.ERROR, "2 times", {"stalls": []})],
     "migration": [
-        ({"settings": replace(SETTINGS, assignors=("cooperative-sticky", "range"))}, Severity.NOTE, "range",
-         {"settings": replace(SETTINGS, assignors=("cooperative-sticky",))}),
+        ({"settings": SETTINGS.but(assignors=("cooperative-sticky", "range"))}, Severity.NOTE, "range",
+         {"settings": SETTINGS.but(assignors=("cooperative-sticky",))}),
     ],
     "auto-create": [
         ({"settings": SETTINGS, "broker_configs": {1: {"auto.create.topics.enable": "true"}}}, Severity.WARNING,
@@ -117,7 +117,7 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
     ],
     "assignors": [
         ({"settings": SETTINGS, "group": group(assignor="sticky")}, Severity.ERROR, "'sticky'",
-         {"settings": replace(SETTINGS, assignors=("range", "sticky"))}),
+         {"settings": SETTINGS.but(assignors=("range", "sticky"))}),
     ],
     "eager-cooperative": [
         ({"group": group(member("a", kept=frozenset({P0})), member("b"))}, Severity.ERROR, "a at h",
@@ -128,7 +128,7 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
          {"group": group(member("a", classic=False), member("b", classic=False))}),
     ],
     "instance-taken": [
-        ({"settings": replace(SETTINGS, group_instance_id="i-1"), "group": group(member("a", **HOLDER))},
+        ({"settings": SETTINGS.but(group_instance_id="i-1"), "group": group(member("a", **HOLDER))},
          Severity.ERROR, "a at h", {"group": group(member("a"))}),
     ],
     "instance-clash": [
@@ -157,7 +157,7 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
     ],
     "offsets-none": [
         ({"settings": SETTINGS, "committed": [Committed(P0, 1, 0, 2)], "unread": [P1]}, Severity.NOTE, "latest",
-         {"settings": replace(SETTINGS, auto_offset_reset="earliest")}),
+         {"settings": SETTINGS.but(auto_offset_reset="earliest")}),
     ],
     "offsets-expire": [
         ({"silence": Silence("billing", 5.25 * 86400, 7 * 86400)}, Severity.WARNING, "7.0 days",
@@ -230,7 +230,7 @@ def test_a_rule_finds_it_says_where_and_what_to_do(
 
 
 def test_what_the_coordinator_decides_is_not_held_against_settings() -> None:
-    settings = replace(SETTINGS, protocol="consumer", session_timeout_ms=1, heartbeat_interval_ms=1)
+    settings = SETTINGS.but(protocol="consumer", session_timeout_ms=1, heartbeat_interval_ms=1)
     facts = {"settings": settings, "broker_configs": {1: BOUNDS}, "group": group(assignor="uniform", type="consumer")}
     for name in ("session-timeout", "heartbeat", "poll-interval", "assignors"):
         assert found_by(next(rule for rule in RULES if rule.name == name), facts) == [], name
