@@ -31,6 +31,8 @@ def demo(
     """A topic of flights, a region of three, a kill, a fourth, Spark: and the totals are equal.
 
     Ends with code 0 if all totals are equal, else 1.
+
+    Example: kohort demo --records 200000 --assignor sticky
     """
     options = Options(
         bootstrap=bootstrap, version=version, records=records, partitions=partitions, assignor=assignor,
