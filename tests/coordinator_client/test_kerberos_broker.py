@@ -68,7 +68,7 @@ def house() -> Iterator[House]:
                 "listener.name.sasl_tls.connections.max.reauth.ms": str(SESSION_MS),
             }
             with RealBroker(
-                version=wanted_version(), tls=True, users={"x": "y"}, properties=properties,
+                version=wanted_version(), tls=True, users={"x": "y"}, properties=properties, start_timeout_s=150,
                 jvm_options=[f"-Djava.security.krb5.conf={kdc.config}"],
             ) as broker:  # fmt: skip
                 create_topic(broker.bootstrap, "topic")
@@ -246,6 +246,22 @@ def test_a_broker_that_cannot_read_the_ticket_is_the_end_and_one_that_has_a_new_
         with Consumer(**by_keytab(house, sasl_kerberos_keytab=one)) as consumer:
             consumer.assign([TopicPartition("topic", 0)])
             assert len(read(consumer, 5)) == 5
+
+
+@pytest.mark.proves("B-30")
+def test_clocks_that_are_too_far_apart_are_named_as_a_reason(house: House) -> None:
+    house.kdc.add("grace")
+    keytab = str(house.kdc.keytab("grace"))
+    house.kdc.stop()
+    house.kdc.start(clock_ahead_s=1_200)  # krb5 believes the KDC's clock, and the broker its own
+    try:
+        error = error_of(by_keytab(house, sasl_kerberos_keytab=keytab))
+        assert isinstance(error, AuthenticationFailed)
+        assert error.hint is not None
+        assert "five minutes" in error.hint
+    finally:
+        house.kdc.stop()
+        house.kdc.start()
 
 
 def test_a_kdc_that_is_down_is_waited_for(house: House) -> None:
