@@ -12,6 +12,7 @@ from kohort.fastpath import Record, RecordColumns
 from kohort.spark.errors import DecoderFailed
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
+from kohort.spark.worker import settle
 
 Decoder = Callable[[bytes], Any]
 
@@ -86,6 +87,7 @@ class RangeReader:
     skip_lost: bool
 
     def __call__(self, _index: int, ranges: Iterator[OffsetRange]) -> Iterator[Any]:
+        settle()
         for one in ranges:
             for columns in read_range(one, self.settings, skip_lost=self.skip_lost):
                 if self.as_columns == "arrow":

@@ -23,6 +23,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
 from kohort.spark.java_settings import in_our_words
+from kohort.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,6 +126,7 @@ class _Writing:
         self._schema = schema
 
     def _write(self, batches: "Iterator[pa.RecordBatch]") -> Written:
+        settle()
         count = 0
         with Producer.from_config(self._options.properties) as producer:
             for batch in batches:

@@ -37,6 +37,7 @@ from kohort.spark.plan import plan
 from kohort.spark.pushdown import narrowed
 from kohort.spark.ranges import OffsetRange, Within
 from kohort.spark.reader import read_range
+from kohort.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,6 +85,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
 
     def schema(self) -> StructType:
         SourceOptions.check(dict(self.options))  # Spark asks for the schema before it asks for anything else
+        settle()
         headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return SCHEMA_WITH_HEADERS if headers else SCHEMA
 
@@ -166,6 +168,7 @@ class PushingReader(BatchReader):
 def batches(wanted: OffsetRange, options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
     """The range as Arrow in Spark's own schema: the executor's part, of a batch and of a stream."""
     arrow = arrow_schema(schema)
+    settle()
     for columns in read_range(wanted, options.connect, skip_lost=options.skip_lost):
         yield as_spark(columns, arrow)
 
