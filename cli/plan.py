@@ -35,6 +35,9 @@ def plan(
     group: Annotated[str | None, typer.Option(help="The group whose commits 'committed' means.")] = None,
     min_partitions: Annotated[int | None, typer.Option(min=1, help="Cut into at least so many ranges.")] = None,
     max_records: Annotated[int | None, typer.Option(min=1, help="No range with more offsets than this.")] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="No range of more bytes than about this, by a sample of each partition.")
+    ] = None,
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Up to the last stable offset: no open transactions.")
     ] = False,
@@ -51,7 +54,8 @@ def plan(
     found = make_plan(
         settings.pop("bootstrap"), topics=topic or (), partitions=[_place(one) for one in partition or ()],
         pattern=pattern, start=bound(start), stop=bound(stop), group=group, min_partitions=min_partitions,
-        max_records_per_partition=max_records, on_data_loss="fail" if fail_on_data_loss else "skip",
+        max_records_per_partition=max_records, max_bytes_per_partition=max_bytes,
+        on_data_loss="fail" if fail_on_data_loss else "skip",
         **settings,
     )  # fmt: skip
     if as_json:

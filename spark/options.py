@@ -24,7 +24,7 @@ _BOTH = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders",
 )  # fmt: skip
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "maxBytesPerPartition")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "group")
 # Known to Spark's own source, and without meaning here: executors join no group and need no retries of their own.
 _NEEDLESS = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
@@ -64,6 +64,7 @@ class SourceOptions:
     on_data_loss: Loss
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_bytes_per_partition: int | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
@@ -102,6 +103,7 @@ class SourceOptions:
             on_data_loss=_word(given, "failOnDataLoss", {"true": "fail", "false": "skip"}, "fail"),
             min_partitions=_number(given, "minPartitions"),
             max_records_per_partition=_number(given, "maxRecordsPerPartition"),
+            max_bytes_per_partition=_number(given, "maxBytesPerPartition"),
             max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger"),
             min_offsets_per_trigger=_number(given, "minOffsetsPerTrigger"),
             max_trigger_delay_ms=_duration_ms(given, "maxTriggerDelay", FIFTEEN_MINUTES_MS),

@@ -18,6 +18,7 @@ from kohort.coordinator_client import OperationTimeout
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError, data_loss
 from kohort.spark.ranges import OffsetRange, Within, split
+from kohort.spark.sampling import most_offsets
 
 if TYPE_CHECKING:
     from kohort.coordinator_client import Consumer
@@ -84,6 +85,7 @@ def plan(
     group: str | None = None,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
+    max_bytes_per_partition: int | None = None,
     on_data_loss: Loss = "fail",
     on_late_time: Late = "latest",
     within: Within | None = None,
@@ -96,7 +98,8 @@ def plan(
     `isolation_level="read_committed"` the latest is the last stable offset. `on_data_loss`: what to do with a start or
     stop that is outside the log, "fail" or "skip" (to its nearest end). `on_late_time`: a start after the last record
     means "latest", or fails. `within`: leave out what is outside these bounds. `settings`: those of `Consumer`. See
-    `split` for the two wishes about sizes.
+    `split` for the wishes about numbers. `max_bytes_per_partition`: about so many bytes of keys and values, unpacked,
+    by a sample from the middle of each range, which costs one fetch of 64 KiB a partition.
 
     Raises PlanError, DataLossError, UnknownTopic, ConnectionFailed, OperationTimeout.
     """
@@ -132,7 +135,14 @@ def plan(
     if within is not None:
         later = (_from(one, since.get(one.place, one.start)) for one in ranges if within.has(one.place))
         ranges = [within.cut(one) for one in later]
-    pieces = split(ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
+    most = None
+    if max_bytes_per_partition is not None:
+        if max_bytes_per_partition < 1:
+            raise PlanError(f"max_bytes_per_partition must be at least 1, not {max_bytes_per_partition}")
+        most = most_offsets(ranges, max_bytes_per_partition, {"bootstrap": bootstrap, **settings})
+    pieces = split(
+        ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition, most_offsets=most
+    )
     return Plan(pieces, sorted(gaps))
 
 

@@ -1,7 +1,7 @@
 """Ranges of offsets: what the driver plans and executors read. Plain values, no I/O."""
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -77,8 +77,11 @@ def split(
     *,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
+    most_offsets: Mapping[TopicPartition, int] | None = None,
 ) -> tuple[OffsetRange, ...]:
     """Cut ranges so that none is longer than `max_records_per_partition` and there are at least `min_partitions`.
+
+    `most_offsets`: how long a piece of that partition may be besides.
 
     The longest pieces are cut first, so that what is left is as even as it can be. Empty ranges are left out, and
     there are never more pieces than offsets. Sorted; the same input gives the same pieces.
@@ -87,8 +90,10 @@ def split(
         if value is not None and value < 1:
             raise PlanError(f"{name} must be at least 1, not {value}")
     whole = sorted(one for one in ranges if len(one))
-    limit = max_records_per_partition
-    pieces = [-(-len(one) // limit) if limit else 1 for one in whole]
+    limits = most_offsets or {}
+    pieces = [
+        -(-len(one) // min(limits.get(one.place, len(one)), max_records_per_partition or len(one))) for one in whole
+    ]
     # A heap of the longest piece that each range would give; one more piece for the worst until there are enough.
     longest = [(-len(one) / count, index) for index, (one, count) in enumerate(zip(whole, pieces, strict=True))]
     heapq.heapify(longest)

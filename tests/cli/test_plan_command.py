@@ -63,6 +63,8 @@ def test_ranges_and_gaps_of_what_a_group_has_not_read(
     assert [(gap["partition"], gap["kind"], gap["first"], gap["last"]) for gap in found["gaps"]] == [
         (0, "retention", 2, 4), (1, "rewound", 10, 25), (2, "new", 0, 0)
     ]  # fmt: skip
+    assert main([*asked, "--max-bytes", "1", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["ranges"]) > 4
     assert main(asked) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "2 ranges, 16 offsets" in lines

@@ -1,5 +1,6 @@
 """Plans on a real broker: every way to say where to start and stop, and what each refuses."""
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import UnknownTopic
 from kohort.spark import DataLossError, OffsetRange, PlanError, plan
+from kohort.spark.source import KohortSource
 from kohort.testing.selection import Broker
-from tests.spark.sent import varied
+from tests.spark.sent import Sent, varied
 
 pytestmark = pytest.mark.broker
 
@@ -83,6 +85,33 @@ def test_wishes_about_sizes_reach_the_split(broker: Broker, thirty: str) -> None
     assert max(len(one) for one in plan(broker.bootstrap, topics=[thirty], max_records_per_partition=4)) == 4
 
 
+def test_ranges_by_bytes(broker: Broker, topic: str, send: Callable[..., None]) -> None:
+    large, small = b"v" * 1000, b"v" * 10
+    send(topic, [Sent(p, None, value, 1_700_000_000_000, ()) for p, value in ((0, large), (1, small))] * 100)
+    found = plan(broker.bootstrap, topics=[topic], max_bytes_per_partition=10_000)
+    assert found == (*(OffsetRange(topic, 0, at, at + 10) for at in range(0, 100, 10)), OffsetRange(topic, 1, 0, 100))
+    assert plan(broker.bootstrap, topics=[topic], max_bytes_per_partition=1, max_records_per_partition=30)[:2] == (
+        OffsetRange(topic, 0, 0, 1), OffsetRange(topic, 0, 1, 2)
+    )  # fmt: skip
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "maxBytesPerPartition": "10000"}
+    source = KohortSource(options)
+    assert tuple(piece.value for piece in source.reader(source.schema()).partitions()) == found
+
+
+def test_a_range_that_shows_no_record_stays_whole(
+    broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    send(topic, [Sent(0, None, b"v" * 100, 1_700_000_000_000, ())] * 2, **{"transactional.id": unique("writer")})
+    place = TopicPartition(topic, 0)
+    with Consumer(broker.bootstrap) as consumer:
+        deadline = time.monotonic() + 60
+        while consumer.end_offsets([place])[place] < 3 and time.monotonic() < deadline:  # the commit's marker
+            time.sleep(0.05)
+    assert plan(broker.bootstrap, partitions=[place], start={place: 2}, max_bytes_per_partition=1) == (
+        OffsetRange(topic, 0, 2, 3),
+    )
+
+
 @pytest.mark.proves("B-40")
 def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
     broker: Broker, thirty: str, delete_before: Callable[[str, int, int], None]
@@ -104,6 +133,7 @@ def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
         ({"start": {TopicPartition("other", 0): 1}}, "start names no offset for a partition that is read"),
         ({"start": FIRST + timedelta(days=1), "on_late_time": "fail"}, "no record is as late as that"),
         ({"min_partitions": 0}, "min_partitions must be at least 1"),
+        ({"max_bytes_per_partition": 0}, "max_bytes_per_partition must be at least 1"),
         ({"partitions": [("TOPIC", 3)]}, "no such partition .*partition=3"),
         ({"topics": "TOPIC"}, "one string"),
         ({"topics": []}, "nothing to read"),

@@ -2,6 +2,7 @@
 
 import pickle
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,13 @@ def test_split_keeps_every_offset_once_and_its_promises(sizes: list[int], least:
         assert one < two
 
 
+def test_a_partition_may_have_a_limit_of_its_own() -> None:
+    whole = [OffsetRange("t", partition, 0, 10) for partition in range(3)]
+    limits = {TopicPartition("t", 0): 3, TopicPartition("t", 1): 8, TopicPartition("u", 2): 1}
+    pieces = split(whole, max_records_per_partition=6, most_offsets=limits)
+    assert [(p.partition, len(p)) for p in pieces] == [(0, 3), (0, 3), (0, 2), (0, 2), (1, 5), (1, 5), (2, 5), (2, 5)]
+
+
 @given(lengths)
 def test_without_wishes_ranges_stay_whole(sizes: list[int]) -> None:
     whole = [OffsetRange("t", partition, 0, size) for partition, size in enumerate(sizes)]
@@ -57,5 +65,6 @@ def test_the_longest_is_cut_first() -> None:
 
 @pytest.mark.parametrize("wish", ["min_partitions", "max_records_per_partition"])
 def test_a_wish_for_nothing_is_refused(wish: str) -> None:
+    wishes: dict[str, Any] = {wish: 0}
     with pytest.raises(PlanError, match=f"{wish} must be at least 1, not 0"):
-        split([], **{wish: 0})
+        split([], **wishes)

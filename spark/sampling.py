@@ -1,0 +1,50 @@
+"""How large records are: a look at the middle of each range, for plans by bytes."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kohort.fastpath import TopicPartition
+from kohort.spark.ranges import OffsetRange
+
+SAMPLE_BYTES = 64 * 1024
+SAMPLE_TIMEOUT_S = 10.0
+POLL_TIMEOUT_S = 0.1
+
+
+def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) -> dict[TopicPartition, float]:
+    """Bytes of keys and values, unpacked, for each offset of one fetch from the middle of each range.
+
+    At most one range a partition. A range that shows no record from its middle to its end is left out. `settings`:
+    those of `Consumer`. Raises what `Consumer.poll` raises.
+    """
+    from kohort.coordinator_client import Consumer  # not before it is needed: Spark loads this to check options too
+
+    waiting = {one.place: ((one.start + one.stop) // 2, one.stop) for one in ranges if len(one)}
+    found: dict[TopicPartition, float] = {}
+    if not waiting:
+        return found
+    ours = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": SAMPLE_BYTES, "client_id": "kohort-spark"}
+    deadline = time.monotonic() + SAMPLE_TIMEOUT_S
+    with Consumer(**{**settings, **ours}) as consumer:
+        consumer.assign({place: middle for place, (middle, _) in waiting.items()})
+        while waiting and time.monotonic() < deadline:
+            for columns in consumer.poll(POLL_TIMEOUT_S):
+                place = TopicPartition(columns.topic, columns.partition)
+                if len(columns) and place in waiting:
+                    middle, _ = waiting.pop(place)
+                    size = columns.keys.nbytes + columns.values.nbytes
+                    found[place] = size / max(columns.next_offset - middle, 1)
+            # Markers and gaps show nothing, and yet the position moves.
+            for place in [one for one, (_, stop) in waiting.items() if consumer.position(one) >= stop]:
+                del waiting[place]
+    return found
+
+
+def most_offsets(
+    ranges: Iterable[OffsetRange], most_bytes: int, settings: Mapping[str, Any]
+) -> dict[TopicPartition, int]:
+    """So many offsets of a partition have about `most_bytes`."""
+    return {
+        place: max(int(most_bytes / size), 1) for place, size in bytes_an_offset(ranges, settings).items() if size > 0
+    }
