@@ -1,0 +1,64 @@
+"""One answer about committed offsets, good for some partitions and not for others: each has its own."""
+
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client import AuthorizationFailed, Consumer
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.testing.fake_broker import Alter, FakeBroker
+from kohort.testing.fake_broker.control import Call
+from tests.coordinator_client.kit import poll_until, read
+
+UNSTABLE, NOT_ALLOWED = 88, 29
+P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
+
+
+def filled() -> FakeBroker:
+    """Three records in each of two partitions; a group has committed the first of each."""
+    fake = FakeBroker(topics={"topic": 2})
+    for number in range(6):
+        fake.produce("topic", number % 2, [(None, b"%d" % number)])
+    with Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.commit({P0: 1, P1: 1})
+    return fake
+
+
+def refuse(fake: FakeBroker, code: int, times: int) -> Any:
+    """OffsetFetch answers `code` for partition 0, so often; the rest of each answer is as it was."""
+
+    def change(answer: Any) -> Any:
+        def row(one: Any) -> Any:
+            return one._replace(error_code=code, committed_offset=-1) if one.partition_index == 0 else one
+
+        def rows(topics: Any) -> Any:
+            return tuple(topic._replace(partitions=tuple(map(row, topic.partitions))) for topic in topics)
+
+        groups = tuple(group._replace(topics=rows(group.topics)) for group in answer.groups)
+        return answer._replace(topics=rows(answer.topics), groups=groups)
+
+    def altered(_call: Call) -> Alter:
+        return Alter(change)
+
+    return fake.control("OffsetFetch", altered, times=times)
+
+
+@pytest.mark.proves("E-06")
+def test_one_that_a_transaction_holds_is_asked_for_again_alone() -> None:
+    with filled() as fake, Consumer(fake.bootstrap, group="group", auto_offset_reset="earliest") as consumer:
+        laid = refuse(fake, UNSTABLE, times=1_000_000)
+        consumer.assign([P0, P1])
+        assert {(one.partition, one.offset) for one in read(consumer, 2)} == {(1, 1), (1, 2)}
+        laid.remove()
+        assert {(one.partition, one.offset) for one in read(consumer, 2)} == {(0, 1), (0, 2)}
+
+
+@pytest.mark.proves("E-06", "B-31")
+def test_one_that_we_may_not_read_is_an_error_that_names_it_and_the_other_is_read() -> None:
+    with filled() as fake, Consumer(fake.bootstrap, group="group", auto_offset_reset="earliest") as consumer:
+        refuse(fake, NOT_ALLOWED, times=1_000_000)
+        consumer.assign([P0, P1])
+        with pytest.raises(AuthorizationFailed) as caught:  # told as soon as it is known: the other is not fetched yet
+            poll_until(consumer, lambda: False)
+        assert caught.value.place["topic"] == "topic"
+        assert {(one.partition, one.offset) for one in read(consumer, 2)} == {(1, 1), (1, 2)}
