@@ -78,6 +78,7 @@ class Window:
     desk: "TicketDesk"
     host: str
     ticket: Ticket | None = None
+    life: int = 0
 
     def take(self, now: float, since: float, *, session_s: float | None = None) -> Ticket | KohortError | None:
         """As `TokenKeeper.take`. A session that is renewed waits without errors, for as long as it lasts."""
@@ -88,11 +89,11 @@ class Window:
 
     def accepted(self, _ticket: Ticket) -> None:
         """A broker has taken it."""
-        self.desk.forgave = False
+        self.desk.accepted(self)
 
     def refused(self, _ticket: Ticket, _now: float) -> bool:
         """A broker has not. Whether another one is worth a try: once, if we can have one that nothing old is in."""
-        return self.desk.refused()
+        return self.desk.refused(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,13 +107,14 @@ class TicketDesk:
     timeout_s: float
     chance: Callable[[], float]
     keeps: bool = True
-    forgave: bool = False
     _queue: deque[Window] = field(default_factory=deque)
     _serving: Window | None = None
     _late_at: dict[Window, float] = field(default_factory=dict)
     _error: KohortError | None = None
     _attempts: Attempts = FRESH
+    _life: int = 0
     _forget: bool = False
+    _forgiven: set[str] = field(default_factory=set)
 
     # --- for connections
 
@@ -140,10 +142,18 @@ class TicketDesk:
             host=window.host,
         )
 
-    def refused(self) -> bool:
-        forgiven = self.keeps and not self.forgave
-        self.forgave = self._forget = self.keeps
-        return forgiven
+    def accepted(self, window: Window) -> None:
+        self._forgiven.discard(window.host)
+
+    def refused(self, window: Window) -> bool:
+        if window.life < self._life:
+            return True  # it was made of what has been thrown away since
+        if not self.keeps or window.host in self._forgiven:
+            return False
+        self._forgiven.add(window.host)
+        self._life += 1
+        self._forget = True
+        return True
 
     # --- for the driver
 
@@ -154,6 +164,7 @@ class TicketDesk:
     def asked(self, _now: float) -> Callable[[], Ticket | KohortError]:
         """Somebody goes to fetch it: what they are to do, however long that takes."""
         self._serving, forget, self._forget = self._queue.popleft(), self._forget, False
+        self._serving.life = self._life
         return partial(self.source, self._serving.host, forget)
 
     def came(self, made: Ticket | KohortError, now: float) -> None:

@@ -212,6 +212,29 @@ def test_a_ticket_that_is_refused_is_fetched_anew_once_if_it_was_made_of_what_we
             window.accepted(ticket())
     assert not window.refused(ticket(), 10)
     assert kit.asked == [("host", False), ("host", True)] * 2
+
+
+def test_connections_that_were_refused_together_are_forgiven_together_and_each_host_once() -> None:
+    kit = Desk()
+    fetching, group, other = (kit.desk.window(host) for host in ("one", "one", "two"))
+    for window in (fetching, group, other):
+        assert window.take(0, 0) is None
+        kit.serve(0)
+        assert window.take(0, 0) is kit.answer
+    other.accepted(ticket())
+    assert fetching.refused(ticket(), 1)
+    assert group.refused(ticket(), 1)  # of before, too
+    assert group.take(1, 1) is None
+    assert other.take(1, 1) is None
+    kit.serve(1)
+    assert [forget for _host, forget in kit.asked] == [False, False, False, True, False]
+    other.accepted(ticket())
+    assert not group.refused(ticket(), 2)  # whatever another broker takes
+    assert other.refused(ticket(), 2)
+
+
+def test_a_ticket_that_is_not_of_ours_is_refused_for_good() -> None:
+    kit = Desk()
     kit.desk = TicketDesk(kit._source, 5.0, lambda: 0.5, keeps=False)
     assert not kit.desk.window("host").refused(ticket(), 0)  # kinit's tickets are not ours to throw away
 
