@@ -1,7 +1,8 @@
 """Spark reading Kafka: kohort beside Spark's own connector, in sessions that take turns.
 
 Two million records of 100 bytes and 400,000 of 1,000, uncompressed and lz4, local[2], the same PySpark for both. The
-connector of Spark runs once with its defaults and once with larger polls and fetches; kohort with its defaults.
+connector of Spark runs once with its defaults and once with larger polls and fetches; kohort with its defaults. The
+floor is what the same Arrow batches cost without Kafka (`spark_floor.py`).
 """
 
 import json
@@ -19,14 +20,16 @@ from typing import Any
 
 from benchmarks.consume import PARTITIONS, filled, running_broker
 from benchmarks.report import OURS, Report
+from benchmarks.spark_floor import keep
 from kohort.testing import jars
 from kohort.testing.topics import create_topic
 from tests.spark_jvm.venvs import ROOT, python_with
 
 PYSPARK = "4.0.0"
 THEIRS, TUNED = "Spark's connector", "Spark's connector, tuned"
+FLOOR = "floor: the same batches without Kafka"
 TUNING = {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch.bytes": str(8 << 20)}
-SESSIONS = {OURS: ("kohort", {}), THEIRS: ("kafka", {}), TUNED: ("kafka", TUNING)}
+SESSIONS = {OURS: ("kohort", {}), THEIRS: ("kafka", {}), TUNED: ("kafka", TUNING), FLOOR: ("floor", {})}
 SIZES = ((2_000_000, 100), (400_000, 1000))
 QUERIES = {
     "count": "count()",
@@ -43,13 +46,17 @@ LATENCY_S = 10
 def run(report: Report) -> None:
     with ExitStack() as stack:
         bootstrap = stack.enter_context(running_broker())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        connect, kept = {"kafka.bootstrap.servers": bootstrap}, {"folder": folder}
         sessions = {
-            who: stack.enter_context(session(source, {"kafka.bootstrap.servers": bootstrap, **options}))
+            who: stack.enter_context(session(source, (kept if source == "floor" else connect) | options))
             for who, (source, options) in SESSIONS.items()
         }
+        streaming = {who: one for who, one in sessions.items() if who != FLOOR}
         for records, size in SIZES:
             for codec in ("none", "lz4"):
                 topic = filled(bootstrap, codec, records, size, DISTINCT)
+                keep(bootstrap, topic, Path(folder))
                 named = f"{records:,} x {size} B, {codec}"
                 for query, title in QUERIES.items():
                     right = {"count": records, "size": records * size, "group": records, "parquet": 1}[query]
@@ -57,8 +64,8 @@ def run(report: Report) -> None:
                     _compare(report, f"{named}: {title}", sessions, order, records, right)
                 if size == SIZES[0][1]:
                     order = {"do": "stream", "topic": topic}
-                    _compare(report, f"{named}: an available-now stream", sessions, order, records, records)
-        for who, one in sessions.items():
+                    _compare(report, f"{named}: an available-now stream", streaming, order, records, records)
+        for who, one in streaming.items():
             report.add(f"a batch of a stream, {LATENCY_RATE:,} records/s", who, _latency(one, bootstrap), "ms")
 
 
@@ -88,7 +95,7 @@ def session(source: str, options: dict[str, str]) -> Iterator[Child]:
         given.write_text(json.dumps(options))
         with_jars = ",".join(map(str, jars.spark_connector(PYSPARK))) if source == "kafka" else ""
         command = [str(python_with(PYSPARK)), "-m", "benchmarks.spark_session", source, str(given), with_jars]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         # Spark forks a Python for each step of a query; where bytecode may not be kept, each would compile kohort anew.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with (

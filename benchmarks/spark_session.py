@@ -2,8 +2,8 @@
 
     python -m benchmarks.spark_session FORMAT OPTIONS.json [JAR,JAR]
 
-It runs in the venv whose PySpark is meant and uses nothing but PySpark and, for FORMAT "kohort", kohort. Two sessions
-can stand side by side, so that what they do in turn is measured under the same conditions.
+It runs in the venv whose PySpark is meant and uses nothing but PySpark and, for FORMAT "kohort" and "floor", kohort.
+Two sessions can stand side by side, so that what they do in turn is measured under the same conditions.
 """
 
 import json
@@ -143,6 +143,10 @@ def main(source: str, options: str, jars: str = "") -> None:
         import kohort.spark
 
         kohort.spark.register(spark)
+    elif source == "floor":
+        from benchmarks.spark_floor import Floor
+
+        spark.dataSource.register(Floor)
     session = Session(spark, source, json.loads(Path(options).read_text()))
     print("{}", flush=True)
     for line in sys.stdin:
