@@ -27,7 +27,7 @@ def _forget_archives() -> None:
 
     PySpark 4.0 and 4.1 call importlib.invalidate_caches() before each task, and until Python 3.12 each finder of an
     archive then reads the archive's whole directory anew: one for each of PySpark's folders that something was
-    imported from, and one for a jar of thousands of classes. That is 150 ms of CPU a task.
+    imported from, and one for a jar of thousands of classes. That is some 100 ms of CPU a task.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if _SPARKS_OWN.fullmatch(Path(getattr(finder, "archive", "")).name):
