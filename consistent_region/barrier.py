@@ -21,7 +21,8 @@ class RegionView:
     """The region as its coordinator has it: the answer to every call.
 
     `epoch`: how many times it was reset. `newest`: the newest complete checkpoint, None before the first. `age_s`:
-    seconds since the last checkpoint began, or since the region did. `stopped`: why it was stopped for good, if it was.
+    seconds since a checkpoint was last complete, or begun in vain, or since the region began. `stopped`: why it was
+    stopped for good, if it was.
     """
 
     epoch: int

@@ -209,7 +209,7 @@ class Coordinator:
                 before = None
                 if record.newest is not None and rules.absent(record, barrier):
                     before = self._manifest(books, record.newest)
-                record, manifest = rules.contribute(record, ticket, barrier, part, before)
+                record, manifest = rules.contribute(record, ticket, barrier, part, self._now(), before)
             except InconsistentCheckpointError as error:
                 self._keep(books, rules.failed(record, str(error), self.max_consecutive_resets))
                 problem = error

@@ -58,7 +58,7 @@ class RegionRecord:
     barrier: Barrier | None = None
     deadline: float = 0.0
     contributions: tuple[Contribution, ...] = ()
-    begun_at: float = 0.0
+    last_at: float = 0.0
     reset_generation: int = -1
     failures: int = 0
     stopped: str | None = None
@@ -78,7 +78,7 @@ def encode_record(record: RegionRecord) -> bytes:
     return canonical(
         {
             "barrier": barrier and [barrier.sequence, barrier.epoch, barrier.generation, list(barrier.members)],
-            "begun_at": record.begun_at,
+            "last_at": record.last_at,
             "complete": list(record.complete),
             "contributions": [
                 [one.member, plain_positions(one.offsets), one.state.digest, one.state.length_bytes]

@@ -42,7 +42,7 @@ NO_GENERATION = -1
 
 def created(region: str, group: str, now: float) -> RegionRecord:
     """A region that nobody has registered with yet."""
-    return RegionRecord(region=region, group=group, begun_at=now)
+    return RegionRecord(region=region, group=group, last_at=now)
 
 
 def register(record: RegionRecord, region: str, member: str) -> tuple[RegionRecord, Ticket, bool]:
@@ -94,8 +94,8 @@ def lease_left_s(record: RegionRecord, ticket: Ticket, now: float) -> float:
 
 def view(record: RegionRecord, now: float) -> RegionView:
     """What members are told."""
-    # `now` is before `begun_at` only where the host has been started anew: then nothing is known, and none has passed.
-    return RegionView(record.epoch, record.newest, record.barrier, max(now - record.begun_at, 0.0), record.stopped)
+    # `now` is before `last_at` only where the host has been started anew: then nothing is known, and none has passed.
+    return RegionView(record.epoch, record.newest, record.barrier, max(now - record.last_at, 0.0), record.stopped)
 
 
 def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
@@ -190,13 +190,18 @@ def begin_checkpoint(
         barrier=barrier,
         contributions=(),
         deadline=now + timeout_s,
-        begun_at=now,
+        last_at=now,
         next_sequence=record.next_sequence + 1,
     )
 
 
 def contribute(
-    record: RegionRecord, ticket: Ticket, barrier: Barrier, contribution: Contribution, before: Manifest | None = None
+    record: RegionRecord,
+    ticket: Ticket,
+    barrier: Barrier,
+    contribution: Contribution,
+    now: float,
+    before: Manifest | None = None,
 ) -> tuple[RegionRecord, Manifest | None]:
     """Add a contribution; the last one completes the checkpoint, and its manifest is returned.
 
@@ -241,7 +246,9 @@ def contribute(
         for name, one in record.members.items()
     }
     complete = (*record.complete, barrier.sequence)
-    return replace(_abandon(record), complete=complete, failures=0, members=members, moved=()), manifest
+    # A period counts from here: one that is shorter than what a checkpoint takes must leave time for records, too.
+    record = replace(_abandon(record), complete=complete, failures=0, members=members, moved=(), last_at=now)
+    return record, manifest
 
 
 def absent(record: RegionRecord, barrier: Barrier) -> bool:

@@ -368,6 +368,18 @@ def test_damage_is_a_reset_that_fails_and_never_the_initial_state(world: World, 
         two.c.state(StateReference.of(b"a1")) if what == "state" else two.c.manifest(1)
 
 
+@pytest.mark.proves("CR-37", "I14")
+def test_a_checkpoint_is_as_old_as_its_end_so_that_a_short_period_leaves_time_for_records(world: World) -> None:
+    two = Two(world)
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    world.now += 3.0
+    assert two.c.contribute(two.a, barrier, at(p0=1), b"a").age_s == 3.0
+    assert two.c.contribute(two.b, barrier, at(p1=1), b"b").age_s == 0.0
+    world.now += 2.0
+    assert two.c.look().age_s == 2.0
+
+
 def test_a_clock_that_begins_anew_with_the_host_makes_nothing_older(world: World) -> None:
     two = Two(world)
     world.now = 3.0

@@ -330,7 +330,7 @@ def test_a_manual_region_takes_checkpoints_when_told_and_never_else() -> None:
     assert rig.consistent()
 
 
-def test_a_period_begins_where_the_last_checkpoint_did() -> None:
+def test_a_period_begins_where_the_last_checkpoint_ended() -> None:
     rig = Rig(RegionSettings(trigger=Periodic(5.0))).reading()
     rig.sees(age_s=3.0)
     assert not isinstance(rig.ready().ask, BeginCheckpoint)
