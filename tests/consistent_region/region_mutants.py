@@ -119,11 +119,11 @@ def _begin_whoever(**known: int) -> Callable[[Any], Any]:
 
 
 def _complete_with_the_first(original: Any) -> Any:
-    def contribute(record: Any, ticket: Any, barrier: Any, part: Any, before: Any = None) -> Any:
+    def contribute(record: Any, ticket: Any, barrier: Any, part: Any, now: float, before: Any = None) -> Any:
         if record.barrier != barrier:
-            return original(record, ticket, barrier, part, before)
+            return original(record, ticket, barrier, part, now, before)
         alone = replace(barrier, members=(ticket.member,))
-        return original(replace(record, barrier=alone, contributions=(), initial={}), ticket, alone, part)
+        return original(replace(record, barrier=alone, contributions=(), initial={}), ticket, alone, part, now)
 
     return contribute
 
