@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from kohort.testing import RealCluster, RealPostgres
 from kohort.testing.selection import Broker, any_broker, wanted_version
@@ -13,6 +14,10 @@ from kohort.testing.topics import create_topic
 
 BEHAVIOURS = tuple(Path(__file__).with_name("behaviours.txt").read_text().split())
 _outcomes: dict[str, bool] = {}
+
+# A test says nothing about how fast the machine is that it runs on.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
