@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kohort import AsyncConsumer
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.fastpath import Record, TopicPartition
 from kohort.testing import RealCluster
@@ -74,6 +75,16 @@ def node_at(cluster: RealCluster, address: str | None) -> KafkaNode:
     """The node that listens there."""
     (found,) = [node for node in cluster.nodes if address in addresses(node)]
     return found
+
+
+async def first_value(topic: str, **settings: Any) -> bytes | bytearray | memoryview | None:
+    """What an AsyncConsumer finds first in the topic's first partition."""
+    async with AsyncConsumer(**settings) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        while True:
+            for columns in await consumer.poll(1.0):
+                for record in columns:
+                    return record.value
 
 
 class Witness(RebalanceHooks):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kohort import AsyncConsumer, Producer
+from kohort import Producer
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.coordinator_client import AuthenticationFailed, Consumer
@@ -22,7 +22,7 @@ from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import PackagesUnavailable, RealBroker, RealKdc
 from kohort.testing.selection import wanted_version
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import PATIENCE_S, numbers, poll_until, produce, read
+from tests.coordinator_client.kit import PATIENCE_S, first_value, numbers, poll_until, produce, read
 
 pytest.importorskip("gssapi", reason="the library gssapi is not installed; make test-kerberos brings it, and a KDC")
 pytestmark = pytest.mark.broker
@@ -132,15 +132,7 @@ def test_a_keytab_lets_every_kind_of_client_in(house: House, unique: Name) -> No
     with Producer(**of_client(by_keytab(house))) as producer:
         assert producer.send(topic, b"1").result(30).offset == 0
 
-    async def read_one() -> bytes | bytearray | memoryview | None:
-        async with AsyncConsumer(**by_keytab(house)) as consumer:
-            consumer.assign([TopicPartition(topic, 0)])
-            while True:
-                for columns in await consumer.poll(1.0):
-                    for record in columns:
-                        return record.value
-
-    assert asyncio.run(asyncio.wait_for(read_one(), PATIENCE_S)) == b"1"
+    assert asyncio.run(asyncio.wait_for(first_value(topic, **by_keytab(house)), PATIENCE_S)) == b"1"
 
 
 def test_so_do_the_tickets_that_kinit_got(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

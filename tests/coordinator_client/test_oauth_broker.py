@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kohort import AsyncConsumer, Producer
+from kohort import Producer
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.coordinator_client import AuthenticationFailed, Consumer, TokenUnavailable
@@ -22,7 +22,7 @@ from kohort.testing import RealBroker
 from kohort.testing.selection import wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.issuer import Issuer, issuing, unsecured
-from tests.coordinator_client.kit import PATIENCE_S, numbers, poll_until, produce, read
+from tests.coordinator_client.kit import PATIENCE_S, first_value, numbers, poll_until, produce, read
 
 Name = Callable[[str], str]
 SECRET = "hush-hush"
@@ -142,15 +142,12 @@ def test_a_function_makes_the_tokens_of_every_kind_of_client(house: House, uniqu
     with Producer(**by_function(house, tokens)) as producer:
         assert producer.send(topic, b"1").result(30).offset == 0
 
-    async def read_one() -> bytes | bytearray | memoryview | None:
-        async with AsyncConsumer(**by_function(house, tokens, auto_offset_reset="earliest")) as consumer:
-            consumer.assign([TopicPartition(topic, 0)])
-            while True:
-                for columns in await consumer.poll(1.0):
-                    for record in columns:
-                        return record.value
-
-    assert asyncio.run(asyncio.wait_for(read_one(), PATIENCE_S)) == b"1"
+    assert (
+        asyncio.run(
+            asyncio.wait_for(first_value(topic, **by_function(house, tokens, auto_offset_reset="earliest")), PATIENCE_S)
+        )
+        == b"1"
+    )
 
 
 @pytest.mark.broker
