@@ -36,17 +36,13 @@ class Token:
         return bearer(self)
 
 
-def _nowhere() -> Token | KohortError:
-    return TokenUnavailable("nobody makes tokens")
-
-
 @dataclass(slots=True)
 class TokenKeeper:
     """The token of one client. All times are monotonic seconds; used by the driver's thread only."""
 
     timeout_s: float
     chance: Callable[[], float]
-    source: Callable[[], Token | KohortError] = _nowhere
+    source: Callable[[], Token | KohortError]
     _token: Token | None = None
     _came_at: float = -inf
     _fresh_until: float = -inf

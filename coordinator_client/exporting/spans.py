@@ -19,12 +19,11 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, get_
 
 from kohort.coordinator_client.commits import LedgerEntry
 from kohort.coordinator_client.consumer import Face
-from kohort.coordinator_client.states import MemberState
+from kohort.coordinator_client.metrics import FAILURES
 from kohort.coordinator_client.timeline import Rebalance
 from kohort.fastpath import KohortError, Record, RecordColumns, TopicPartition
 
 MOST_LINKS: Final = 128  # of one span: what an SDK keeps by default
-BAD_ENDS: Final = frozenset({MemberState.FAILED, MemberState.STALLED})
 
 Attributes = dict[str, str | bool | int | float]
 Carrier = Mapping[str, str]
@@ -140,7 +139,7 @@ class ConsumerSpans:
             attributes["kohort.rebalance.assignor"] = rebalance.protocol
         for name in ("revoked", "added", "lost", "kept"):
             attributes[f"kohort.rebalance.{name}"] = len(getattr(rebalance, name))
-        bad = rebalance.outcome in BAD_ENDS
+        bad = rebalance.outcome in FAILURES
         if bad and rebalance.outcome is not None:
             attributes["error.type"] = rebalance.outcome.name.lower()
         wall, _now = self._clock()

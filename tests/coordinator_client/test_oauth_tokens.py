@@ -35,7 +35,7 @@ def given(made: object) -> Any:
 
 
 def keeper(timeout_s: float = 5.0) -> TokenKeeper:
-    return TokenKeeper(timeout_s, lambda: 0.5)
+    return TokenKeeper(timeout_s, lambda: 0.5, lambda: Token("asked"))
 
 
 # --- the keeper

@@ -234,7 +234,7 @@ def test_settings_and_credentials_do_not_show_it() -> None:
         **bearer, sasl_oauth_token_endpoint_url=url, sasl_oauth_allowed_urls=(url,), sasl_oauth_client_id="user",
         sasl_oauth_client_secret=CANARY,
     )  # fmt: skip
-    keeper = TokenKeeper(1.0, lambda: 0.5)
+    keeper = TokenKeeper(1.0, lambda: 0.5, lambda: Token(CANARY, 60.0))
     keeper.asked(0.0)
     keeper.came(Token(CANARY, 60.0), 0.0)
     for each in (config, from_kafka, Access(None, "user", CANARY), bound, client, keeper):
