@@ -66,7 +66,7 @@ def small_groups(draw: st.DrawFn) -> tuple[GroupView, array[int], array[int]]:
 
 
 @pytest.mark.proves("G-07")
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(small_groups(), st.booleans())
 def test_no_plan_is_better_balanced_or_moves_less_or_reads_nearer(
     case: tuple[GroupView, array[int], array[int]], weighted: bool
@@ -262,7 +262,7 @@ def test_rows_that_would_read_outside_memory_are_refused(call: Callable[[], obje
         call()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
 def test_rows_on_the_wire_are_what_the_protocol_reads(counts: list[int], data: st.DataObject) -> None:
     names = [f"topic-{number}-é".encode() for number in range(len(counts))]
@@ -278,7 +278,7 @@ def test_rows_on_the_wire_are_what_the_protocol_reads(counts: list[int], data: s
         assert core.decode_rows(b"xx" + wire + b"xx", 2, numbers, starts) == (row, len(wire) + 2)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(st.binary(max_size=40) | st.tuples(st.just(b"\0\0\0\1\0\1t"), st.binary(max_size=30)).map(b"".join))
 def test_rows_of_any_bytes_are_read_alike_or_refused_alike(data: bytes) -> None:
     results: list[object] = []

@@ -19,7 +19,7 @@ from kohort.assignors.rack import RackAssignor
 from kohort.assignors.weighted import WeightedAssignor
 from kohort.fastpath import TopicPartition
 
-QUICK = settings(max_examples=120, deadline=None, derandomize=True)
+QUICK = settings(max_examples=120, derandomize=True)
 
 
 # ------------------------------------------------------------------------------------------------------------- lag

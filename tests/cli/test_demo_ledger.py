@@ -48,7 +48,7 @@ def test_skipped_records_are_refused(ledger: Ledger) -> None:
     assert ledger.records() == (100, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), max_size=12))
 def test_slices_tile_however_readings_overlap(steps: list[tuple[int, int]]) -> None:
     ledger = Ledger(Path(":memory:"), create=True)

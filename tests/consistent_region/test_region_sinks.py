@@ -322,7 +322,7 @@ def test_torn_effects_are_refused_before_anything_is_carried_out() -> None:
 Field = st.none() | st.binary(max_size=20)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(

@@ -243,7 +243,7 @@ class TestArrow:
         assert table["offset"].to_list() == list(columns.offsets)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     new=st.lists(
         st.tuples(

@@ -76,7 +76,7 @@ def mutated(data: bytes, changes: list[tuple[str, int, Any]], *, sealed: bool) -
 
 
 @pytest.mark.proves("B-07", "B-08", "B-09", "B-10", "B-11", "B-14", "B-17")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     data=batches(),
     changes=mutations,
@@ -106,13 +106,13 @@ def test_both_read_the_same_or_refuse_the_same(
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(new=records, codec=codecs, options=st.fixed_dictionaries({"base_offset": st.integers(0, 1 << 40)}))
 def test_both_write_the_same_bytes(new: list[tuple[Any, ...]], codec: str, options: dict[str, Any]) -> None:
     assert fastpath.encode(new, codec=codec, **options) == wire.encode(new, codec=codec, **options)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(new=records, codec=codecs)
 def test_what_was_written_is_read_back(both: Callable[..., Any], new: list[tuple[Any, ...]], codec: str) -> None:
     read, next_offset, _ = both(fastpath.encode(new, codec=codec, base_offset=9))

@@ -31,7 +31,7 @@ def stamps_of(new: list[tuple[bytes | None, bytes | None, int]]) -> memoryview:
     return memoryview(b"".join(stamp.to_bytes(8, "little", signed=True) for *_, stamp in new)).cast("q")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(new=rows, before=st.integers(0, 9), wide=st.booleans(), codec=st.sampled_from(list(Codec)))
 def test_columns_become_what_their_rows_become(
     new: list[tuple[bytes | None, bytes | None, int]], before: int, wide: bool, codec: Codec
@@ -47,7 +47,7 @@ def test_columns_become_what_their_rows_become(
         assert sealed == twin.encode(new, codec=codec, **fields)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(new=rows, limit=st.integers(1, 600))
 def test_a_limit_cuts_between_rows_and_one_row_always_comes(
     new: list[tuple[bytes | None, bytes | None, int]], limit: int

@@ -42,9 +42,7 @@ PAIRS = [
 ]
 
 blobs = st.lists(st.binary(min_size=128, max_size=128), min_size=EACH, max_size=EACH)  # of one size: drawn faster
-many = settings(
-    max_examples=EXCHANGES, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+many = settings(max_examples=EXCHANGES, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @pytest.fixture(scope="module")

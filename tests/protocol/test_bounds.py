@@ -93,7 +93,7 @@ changes = st.lists(st.tuples(st.integers(0, 999), st.integers(0, 3), st.integers
 
 
 @pytest.mark.proves("B-04", "B-05", "B-06")
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_what_kafka_cannot_read_we_refuse(data: st.DataObject) -> None:
     """Mutated messages through Kafka's own reader: we may refuse more than it does, and never less."""

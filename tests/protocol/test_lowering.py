@@ -20,7 +20,7 @@ from tests.protocol.fuzz_codec import fuzz
 from tests.protocol.sampling import Choices, sample
 
 MESSAGES = [message for api in APIS for message in (api.request, api.response)]
-some_inputs = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+some_inputs = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 
 
 def outcome(run: Callable[[], object]) -> object:

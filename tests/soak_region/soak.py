@@ -33,7 +33,7 @@ PARTITIONS, KEYS = 12, 1_000
 MEMBERS = ("ada", "ben", "cleo", "dora")
 STATIC = ("cleo", "dora")
 RESET, HAND_OVER = "reset", "hand-over"
-START_S, FIRST_S, SETTLE_S = 180.0, 240.0, 600.0
+FIRST_S, SETTLE_S = 240.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"{time.monotonic() - started:7.1f} s {text}", flush=True)
 
-    with RealCluster(3, start_timeout_s=START_S) as cluster, ExitStack() as stack:
+    with RealCluster(3) as cluster, ExitStack() as stack:
         host: StoreHost = SqliteHost(folder) if task.store == "sqlite" else PostgresHost()
         stack.callback(host.close)
         outcome = soak(

@@ -178,4 +178,4 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 
 TestCoordinator = CoordinatorMachine.TestCase
-TestCoordinator.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCoordinator.settings = settings(max_examples=150, stateful_step_count=40)
