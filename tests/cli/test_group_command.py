@@ -10,6 +10,7 @@ import pytest
 
 from kohort.cli.main import main
 from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import TopicPartition
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, poll_until, produce
@@ -91,7 +92,8 @@ def test_members_are_seen_and_removed(run: Run, broker: Broker, topic: str, uniq
         assert "no such member" in run("group", "remove-members", group, "i-2", "--yes", code=1)
         removed = run("group", "remove-members", group, "i-1", "--json")
         assert removed == {"group": group, "removed": [member["member_id"]]}
-        poll_until(consumer, lambda: len(consumer.timeline()) > 1)  # it is told, and joins again
+        # It is told, and joins again.
+        poll_until(consumer, lambda: [one.outcome for one in consumer.timeline()] == [MemberState.STABLE] * 2)
         assert "removed 1 member of" in run("group", "remove-members", group, "--yes")
 
 

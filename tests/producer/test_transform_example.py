@@ -47,7 +47,10 @@ if where == "before the commit":
     commit = producer.commit
     def dies_at_the_second(timeout_s=None):
         commits.append(1)
-        stand_still() if len(commits) == 2 else commit(timeout_s)
+        if len(commits) == 2:
+            producer.flush(30)
+            stand_still()
+        commit(timeout_s)
     producer.commit = dies_at_the_second
 consumer = example.reader(bootstrap, source, name)
 example.transform(consumer, producer, target, change)
