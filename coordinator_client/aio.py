@@ -147,7 +147,7 @@ class AsyncConsumer(Face):
                 call = session.next_hook(reached)
                 if call is not None:
                     await self._run_hook(call)
-                elif session.read(reached) or not await self._wait(until):
+                elif session.reached(reached) or not await self._wait(until):
                     return
 
     async def unsubscribe(self) -> None:

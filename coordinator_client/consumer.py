@@ -407,7 +407,7 @@ class Consumer(Face):
                 call = session.next_hook(reached)
                 if call is not None:
                     self._run_hook(call)
-                elif session.read(reached) or not session.wait(until):
+                elif session.reached(reached) or not session.wait(until, wakeable=False):
                     return
 
     # --- offsets

@@ -1,6 +1,6 @@
-"""The only sockets, the only thread, the only clock.
+"""The only sockets and the only clock of a client; its turns are given by a thread (`loop.py`).
 
-One loop: let the core take a turn under the lock, write what it owes, wait for sockets, hand in what they brought.
+A turn: hand in what sockets brought, let the core decide under the lock, write what it owes, say when the next is due.
 User code never runs here and never holds the lock, so nothing a user does delays a heartbeat; a name that takes long
 to resolve does so on a thread of its own, for the same reason.
 """
@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import random
-import selectors
 import socket
 import threading
 import time
@@ -36,6 +35,7 @@ from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.logs import speaks_for
+from kohort.coordinator_client.loop import LONGEST_SLEEP_S, Loop, Ready, place
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.ready import Notice
@@ -44,6 +44,7 @@ from kohort.coordinator_client.security import Certificates
 from kohort.fastpath import KohortError, WireError
 
 if TYPE_CHECKING:
+    import selectors
     import ssl
     from concurrent.futures import ThreadPoolExecutor
 
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.driver")
 
-LONGEST_SLEEP_S = 60.0
 MOST_HELPERS = 8
 
 
@@ -83,7 +83,7 @@ class Maker(Protocol[Made]):
 
 
 class Driver(Generic[C]):
-    """Owns the thread. `core` may be used by anybody who holds `lock`; `wake` makes the thread look at it again."""
+    """Owns the sockets. `core` may be used by anybody who holds `lock`; `wake` makes the thread look at it again."""
 
     def __init__(self, config: Config, core: Maker[C]) -> None:
         self.config = config
@@ -97,23 +97,20 @@ class Driver(Generic[C]):
         self._tokens_made: deque[Any] = deque()
         self._told_tokenless = ""
         self._certificates = Certificates(config)
-        self._selector = selectors.DefaultSelector()
-        self._bell_in, self._bell_out = socket.socketpair()
-        self._bell_in.setblocking(False)
-        self._bell_out.setblocking(False)
-        self._selector.register(self._bell_out, selectors.EVENT_READ, None)
         self._rung = False
         self._channels: dict[tuple[Line, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
         self._newest_plan: PlanOrder | None = None
         self._one_plan = threading.Lock()
-        self._stopping = False
         self._helpers: ThreadPoolExecutor | None = None
-        self._thread = threading.Thread(target=self._run, name=f"kohort-{config.client_id}", daemon=True)
+        self._loop: Loop | None = None
+        self.stopping = False
+        self.ended = threading.Event()
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop = place(self)
+        self._loop.ring(self)
 
     @staticmethod
     def now() -> float:
@@ -134,20 +131,18 @@ class Driver(Generic[C]):
 
     def wake(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
-        if self._rung:
-            return
-        self._rung = True
-        with contextlib.suppress(OSError):  # full: it is ringing already; closed: there is nobody to wake
-            self._bell_in.send(b"!")
+        if not self._rung and self._loop is not None:
+            self._rung = True
+            self._loop.ring(self)
 
     def stop(self, timeout_s: float) -> None:
-        """End the thread and close every socket."""
-        self._stopping = True
+        """Take no more turns and close every socket."""
+        self.stopping = True
         self.wake()
         if self._helpers is not None:
             self._helpers.shutdown(wait=False)
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
+        if self._loop is not None:
+            self._loop.join(self, timeout_s)
 
     # --- the thread
 
@@ -156,22 +151,23 @@ class Driver(Generic[C]):
         if self.crashed is not None:
             raise KohortError("the driver's thread ended by a defect: please report it") from self.crashed
 
-    def _run(self) -> None:
-        speaks_for(self.core.who)
-        try:
-            while not self._stopping:
-                self._once()
-        except BaseException as problem:
-            log.exception("the driver's thread ended by a defect")
-            with self.lock:
-                self.crashed = problem
-                self.lock.notify_all()
-            self._tell()
-        finally:
-            self._close_all()
+    @property
+    def _selector(self) -> "selectors.BaseSelector":
+        assert self._loop is not None
+        return self._loop.selector
 
-    def _once(self) -> None:
+    def who(self) -> Mapping[str, object]:
+        """Whose the log lines of a turn are."""
+        return self.core.who()
+
+    def turn(self, ready: Ready) -> float:
+        """Hear what sockets brought, let the core decide, write what it owes. In how many seconds the next is due."""
         self._rung = False
+        outcomes: list[tuple[Ask, Outcome]] = []
+        for channel, mask in ready:
+            outcomes += self._on_event(channel, mask)
+        if outcomes:
+            self._settle(outcomes)
         now = self.now()
         with self.lock:
             turn = self.core.turn(now, self.wall_ms())
@@ -182,7 +178,7 @@ class Driver(Generic[C]):
             self._tell()
         if turn.plan is not None:
             self._plan(turn.plan)
-        outcomes: list[tuple[Ask, Outcome]] = []
+        outcomes = []
         for outgoing in turn.outgoing:
             outcomes += self._submit(outgoing, now)
         if self._tokens is not None:
@@ -193,14 +189,20 @@ class Driver(Generic[C]):
             self._owe_token(self._tokens, now)
         if outcomes:
             self._settle(outcomes)
-            return
-        for key, mask in self._selector.select(self._sleep_s(turn.wake_at)):
-            if key.data is None:
-                self._hear_bell()
-            else:
-                outcomes += self._on_event(key.data, mask)
-        if outcomes:
-            self._settle(outcomes)
+            return 0.0
+        return self._sleep_s(turn.wake_at)
+
+    def over(self, defect: BaseException | None) -> None:
+        """The last turn was taken, by a `defect` or since it is stopping."""
+        for channel in list(self._channels.values()):
+            self._forget(channel)
+        if self._tape is not None:
+            self._tape.close()
+        if defect is not None:
+            with self.lock:
+                self.crashed = defect
+                self.lock.notify_all()
+            self._tell()
 
     def _plan(self, order: PlanOrder) -> None:
         """Let the user's assignor run where it can take its time."""
@@ -209,7 +211,7 @@ class Driver(Generic[C]):
 
     def _make_plan(self, order: PlanOrder) -> None:
         with self._one_plan:  # an assignor is called by nobody else while it runs
-            if order is not self._newest_plan or self._stopping:
+            if order is not self._newest_plan or self.stopping:
                 return
             speaks_for(self.core.who)
             made = order.run()
@@ -257,13 +259,7 @@ class Driver(Generic[C]):
         limits += [channel.address_deadline for channel in self._channels.values()]
         limits.append(self._tokens.wakes(self.now()) if self._tokens is not None else None)
         earliest = min((limit for limit in (*limits, wake_at) if limit is not None), default=None)
-        if earliest is None:
-            return LONGEST_SLEEP_S
-        return min(max(earliest - self.now(), 0.0), LONGEST_SLEEP_S)
-
-    def _hear_bell(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._bell_out.recv(4096)
+        return LONGEST_SLEEP_S if earliest is None else max(earliest - self.now(), 0.0)
 
     # --- connections
 
@@ -406,10 +402,10 @@ class Driver(Generic[C]):
         if channel.sock is None:
             return
         if channel.watched is None:
-            self._selector.register(channel.sock, channel.events, channel)
+            self._selector.register(channel.sock, channel.events, (self, channel))
             channel.watched = channel.sock
         elif self._selector.get_key(channel.sock).events != channel.events:
-            self._selector.modify(channel.sock, channel.events, channel)
+            self._selector.modify(channel.sock, channel.events, (self, channel))
 
     def _end(self, channel: Channel, error: KohortError, *, timed_out: bool = False) -> list[tuple[Ask, Outcome]]:
         """Close a channel; what waited for it is told."""
@@ -449,15 +445,6 @@ class Driver(Generic[C]):
         if channel.watched is not None:
             self._selector.unregister(channel.watched)
             channel.watched = None
-
-    def _close_all(self) -> None:
-        for channel in list(self._channels.values()):
-            self._forget(channel)
-        if self._tape is not None:
-            self._tape.close()
-        self._selector.close()
-        self._bell_in.close()
-        self._bell_out.close()
 
 
 def _keeper(

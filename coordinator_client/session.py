@@ -323,10 +323,14 @@ class Session:
             self.core.news = False
             return None if reached(self.core) else self.core.take_hook(self.driver.now())
 
-    def wait(self, until: float) -> bool:
-        """Sleep until something is due or the time has come; False: the time has come."""
+    def reached(self, what: Callable[[Core], bool]) -> bool:
+        """Whether the core is there, or never will be since its driver has ended."""
+        return self.driver.crashed is not None or self.read(what)
+
+    def wait(self, until: float, *, wakeable: bool = True) -> bool:
+        """Sleep until something is due or the time has come; False: the time has come. A wakeup() is for polls only."""
         with self.driver.lock:
-            if self.core.news or self._wakeup or self.driver.crashed is not None:
+            if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None:
                 return True
             left = until - self.driver.now()
             if self.core.owes_loss:

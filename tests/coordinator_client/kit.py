@@ -4,8 +4,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
+
 from kohort import AsyncConsumer
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
+from kohort.coordinator_client.driver import Driver
 from kohort.fastpath import Record, TopicPartition
 from kohort.testing import RealCluster
 from kohort.testing.kafka_node import KafkaNode
@@ -108,3 +111,14 @@ class Witness(RebalanceHooks):
 
     def kinds(self) -> list[str]:
         return [type(event).__name__ for event in self.told]
+
+
+def crash(driver: Driver[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """End a driver by a defect, as if we had one."""
+
+    def turn(*_given: object) -> object:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(driver.core, "turn", turn)
+    driver.wake()
+    assert driver.ended.wait(PATIENCE_S)

@@ -1,0 +1,97 @@
+"""Threads of drivers: one each while there are few, shared by many, gone with the last, and neighbours in peace."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kohort import Consumer
+from kohort.coordinator_client import loop
+from kohort.fastpath import KohortError
+from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.kit import PATIENCE_S, crash, poll_until
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"topic": 2}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def made(fake: FakeBroker) -> Iterator[Callable[[int], list[Consumer]]]:
+    """`made(3)`: as many members of groups of their own."""
+    consumers: list[Consumer] = []
+
+    def make(count: int) -> list[Consumer]:
+        begun = len(consumers)
+        for number in range(begun, begun + count):
+            consumers.append(Consumer(fake.bootstrap, group=f"group-{number}", client_id=f"member-{number}"))
+            consumers[-1].subscribe(["topic"])
+        return consumers[begun:]
+
+    yield make
+    for consumer in consumers:
+        consumer.close(5.0)
+
+
+def threads() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name.startswith("kohort-driver")}
+
+
+def joined(consumer: Consumer) -> None:
+    poll_until(consumer, lambda: len(consumer.assignment) == 2)
+
+
+def test_the_first_have_a_thread_each_and_more_share_them(made: Callable[[int], list[Consumer]]) -> None:
+    before = threads()
+    consumers = made(loop.MOST_LOOPS - len(before))
+    assert len(threads()) == loop.MOST_LOOPS
+    consumers += made(30)
+    assert len(threads()) == loop.MOST_LOOPS
+    for consumer in consumers:
+        joined(consumer)
+    for consumer in consumers:
+        consumer.close()
+    assert threads() == before
+
+
+def test_who_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
+    made: Callable[[int], list[Consumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MOST_LOOPS", 1)
+    crashing, closing, staying = made(3)
+    assert len({consumer._session.driver._loop for consumer in (crashing, closing, staying)}) == 1
+    joined(staying)
+    crash(crashing._session.driver, monkeypatch)
+    closing.close()
+    closing._session.driver.wake()  # as who heard too late of the end would
+    heartbeats = staying.metrics().heartbeat_total
+    limit = time.monotonic() + PATIENCE_S
+    while staying.metrics().heartbeat_total == heartbeats:
+        staying.poll(0.05)
+        assert time.monotonic() < limit
+    with pytest.raises(KohortError, match="ended by a defect"):
+        crashing.poll(0)
+    assert len(staying.assignment) == 2
+
+
+def test_a_forked_child_has_threads_of_its_own(fake: FakeBroker, made: Callable[[int], list[Consumer]]) -> None:
+    made(loop.MOST_LOOPS)  # all places are taken, by threads that a child has not
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with Consumer(fake.bootstrap, group="of-a-child") as consumer:
+                consumer.subscribe(["topic"])
+                joined(consumer)
+            code = 0
+        finally:
+            os._exit(code)
+    limit = time.monotonic() + PATIENCE_S
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
