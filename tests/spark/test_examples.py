@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,13 @@ from tests.spark.sent import Sent, varied
 
 pytestmark = pytest.mark.broker
 EXAMPLES = Path(__file__).parents[2] / "examples"
+JUDGE = """
+import sys
+from examples.stream_and_region import region
+from kohort.consistent_region import Periodic
+
+region(*sys.argv[1:], trigger=Periodic(0.2), session_timeout_ms=6_000, heartbeat_interval_ms=500).run()
+"""
 
 
 def test_what_a_group_has_not_read_yet_is_counted_once(
@@ -76,6 +84,36 @@ def test_counts_are_in_postgresql_once_though_a_batch_runs_twice(
     assert run() == once
     adder(url, f"{topic}-counts")(again, 99)
     assert run()["key-1"] == (2, once["key-1"][1] + 2)
+
+
+def test_a_stream_and_a_region_side_by_side_agree_though_the_region_is_killed(
+    spark: Any, broker: Broker, postgres: RealPostgres, topic: str, send: Callable[..., None], tmp_path: Path
+) -> None:
+    url, sent = postgres.fresh(), [Sent(n % 2, b"key-%d" % (n % 3), b"v", 1_700_000_000_000, ()) for n in range(700)]
+    judge = [sys.executable, "-c", JUDGE, broker.bootstrap, topic, url]
+
+    def rows(query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(url) as connection:
+            return connection.execute(query).fetchall()
+
+    def wait_for(count: int) -> None:
+        until = time.monotonic() + 120
+        while not rows("SELECT to_regclass('milestones') IS NOT NULL")[0][0] or (
+            rows("SELECT count(*) FROM milestones")[0][0] < count
+        ):
+            assert time.monotonic() < until, rows("SELECT * FROM milestones")
+            time.sleep(0.1)
+
+    for part, due in ((sent[:400], 3), (sent[400:], 6)):
+        send(topic, part)
+        with subprocess.Popen(judge, cwd=EXAMPLES.parent) as region:
+            ended(lambda: count_by_key(spark, broker.bootstrap, topic, url, tmp_path / "checkpoint", availableNow=True))
+            wait_for(due)
+            region.kill()
+    reached = "SELECT key, count(*) AS found FROM milestones GROUP BY key"
+    both = f"SELECT key, records / 100, coalesce(found, 0) FROM counts LEFT JOIN ({reached}) AS reached USING (key)"
+    assert sorted(rows(both)) == [(f"key-{n}", 2, 2) for n in range(3)]
+    assert [row[0] for row in rows("SELECT records FROM counts ORDER BY key")] == [234, 233, 233]
 
 
 @pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
