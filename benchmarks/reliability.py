@@ -92,7 +92,8 @@ KINDS: Mapping[str, Kind] = {
     "soak": Kind(
         "Random mixed groups on three real brokers, through kills and restarts", "tests.soak",
         "every history passes its checker",
-        figures(r"(\d+) of (\d+) seeds have passed", "histories passed", "histories"), ("histories passed", "histories"),
+        figures(r"(\d+) of (\d+) seeds have passed", "histories passed", "histories"),
+        ("histories passed", "histories"),
     ),
     "fuzz-batches": Kind(
         "Record batches fuzzed under sanitizers", "tests.sanitized", "100,000,000 batches, 0 crashes",
