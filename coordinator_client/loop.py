@@ -80,9 +80,16 @@ class Loop:
     # --- the thread
 
     def _run(self) -> None:
-        while self.load:
-            for driver, ready in self._wait().items():
-                self._give_turn(driver, ready)
+        try:
+            while self.load:
+                for driver, ready in self._wait().items():
+                    self._give_turn(driver, ready)
+        except BaseException as defect:
+            log.exception("a thread of drivers ended by a defect")
+            _close(self)
+            for driver in {*self._due, *self._rung}:
+                if not driver.ended.is_set():
+                    self._end(driver, defect)
         self.selector.close()
         self._bell_in.close()
         self._bell_out.close()
@@ -120,13 +127,16 @@ class Loop:
             log.exception("the driver's thread ended by a defect")
             defect = problem
         if defect is not None or driver.stopping:
-            self._due.pop(driver, None)
-            try:
-                driver.over(defect)
-            except BaseException:  # who shares this thread has done nothing wrong
-                log.exception("a driver ended in disorder")
-            _leave(self)
-            driver.ended.set()
+            self._end(driver, defect)
+
+    def _end(self, driver: Turned, defect: BaseException | None) -> None:
+        self._due.pop(driver, None)
+        try:
+            driver.over(defect)
+        except BaseException:  # who shares this thread has done nothing wrong
+            log.exception("a driver ended in disorder")
+        _leave(self)
+        driver.ended.set()
 
 
 _numbers = itertools.count(1)
@@ -137,20 +147,28 @@ _placing = threading.Lock()
 def place(driver: Turned) -> Loop:
     """The loop that gives `driver` its turns from the next `ring` on: one of its own, while there are few."""
     with _placing:
-        if len(_loops) < MOST_LOOPS:
-            _loops.append(Loop())
-        loop = min(_loops, key=lambda one: one.load)
-        loop.load += 1
-        if loop.load == 1:
+        if len(_loops) >= MOST_LOOPS:
+            loop = min(_loops, key=lambda one: one.load)
+            loop.load += 1
+        else:
+            loop = Loop()
+            loop.load = 1
             loop.start()
+            _loops.append(loop)
     return loop
 
 
 def _leave(loop: Loop) -> None:
     with _placing:
         loop.load -= 1
-        if not loop.load:
-            _loops.remove(loop)
+    if not loop.load:
+        _close(loop)
+
+
+def _close(loop: Loop) -> None:
+    """Nobody is placed there any more."""
+    with _placing, contextlib.suppress(ValueError):
+        _loops.remove(loop)
 
 
 def _forget() -> None:

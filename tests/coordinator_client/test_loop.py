@@ -78,6 +78,41 @@ def test_who_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
     assert len(staying.assignment) == 2
 
 
+def test_a_thread_that_ends_by_a_defect_takes_its_drivers_along_and_nobody_after_them(
+    made: Callable[[int], list[Consumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MOST_LOOPS", 1)
+    both = made(2)
+    for consumer in both:
+        joined(consumer)
+    shared = both[0]._session.driver._loop
+    assert shared is not None
+
+    def wait() -> object:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(shared, "_wait", wait)
+    shared.ring(both[0]._session.driver)
+    for consumer in both:
+        assert consumer._session.driver.ended.wait(PATIENCE_S)
+        with pytest.raises(KohortError, match="ended by a defect"):
+            consumer.poll(PATIENCE_S)
+    joined(made(1)[0])
+
+
+def test_no_thread_is_an_error_and_no_place_for_the_next(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            Consumer(fake.bootstrap)
+    with Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["topic"])
+        joined(consumer)
+
+
 def test_a_forked_child_has_threads_of_its_own(fake: FakeBroker, made: Callable[[int], list[Consumer]]) -> None:
     made(loop.MOST_LOOPS)  # all places are taken, by threads that a child has not
     child = os.fork()
