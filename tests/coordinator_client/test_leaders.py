@@ -31,10 +31,6 @@ def test_a_leader_named_in_the_answer_is_fetched_from_before_any_metadata_says_s
     with FakeBroker(topics={"topic": 1}, nodes=2) as fake:
         fill(fake, 0, 5)
         with reader(fake) as consumer:
-            consumer.assign([P0])
-            read(consumer, 5)
-            held = Hold()
-            fake.control("Metadata", lambda call: held)
             new = fake._cluster.addresses[2]
             hint = LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
             endpoint = NodeEndpoint(node_id=2, host=new.host, port=new.port, rack=None)
@@ -53,7 +49,11 @@ def test_a_leader_named_in_the_answer_is_fetched_from_before_any_metadata_says_s
 
                 return Alter(change)  # type: ignore[arg-type]
 
-            fake.control("Fetch", hinted)
+            fake.control("Fetch", hinted)  # from the start: one is under way when the leader changes
+            consumer.assign([P0])
+            read(consumer, 5)
+            held = Hold()
+            fake.control("Metadata", lambda call: held)
             fake.set_leader("topic", 0, 2)
             fill(fake, 5, 5)
             assert [record.value for record in read(consumer, 5)] == [b"%d" % number for number in range(5, 10)]
