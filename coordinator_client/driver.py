@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.coordinator_client.channel import Address, Channel, Ended
@@ -35,7 +36,7 @@ from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.logs import speaks_for
-from kohort.coordinator_client.loop import LONGEST_SLEEP_S, Loop, Ready, place
+from kohort.coordinator_client.loop import Loop, Ready, place
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.ready import Notice
@@ -161,7 +162,7 @@ class Driver(Generic[C]):
         return self.core.who()
 
     def turn(self, ready: Ready) -> float:
-        """Hear what sockets brought, let the core decide, write what it owes. In how many seconds the next is due."""
+        """Hear what sockets brought, let the core decide, write what it owes. When the next is due: 0.0 is at once."""
         self._rung = False
         outcomes: list[tuple[Ask, Outcome]] = []
         for channel, mask in ready:
@@ -190,19 +191,19 @@ class Driver(Generic[C]):
         if outcomes:
             self._settle(outcomes)
             return 0.0
-        return self._sleep_s(turn.wake_at)
+        return self._due_at(turn.wake_at)
 
     def over(self, defect: BaseException | None) -> None:
         """The last turn was taken, by a `defect` or since it is stopping."""
-        for channel in list(self._channels.values()):
-            self._forget(channel)
-        if self._tape is not None:
-            self._tape.close()
         if defect is not None:
             with self.lock:
                 self.crashed = defect
                 self.lock.notify_all()
             self._tell()
+        for channel in list(self._channels.values()):
+            self._forget(channel)
+        if self._tape is not None:
+            self._tape.close()
 
     def _plan(self, order: PlanOrder) -> None:
         """Let the user's assignor run where it can take its time."""
@@ -213,7 +214,7 @@ class Driver(Generic[C]):
         with self._one_plan:  # an assignor is called by nobody else while it runs
             if order is not self._newest_plan or self.stopping:
                 return
-            speaks_for(self.core.who)
+            speaks_for(self.who)
             made = order.run()
         with self.lock:
             self.core.tell_member(made)
@@ -252,14 +253,13 @@ class Driver(Generic[C]):
                     self.core.counters.requests_unanswered += 1
                 ask.done(outcome, now)
 
-    def _sleep_s(self, wake_at: float | None) -> float:
+    def _due_at(self, wake_at: float | None) -> float:
         if self._resolved or self._tokens_made:
             return 0.0
         limits = [channel.connection.deadline() for channel in self._channels.values()]
         limits += [channel.address_deadline for channel in self._channels.values()]
         limits.append(self._tokens.wakes(self.now()) if self._tokens is not None else None)
-        earliest = min((limit for limit in (*limits, wake_at) if limit is not None), default=None)
-        return LONGEST_SLEEP_S if earliest is None else max(earliest - self.now(), 0.0)
+        return min((limit for limit in (*limits, wake_at) if limit is not None), default=inf)
 
     # --- connections
 

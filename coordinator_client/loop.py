@@ -35,7 +35,7 @@ class Turned(Protocol):
 
     def who(self) -> Mapping[str, object]: ...
     def turn(self, ready: Ready) -> float:
-        """Do what is to be done; in how many seconds that is due again by itself."""
+        """Do what is to be done; when (monotonic seconds) that is due again by itself."""
         ...
 
     def over(self, defect: BaseException | None) -> None:
@@ -96,10 +96,10 @@ class Loop:
 
     def _wait(self) -> dict[Turned, Ready]:
         """Sleep until somebody is due; who, and what their sockets are ready for."""
-        earliest = min(self._due.values(), default=None)
-        sleep_s = LONGEST_SLEEP_S if earliest is None else min(max(earliest - time.monotonic(), 0.0), LONGEST_SLEEP_S)
+        now = time.monotonic()
+        earliest = min(self._due.values(), default=now + LONGEST_SLEEP_S)
         due: dict[Turned, Ready] = {}
-        for key, mask in self.selector.select(sleep_s):
+        for key, mask in self.selector.select(max(earliest - now, 0.0)):
             if key.data is None:
                 with contextlib.suppress(BlockingIOError):
                     self._bell_out.recv(4096)
@@ -122,7 +122,7 @@ class Loop:
         defect: BaseException | None = None
         try:
             if not driver.stopping:
-                self._due[driver] = driver.turn(ready) + time.monotonic()
+                self._due[driver] = min(driver.turn(ready), time.monotonic() + LONGEST_SLEEP_S)
         except BaseException as problem:
             log.exception("the driver's thread ended by a defect")
             defect = problem

@@ -102,7 +102,7 @@ def test_a_stream_and_a_region_side_by_side_agree_though_the_region_is_killed(
             rows("SELECT count(*) FROM milestones")[0][0] < count
         ):
             assert time.monotonic() < until, rows("SELECT * FROM milestones")
-            time.sleep(0.1)
+            time.sleep(0.1)  # another process writes, and tells nobody when it has
 
     for part, due in ((sent[:400], 3), (sent[400:], 6)):
         send(topic, part)
