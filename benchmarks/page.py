@@ -45,23 +45,24 @@ def results() -> list[dict[str, Any]]:
 
 
 def draw(path: Path) -> None:
-    """One bar a peer and work, on a logarithmic scale; the line at 1 is parity."""
+    """A line a benchmark and peer, a dot on it for each piece of work, on a logarithmic scale; at 1 is parity."""
     import matplotlib.pyplot as plt
 
-    bars = [
-        (f"{row['work']}  |  {row['peer']}", row["times_better"])
-        for result in results()
-        for row in result["ratios"]
-        if row["times_better"] > 0
-    ]
-    figure, axes = plt.subplots(figsize=(11, 0.19 * len(bars) + 1))
-    names, values = zip(*reversed(bars), strict=True)
-    axes.barh(names, values, color=["#2a7f62" if value >= 1 else "#b5483a" for value in values], height=0.7)
+    lines: dict[str, list[float]] = {}
+    for result in results():
+        for row in result["ratios"]:
+            if row["times_better"] > 0 and not row["peer"].startswith("floor"):  # a floor is a bound, and no peer
+                lines.setdefault(f"{result['benchmark']}  |  {row['peer']}", []).append(row["times_better"])
+    figure, axes = plt.subplots(figsize=(11, 0.25 * len(lines) + 1))
+    for name, values in reversed(lines.items()):
+        colors = ["#2a7f62" if value >= 1 else "#b5483a" for value in values]
+        axes.scatter(values, [name] * len(values), c=colors, s=26, alpha=0.6, linewidths=0)
     axes.set_xscale("log")
     axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_xlabel("times better than the peer (1 = the same)")
-    axes.tick_params(axis="y", labelsize=6)
-    axes.margins(y=0.005)
+    axes.grid(axis="y", linewidth=0.3)
+    axes.set_xlabel("times better than the peer (1 = the same), a dot a piece of work")
+    axes.tick_params(axis="y", labelsize=8)
+    axes.margins(y=0.02)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
