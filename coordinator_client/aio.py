@@ -14,13 +14,13 @@ from typing import Any, Self, TypeVar
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.consumer import ALL, Face, Offsets, plain_offsets, unknown_position
+from kohort.coordinator_client.consumer import ALL, Face, Offsets
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import ConcurrentUseError
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
-from kohort.coordinator_client.offsets import ListedOffset, Position
+from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
 from kohort.coordinator_client.session import HOOK_GRACE_S, Deliver, RunCallback, RunHook
 from kohort.fastpath import RecordColumns, TopicPartition
@@ -245,9 +245,7 @@ class AsyncConsumer(Face):
         with self._session.use():
             deadline = self._deadline(timeout_s)
             future = self._session.call(
-                lambda core: core.commits.put(
-                    plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, blocking=True
-                )
+                lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
             )
             try:
                 await self._future(future)

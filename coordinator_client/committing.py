@@ -93,7 +93,7 @@ class Committing:
 
     def put(
         self,
-        offsets: Mapping[TopicPartition, OffsetToCommit] | None,
+        offsets: Mapping[TopicPartition, int | OffsetToCommit] | None,
         *,
         deadline: float,
         allow_rewind: bool = False,

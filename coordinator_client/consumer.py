@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
@@ -17,10 +17,11 @@ from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.coordinator_client.given import ends_given, partitions_given
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
-from kohort.coordinator_client.offsets import ListedOffset, Position
+from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
 from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
@@ -83,15 +84,23 @@ class Face:
             self._session.hooks = hooks or RebalanceHooks()
             self._session.call(lambda core: core.subscribe(subscription, self._session.driver.now()))
 
-    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
+    def assign(
+        self,
+        partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int],
+        *,
+        until: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
         """Read exactly these partitions, without membership. Partitions that stay keep their positions.
 
-        A mapping also says where to start, before anything is looked up.
+        A mapping also says where to start, before anything is looked up. `until`: the first offset that is not read,
+        for any of them. Nothing is fetched behind it, poll returns nothing from there on, and the position that has
+        reached it says that all is read. Raises ValueError if it names a partition that is not among `partitions`.
         """
         wanted = frozenset(TopicPartition(*one) for one in partitions)
         starts = dict(partitions) if isinstance(partitions, Mapping) else {}
+        ends = ends_given(until, wanted)
         with self._session.use(in_hooks=False):
-            self._session.call(lambda core: core.assign(wanted, starts))
+            self._session.call(lambda core: core.assign(wanted, starts, ends))
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -150,9 +159,7 @@ class Face:
         with self._session.use():
             deadline = self._deadline(None)
             self._session.call(
-                lambda core: core.commits.put(
-                    plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, on_done=on_done
-                )
+                lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, on_done=on_done)
             )
 
     def group_metadata(self) -> Identity:
@@ -179,7 +186,7 @@ class Face:
         Membership goes on, and so must polling. What is fetched already stays and is returned after resume.
         """
         with self._session.use():
-            self._session.call(lambda core: core.pause(_partitions(partitions), tuple(topics), pattern))
+            self._session.call(lambda core: core.pause(partitions_given(partitions), tuple(topics), pattern))
 
     def resume(
         self,
@@ -190,17 +197,17 @@ class Face:
     ) -> None:
         """Lift what `pause` with the same arguments laid."""
         with self._session.use():
-            self._session.call(lambda core: core.resume(_partitions(partitions), tuple(topics), pattern))
+            self._session.call(lambda core: core.resume(partitions_given(partitions), tuple(topics), pattern))
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Pause partitions whether or not they are assigned or exist; only `release` lifts it."""
-        chosen = _partitions(partitions) or frozenset()
+        chosen = partitions_given(partitions) or frozenset()
         with self._session.use():
             self._session.call(lambda core: core.mark(core.marks.hold(chosen)))
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Lift `hold`."""
-        chosen = _partitions(partitions) or frozenset()
+        chosen = partitions_given(partitions) or frozenset()
         with self._session.use():
             self._session.call(lambda core: core.mark(core.marks.release(chosen)))
 
@@ -527,9 +534,7 @@ class Consumer(Face):
         with self._session.use():
             deadline = self._deadline(timeout_s)
             future = self._session.call(
-                lambda core: core.commits.put(
-                    plain_offsets(offsets), deadline=deadline, allow_rewind=allow_rewind, blocking=True
-                )
+                lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
             )
             try:
                 self._result(future, timeout_s)
@@ -584,17 +589,3 @@ def _close_all() -> None:
     for consumer in list(_OPEN):
         with contextlib.suppress(Exception):
             consumer.close(EXIT_S)
-
-
-def unknown_position(partition: TopicPartition) -> OperationTimeout:
-    return OperationTimeout(
-        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
-    )
-
-
-def plain_offsets(offsets: Offsets | None) -> Any:
-    return None if offsets is None else {TopicPartition(*one): to for one, to in offsets.items()}
-
-
-def _partitions(partitions: Iterable[TopicPartition] | None) -> frozenset[TopicPartition] | None:
-    return None if partitions is None else frozenset(TopicPartition(*one) for one in partitions)

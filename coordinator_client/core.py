@@ -28,7 +28,6 @@ from kohort.coordinator_client.events import (
     HookDone,
     HookStarted,
     Identity,
-    OffsetToCommit,
     Polled,
     PollEnded,
     RebalanceEnforced,
@@ -39,8 +38,8 @@ from kohort.coordinator_client.events import (
 from kohort.coordinator_client.fetches import Fetches
 from kohort.coordinator_client.fetching import Fetcher, recreated
 from kohort.coordinator_client.fit import fit
-from kohort.coordinator_client.hook_answers import answered
-from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
+from kohort.coordinator_client.hook_answers import meaning
+from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.machine import Machine
 from kohort.coordinator_client.make_member import make_member
@@ -337,14 +336,25 @@ class Core:
         if self.member is None:
             self.visible = frozenset()
 
-    def assign(self, partitions: frozenset[TopicPartition], starts: Mapping[TopicPartition, int]) -> None:
+    def assign(
+        self,
+        partitions: frozenset[TopicPartition],
+        starts: Mapping[TopicPartition, int],
+        until: Mapping[TopicPartition, int],
+    ) -> None:
         if self.subscription is not None:
             raise IllegalState("this consumer is subscribed", hint="unsubscribe() first")
         self.manual = self.manual.replaced(partitions).started(starts)
         self.visible = partitions
         self.marks = self.marks.kept_on(partitions)
-        self.keeper.want(WantedTopics(frozenset(partition.topic for partition in partitions)))
+        topics = frozenset(partition.topic for partition in partitions)
+        self.keeper.want(WantedTopics(topics))
+        self._topic_ids = {topic: known for topic, known in self._topic_ids.items() if topic in topics}
         self._align()  # now, not at the next turn: a seek may follow at once
+        moved = [one for one in partitions if self.fetcher.until.get(one) != until.get(one)]
+        self.fetcher.until = dict(until)
+        for partition in moved:
+            self.refetch(partition)  # what was cut off at the old end has been fetched already
 
     @property
     def owes_loss(self) -> bool:
@@ -409,27 +419,13 @@ class Core:
 
     def hook_done(self, call: HookCall, answer: object, error: BaseException | None, now: float) -> None:
         """The user's hook is over. Raises what is wrong with its answer, after the machine was told."""
-        commit: dict[TopicPartition, OffsetToCommit] = {}
-        start: dict[TopicPartition, int] = {}
-        wrong: BaseException | None = None
         self.meters.hook_ended(type(call.event).__name__, now)
-        if isinstance(call.event, Revoked):
-            commit = {one: to for one, to in self.book.unsaved().items() if one in call.event.partitions}
-        if error is None and answer is not None:
-            try:
-                given = answered(call, answer)
-            except (TypeError, ValueError, KohortError) as problem:
-                wrong = problem
-            else:
-                if isinstance(call.event, Revoked):
-                    commit |= given
-                elif isinstance(call.event, Assigned):
-                    start = {partition: to.offset for partition, to in given.items()}
-                    self.positions.resolved(start)
+        meant = meaning(call, answer if error is None else None, self.book.unsaved())
+        self.positions.resolved(meant.start)
         self.visible = call.after
-        self._caller_events.append(HookDone(call.serial, now, commit, start, error or wrong))
-        if wrong is not None:
-            raise wrong
+        self._caller_events.append(HookDone(call.serial, now, meant.commit, meant.start, error or meant.wrong))
+        if meant.wrong is not None:
+            raise meant.wrong
 
     # --- records
 

@@ -95,6 +95,7 @@ class Fetcher:
         self._replicas: dict[TopicPartition, Replica] = {}
         self._attempts: dict[TopicPartition, Attempts] = {}
         self._node_attempts: dict[int, Attempts] = {}
+        self.until: dict[TopicPartition, int] = {}  # where reading ends, of partitions that are read to an end
 
     @property
     def _backoff(self) -> Backoff:
@@ -159,6 +160,8 @@ class Fetcher:
             return None
         ahead = self._ahead.get(partition)
         offset = ahead.offset if ahead is not None and ahead.serial == point.serial else point.offset
+        if offset >= self.until.get(partition, offset + 1):
+            return None
         # A follower is asked without an epoch of its own: it is the leader's that we know.
         return Wanted(view.topic_id(partition.topic), offset, known.leader_epoch, self.config.max_partition_fetch_bytes)
 
@@ -326,7 +329,7 @@ class Fetcher:
     def forget(self, partition: TopicPartition) -> None:
         """Forget everything about a partition that is not ours any more."""
         self.drop(partition)
-        for known in (self.ends, self._replicas, self._attempts):
+        for known in (self.ends, self._replicas, self._attempts, self.until):
             known.pop(partition, None)
 
     def trim(self, paused: Callable[[TopicPartition], bool]) -> None:

@@ -1,15 +1,39 @@
 """What a hook answered, as offsets: checked before anything is done with it."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from kohort.coordinator_client.commits import plain
 from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.hooks import HookCall, Revoked
-from kohort.fastpath import TopicPartition
+from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
+from kohort.fastpath import KohortError, TopicPartition
 
 
-def answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetToCommit]:
+class Meaning(NamedTuple):
+    """What to commit for revoked partitions, where to start assigned ones, and what is wrong with the answer."""
+
+    commit: dict[TopicPartition, OffsetToCommit]
+    start: dict[TopicPartition, int]
+    wrong: BaseException | None = None
+
+
+def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, OffsetToCommit]) -> Meaning:
+    """What an answer means; None: what auto-commit has not saved of revoked partitions, and nothing besides."""
+    event = call.event
+    commit = {one: to for one, to in unsaved.items() if isinstance(event, Revoked) and one in event.partitions}
+    if answer is None:
+        return Meaning(commit, {})
+    try:
+        given = _answered(call, answer)
+    except (TypeError, ValueError, KohortError) as problem:
+        return Meaning(commit, {}, problem)
+    if isinstance(event, Revoked):
+        return Meaning(commit | given, {})
+    return Meaning(commit, {one: to.offset for one, to in given.items()} if isinstance(event, Assigned) else {})
+
+
+def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetToCommit]:
     """Offsets by partition. Raises TypeError and ValueError for what is none, IllegalState for a foreign partition."""
     if not isinstance(answer, Mapping):
         raise TypeError(f"a hook answers None or offsets by partition, not {answer!r}")

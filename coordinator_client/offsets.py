@@ -14,7 +14,7 @@ from itertools import count
 from typing import NamedTuple
 from uuid import UUID
 
-from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, Truncation
+from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, OperationTimeout, Truncation
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.metadata import NO_TOPIC_ID, ClusterView
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap, ResetKind, ResetPolicy
@@ -417,6 +417,12 @@ class Positions:
         )
         if timestamp is None:
             self.fail(partition, _no_policy(partition, wanted, reason))
+
+
+def unknown_position(partition: TopicPartition) -> OperationTimeout:
+    return OperationTimeout(
+        "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
+    )
 
 
 def _no_policy(partition: TopicPartition, wanted: int | None, reason: str) -> KohortError:

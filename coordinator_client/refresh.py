@@ -35,7 +35,14 @@ class MetadataKeeper:
         """What the group, or the manual assignment, has to know; replaces what was wanted before."""
         if wanted.attempt > self._wanted.attempt:
             self._stale = True
+        if wanted.names == self._wanted.names:
+            self._wanted = wanted
+            return
         self._wanted = wanted
+        # What nobody watches any more may be another topic of that name when somebody wants it again.
+        if self._answered_for is not None:
+            self._answered_for &= self.names
+            self.view = self.view.forgetting(self._answered_for)
 
     def need(self, topics: Iterable[str]) -> None:
         for topic in topics:

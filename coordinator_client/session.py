@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -272,9 +273,12 @@ class Session:
                 log.warning("skipped: %s", skipped, extra=self.core.telling.of(slice_.partition))
             with self.driver.lock:
                 self.core.counters.corrupt_batches += len(columns.corrupt)
-            ready.append((slice_, columns))
-            if not columns.complete:
+            end = self.core.fetcher.until.get(slice_.partition)
+            if end is not None and columns.next_offset >= end:
+                columns = columns[: bisect_left(columns.offsets, end)]
+            elif not columns.complete:
                 short.append(slice_._replace(start=columns.next_offset))
+            ready.append((slice_, columns))
         out = self._hand_over(ready)
         with self.driver.lock:
             for rest in short:

@@ -177,14 +177,21 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 class Log:
-    """What the brokers say of some partitions, each question asked once."""
+    """What the brokers say of some partitions, each question asked once. `latest`: where that is known already."""
 
-    def __init__(self, consumer: "Consumer", places: tuple[TopicPartition, ...], *, has_group: bool) -> None:
+    def __init__(
+        self,
+        consumer: "Consumer",
+        places: tuple[TopicPartition, ...],
+        *,
+        has_group: bool,
+        latest: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
         self._consumer = consumer
         self._places = places
         self._has_group = has_group
         self._beginning: Mapping[TopicPartition, int] | None = None
-        self._end: Mapping[TopicPartition, int] | None = None
+        self._end = latest
         self._committed: Mapping[TopicPartition, int] | None = None
         self._uncommitted: list[TopicPartition] = []
 

@@ -12,7 +12,7 @@ from kohort.fastpath import Record, RecordColumns
 from kohort.spark.errors import DecoderFailed
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
-from kohort.spark.worker import settle
+from kohort.spark.worker import Shipped, settle
 
 Decoder = Callable[[bytes], Any]
 
@@ -76,8 +76,8 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are n
                 consumer.commit(stops)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeReader:
+@dataclass(frozen=True)
+class RangeReader(Shipped):
     """What an executor runs: picklable, and holding nothing open."""
 
     settings: Mapping[str, Any]

@@ -1,13 +1,13 @@
 """The executor's part: read one range, knowing nothing but the range. Run again, it gives the same records."""
 
 import time
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kohort.coordinator_client import OffsetOutOfRange, OperationTimeout, TopicRecreated, Truncation, UnknownTopic
 from kohort.fastpath import RecordColumns
 from kohort.spark.errors import DataLossError, data_loss
+from kohort.spark.lending import lent
 from kohort.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:
@@ -27,20 +27,18 @@ def read_range(wanted: OffsetRange, settings: Mapping[str, Any], *, skip_lost: b
     """
     if not len(wanted):
         return
-    from kohort.coordinator_client import Consumer  # not before it is needed: Spark loads this to check options too
-
-    with Consumer(**{**ours(wanted), **settings}) as consumer:
-        consumer.assign({wanted.place: wanted.start})
+    with lent({**ours(wanted), **settings}) as consumer:
+        consumer.assign({wanted.place: wanted.start}, until={wanted.place: wanted.stop})
         yield from _follow(consumer, wanted, skip_lost=skip_lost)
 
 
 def ours(wanted: OffsetRange) -> dict[str, Any]:
     """Settings that fit a range, where the user has none: a kibibyte an offset is asked for at once.
 
-    A fetch goes on behind the range, and the next one is under way while the first is decoded: what a short range of a
-    long log would fetch in vain is bounded, and a long range is fetched as by any consumer.
+    What a fetch brings from behind a short range is bounded so, and a long range is fetched as by any consumer. Sizes
+    are powers of two: a consumer that is kept fits the next range, if that is about as long.
     """
-    size = min(max(len(wanted) * KIB, LEAST_FETCH_BYTES), MOST_FETCH_BYTES)
+    size = 1 << (min(max(len(wanted) * KIB, LEAST_FETCH_BYTES), MOST_FETCH_BYTES) - 1).bit_length()
     return {
         "auto_offset_reset": "none", "client_id": "kohort-spark",
         "max_partition_fetch_bytes": size, "max_buffered_bytes": 4 * size,
@@ -65,8 +63,6 @@ def _follow(consumer: "Consumer", wanted: OffsetRange, *, skip_lost: bool) -> It
             raise _lost(wanted, position, error.message) from error
         for columns in slices:
             position = columns.next_offset
-            if position > wanted.stop:
-                columns = columns[: bisect_left(columns.offsets, wanted.stop)]
             if len(columns):
                 yield columns
         if slices:

@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
 from kohort.spark.java_settings import in_our_words
-from kohort.spark.worker import settle
+from kohort.spark.worker import Shipped, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +118,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's own types
         self.records = records
 
 
-class _Writing:
+class _Writing(Shipped):
     """The executor's part, the same for batches and streams."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:

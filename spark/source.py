@@ -37,7 +37,7 @@ from kohort.spark.plan import plan
 from kohort.spark.pushdown import narrowed
 from kohort.spark.ranges import OffsetRange, Within
 from kohort.spark.reader import read_range
-from kohort.spark.worker import settle
+from kohort.spark.worker import Shipped, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,7 +134,7 @@ class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own typ
         super().__init__(value)
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
+class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
     """Plans once a scan."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

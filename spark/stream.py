@@ -25,6 +25,7 @@ from kohort.spark.pace import Offsets, Pace
 from kohort.spark.plan import TOPIC_TIMEOUT_S, Log, compiled
 from kohort.spark.ranges import OffsetRange, split
 from kohort.spark.source import RangePartition, batches
+from kohort.spark.worker import Shipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +59,7 @@ def stream_reader(options: SourceOptions, schema: StructType) -> "StreamBase":
     return GroupStreamReader(options, schema)
 
 
-class StreamBase(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
+class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
     """What both kinds of stream share: limits, and reading. `clock` gives seconds, of no particular beginning."""
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,8 +109,10 @@ class StreamReader(StreamBase):
         return {**self.__dict__, "_asking": None}
 
     def initialOffset(self) -> Logged:
-        places = self._places({})
-        self._reached = Log(self._consumer(), places, has_group=False).resolve(
+        # PySpark 4.0 and 4.1 ask how far a stream may go before they ask where it begins: "latest" is one place.
+        ends = self._reached
+        places = self._places({}) if ends is None else tuple(ends)
+        self._reached = Log(self._consumer(), places, has_group=False, latest=ends).resolve(
             self._options.start, "start", self._options.on_late_time
         )
         self._committed = self._reached  # nothing is read yet, so there is nothing to tell the group

@@ -92,3 +92,15 @@ def delete_before(broker: Broker) -> Callable[[str, int, int], None]:
             future.result(20)
 
     return deleter
+
+
+@pytest.fixture(scope="session")
+def delete_topic(broker: Broker) -> Callable[[str], None]:
+    """`delete_topic(name)`, until the broker says that it is done."""
+
+    def deleter(topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for future in admin.delete_topics([topic], operation_timeout=20).values():
+            future.result(20)
+
+    return deleter

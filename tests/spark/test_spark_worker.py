@@ -1,10 +1,20 @@
-"""What a Python worker keeps between tasks: in a process of its own, because it changes the process."""
+"""What a Python worker keeps between tasks (in a process of its own, because it changes it), and what it answers."""
 
 import json
+import pickle
+import socket
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
+
+from kohort.spark.options import SourceOptions
+from kohort.spark.rdd import RangeReader
+from kohort.spark.sink import BatchWriter, SinkOptions, stream_writer
+from kohort.spark.source import SCHEMA, BatchReader
+from kohort.spark.stream import StreamReader
 
 ARCHIVES = ("pyspark.zip", "py4j-0.10.9.9-src.zip", "spark-core_2.13-4.0.0.jar", "a_users.zip")
 SETTLES = """
@@ -41,3 +51,31 @@ def test_sparks_own_archives_are_forgotten_and_a_users_are_not(tmp_path: Path) -
     assert (before, after) == (sorted(ARCHIVES), ["a_users.zip"])
     # What Spark brought is still found when something is imported from it, and forgotten again.
     assert (frozen_before, is_frozen, frozen_once, in_the_end) == (0, True, True, after)
+
+
+SOURCE = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+SINK = SinkOptions.of({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="what is meant exists on Linux only")
+@pytest.mark.parametrize(
+    "shipped",
+    [
+        BatchReader(SourceOptions.of(SOURCE, streaming=False), SCHEMA),
+        StreamReader(SourceOptions.of(SOURCE, streaming=True), SCHEMA),
+        BatchWriter(SINK, SCHEMA),
+        stream_writer(SINK, SCHEMA),
+        RangeReader({"bootstrap": "127.0.0.1:1"}, "arrow", None, None, True),
+    ],
+    ids=lambda shipped: type(shipped).__name__,
+)
+def test_what_reaches_a_worker_is_acknowledged_at_once(shipped: object) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as worker:
+        accepted, _ = server.accept()
+        with accepted:
+            worker.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+            sent = pickle.dumps(shipped)
+            assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 0
+            arrived = pickle.loads(sent)
+            assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
+            assert arrived.__dict__.keys() == shipped.__dict__.keys()

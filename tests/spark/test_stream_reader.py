@@ -68,11 +68,6 @@ def grow(admin: AdminClient, broker: Broker, topic: str, partitions: int) -> Non
         pass
 
 
-def delete(admin: AdminClient, topic: str) -> None:
-    for future in admin.delete_topics([topic], operation_timeout=20).values():
-        future.result(20)
-
-
 @pytest.mark.broker
 def test_a_trigger_waits_for_enough_but_not_for_ever(
     reader: Make, topic: str, send: Callable[..., None], clock: Clock
@@ -157,7 +152,7 @@ def test_an_added_partition_whose_beginning_is_gone_is_a_loss(
 
 @pytest.mark.broker
 def test_a_topic_that_is_deleted_under_a_stream(
-    broker: Broker, reader: Make, make_topic: Callable[..., str], send: Callable[..., None], admin: AdminClient
+    reader: Make, make_topic: Callable[..., str], send: Callable[..., None], delete_topic: Callable[[str], None]
 ) -> None:
     gone, stays = make_topic(1), make_topic(1)
     send(gone, [Sent(0, None, b"x", 1_700_000_000_000, ())] * 2)
@@ -166,7 +161,7 @@ def test_a_topic_that_is_deleted_under_a_stream(
     before = stream.latestOffset(stream.initialOffset())
     assert before == {gone: {"0": 2}, stays: {"0": 0}}
     tolerant.initialOffset()
-    delete(admin, gone)
+    delete_topic(gone)
     send(stays, [Sent(0, None, b"x", 1_700_000_000_000, ())])
     with pytest.raises(DataLossError, match=rf"there no more \(topic={gone}, partition=0\)") as caught:
         stream.latestOffset(before)
@@ -234,6 +229,19 @@ def test_a_pyspark_that_does_not_say_where_the_stream_is(
     rerun = reader(maxOffsetsPerTrigger="12")
     rerun.partitions(begin, first)
     assert sum(rerun.latestOffset()[topic].values()) == 24
+
+
+@pytest.mark.broker
+def test_latest_is_one_place_also_where_the_end_is_asked_for_first(
+    reader: Make, topic: str, send: Callable[..., None]
+) -> None:
+    send(topic, varied(30))
+    stream = reader(startingOffsets="latest")
+    end = stream.latestOffset()  # as PySpark 4.0 and 4.1 begin
+    send(topic, varied(30))
+    assert stream.initialOffset() == end == one(topic, 10, 10, 10)
+    assert stream.partitions(end, end) == []
+    assert stream.latestOffset() == one(topic, 20, 20, 20)
 
 
 @pytest.mark.broker
