@@ -103,3 +103,16 @@ def split(
         pieces[index] += 1
         heapq.heapreplace(longest, (-len(whole[index]) / pieces[index], index))
     return tuple(piece for one, count in zip(whole, pieces, strict=True) for piece in one.cut(count))
+
+
+def shared(ranges: Iterable[OffsetRange], most_offsets: int) -> tuple[tuple[OffsetRange, ...], ...]:
+    """Neighbours put together while they are of different partitions and no more than `most_offsets` in all."""
+    together: list[list[OffsetRange]] = []
+    room = 0
+    for one in ranges:
+        if not together or len(one) > room or together[-1][-1].place == one.place:
+            together.append([])
+            room = most_offsets
+        together[-1].append(one)
+        room -= len(one)
+    return tuple(map(tuple, together))

@@ -1,11 +1,11 @@
-"""The executor's part: read one range, knowing nothing but the range. Run again, it gives the same records."""
+"""The executor's part: read ranges, knowing nothing but them. Run again, it gives the same records."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kohort.coordinator_client import OffsetOutOfRange, OperationTimeout, TopicRecreated, Truncation, UnknownTopic
-from kohort.fastpath import RecordColumns
+from kohort.fastpath import KohortError, RecordColumns, TopicPartition
 from kohort.spark.errors import DataLossError, data_loss
 from kohort.spark.lending import lent
 from kohort.spark.ranges import OffsetRange
@@ -20,72 +20,105 @@ LEAST_FETCH_BYTES, MOST_FETCH_BYTES = 64 * KIB, 8 * KIB * KIB
 
 
 def read_range(wanted: OffsetRange, settings: Mapping[str, Any], *, skip_lost: bool = False) -> Iterator[RecordColumns]:
-    """The range's records in order, as columns as they were fetched. `settings`: those of `Consumer`.
+    """As `read_ranges`, of one range."""
+    return read_ranges((wanted,), settings, skip_lost=skip_lost)
 
-    An offset of the range without a record (compacted, a transaction's marker, aborted under read_committed) is no
-    loss. Raises DataLossError when the log does not hold the range any more; with `skip_lost` what is left is read.
+
+def read_ranges(
+    ranges: Iterable[OffsetRange], settings: Mapping[str, Any], *, skip_lost: bool = False
+) -> Iterator[RecordColumns]:
+    """The records of ranges, one a partition, as columns as they were fetched: each range's in order, ranges in turn.
+
+    `settings`: those of `Consumer`. An offset of a range without a record (compacted, a transaction's marker, aborted
+    under read_committed) is no loss. Raises DataLossError when the log does not hold a range any more; with `skip_lost`
+    what is left is read.
     """
-    if not len(wanted):
+    wanted = {one.place: one for one in ranges if len(one)}
+    if not wanted:
         return
-    with lent({**ours(wanted), **settings}) as consumer:
-        consumer.assign({wanted.place: wanted.start}, until={wanted.place: wanted.stop})
+    with lent({**ours(max(map(len, wanted.values()))), **settings}) as consumer:
+        consumer.assign(
+            {place: one.start for place, one in wanted.items()},
+            until={place: one.stop for place, one in wanted.items()},
+        )
         yield from _follow(consumer, wanted, skip_lost=skip_lost)
 
 
-def ours(wanted: OffsetRange) -> dict[str, Any]:
-    """Settings that fit a range, where the user has none: a kibibyte an offset is asked for at once.
+def ours(offsets: int) -> dict[str, Any]:
+    """Settings that fit ranges of so many offsets, where the user has none: a kibibyte an offset is asked for at once.
 
     What a fetch brings from behind a short range is bounded so, and a long range is fetched as by any consumer. Sizes
     are powers of two: a consumer that is kept fits the next range, if that is about as long.
     """
-    size = 1 << (min(max(len(wanted) * KIB, LEAST_FETCH_BYTES), MOST_FETCH_BYTES) - 1).bit_length()
+    size = 1 << (min(max(offsets * KIB, LEAST_FETCH_BYTES), MOST_FETCH_BYTES) - 1).bit_length()
     return {
         "auto_offset_reset": "none", "client_id": "kohort-spark",
         "max_partition_fetch_bytes": size, "max_buffered_bytes": 4 * size,
     }  # fmt: skip
 
 
-def _follow(consumer: "Consumer", wanted: OffsetRange, *, skip_lost: bool) -> Iterator[RecordColumns]:
-    position = wanted.start
+def _follow(
+    consumer: "Consumer", wanted: Mapping[TopicPartition, OffsetRange], *, skip_lost: bool
+) -> Iterator[RecordColumns]:
+    left = {place: one.start for place, one in wanted.items()}  # where each range is that is not at its end
+
+    def reached(place: TopicPartition, position: int) -> None:
+        left[place] = position
+        if position >= wanted[place].stop:
+            del left[place]
+
     heard_at = time.monotonic()
-    while position < wanted.stop:
+    while left:
         try:
             slices = consumer.poll(POLL_TIMEOUT_S)
-        except OffsetOutOfRange as error:
-            first = consumer.beginning_offsets([wanted.place])[wanted.place]
-            if not skip_lost or not position < first:
-                raise _lost(wanted, position, f"the log begins at {first}") from error
-            position = first
-            if position < wanted.stop:
-                consumer.seek(wanted.place, position)
+        except (OffsetOutOfRange, TopicRecreated, Truncation, UnknownTopic) as error:
+            place = _meant(error, left)
+            if place is None:
+                continue  # something has happened to a range that is read already
+            if not isinstance(error, OffsetOutOfRange):
+                raise _lost(wanted[place], left[place], error.message) from error
+            first = consumer.beginning_offsets([place])[place]
+            if not skip_lost or not left[place] < first:
+                raise _lost(wanted[place], left[place], f"the log begins at {first}") from error
+            reached(place, first)
+            if place in left:
+                consumer.seek(place, first)
             continue
-        except (TopicRecreated, Truncation, UnknownTopic) as error:
-            raise _lost(wanted, position, error.message) from error
         for columns in slices:
-            position = columns.next_offset
             if len(columns):
                 yield columns
-        if slices:
+            reached(TopicPartition(columns.topic, columns.partition), columns.next_offset)
+        # Nothing but markers and gaps: a position moves, and poll has nothing to show.
+        moved = [] if slices else [place for place, position in left.items() if consumer.position(place) > position]
+        for place in moved:
+            reached(place, consumer.position(place))
+        if slices or moved:
             heard_at = time.monotonic()
-        elif (there := consumer.position(wanted.place)) > position:
-            # Nothing but markers and gaps: the position moves, and poll has nothing to show.
-            position, heard_at = there, time.monotonic()
         elif time.monotonic() - heard_at > ASK_AFTER_S:
-            if _ends_early(consumer, wanted):
-                if skip_lost:
-                    return
-                raise _lost(wanted, position, "the log ends before the range does")
+            for place in _ending_early(consumer, left, wanted):
+                if not skip_lost:
+                    raise _lost(wanted[place], left[place], "the log ends before the range does")
+                del left[place]
             heard_at = time.monotonic()
 
 
-def _ends_early(consumer: "Consumer", wanted: OffsetRange) -> bool:
-    """Whether waiting is in vain. Asking also finds out that nobody answers any more."""
+def _meant(error: KohortError, left: Iterable[TopicPartition]) -> TopicPartition | None:
+    """What of `left` an error is about; some tell of a topic only."""
+    topic, partition = error.place.get("topic"), error.place.get("partition")
+    return next((one for one in left if one.topic == topic and partition in (None, one.partition)), None)
+
+
+def _ending_early(
+    consumer: "Consumer", left: Mapping[TopicPartition, int], wanted: Mapping[TopicPartition, OffsetRange]
+) -> list[TopicPartition]:
+    """For which of these waiting is in vain. Asking also finds out that nobody answers any more."""
     try:
-        return consumer.end_offsets([wanted.place])[wanted.place] < wanted.stop
+        return [place for place, end in consumer.end_offsets(left).items() if end < wanted[place].stop]
     except OperationTimeout as error:
+        one = wanted[next(iter(left))]
         raise OperationTimeout(
             "no broker answers while a range is read", hint="the task can be run again: a range always reads the same",
-            topic=wanted.topic, partition=wanted.partition, start=wanted.start, stop=wanted.stop,
+            topic=one.topic, partition=one.partition, start=one.start, stop=one.stop,
         ) from error  # fmt: skip
 
 

@@ -36,7 +36,7 @@ from kohort.spark.options import SourceOptions
 from kohort.spark.plan import plan
 from kohort.spark.pushdown import narrowed
 from kohort.spark.ranges import OffsetRange, Within
-from kohort.spark.reader import read_range
+from kohort.spark.reader import read_ranges
 from kohort.spark.worker import Shipped, settle
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ class PushingSource(KohortSource):
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own types are not followed
-    """One range for one task."""
+    """Ranges for one task, of a partition one at most."""
 
-    def __init__(self, value: OffsetRange) -> None:
-        super().__init__(value)
+    def __init__(self, *ranges: OffsetRange) -> None:
+        super().__init__(ranges)
 
 
 class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
@@ -166,11 +166,11 @@ class PushingReader(BatchReader):
         return left
 
 
-def batches(wanted: OffsetRange, options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
-    """The range as Arrow in Spark's own schema: the executor's part, of a batch and of a stream."""
+def batches(ranges: Iterable[OffsetRange], options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
+    """The ranges as Arrow in Spark's own schema: the executor's part, of a batch and of a stream."""
     arrow = arrow_schema(schema)
     settle()
-    for columns in read_range(wanted, options.connect, skip_lost=options.skip_lost):
+    for columns in read_ranges(ranges, options.connect, skip_lost=options.skip_lost):
         yield as_spark(columns, arrow)
 
 

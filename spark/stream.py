@@ -23,7 +23,7 @@ from kohort.spark.logged import Logged, logged, unlogged
 from kohort.spark.options import SourceOptions
 from kohort.spark.pace import Offsets, Pace
 from kohort.spark.plan import TOPIC_TIMEOUT_S, Log, compiled
-from kohort.spark.ranges import OffsetRange, split
+from kohort.spark.ranges import OffsetRange, shared, split
 from kohort.spark.source import RangePartition, batches
 from kohort.spark.worker import Shipped
 
@@ -42,6 +42,8 @@ except ImportError:
     SupportsTriggerAvailableNow = object
 
 log = logging.getLogger(__name__)
+
+SMALL_TASK_OFFSETS = 500  # a task costs Spark what reading ten times as many does
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> "StreamBase":
@@ -86,11 +88,10 @@ class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self._pace.ends(before, ends, self._clock(), hurry=hurry)
 
     def _pieces(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
-        pieces = split(
-            ranges, min_partitions=self._options.min_partitions,
-            max_records_per_partition=self._options.max_records_per_partition,
-        )  # fmt: skip
-        return [RangePartition(one) for one in pieces]
+        least, most = self._options.min_partitions, self._options.max_records_per_partition
+        pieces = split(ranges, min_partitions=least, max_records_per_partition=most)
+        alone = least is not None or most is not None
+        return [RangePartition(*some) for some in shared(pieces, 0 if alone else SMALL_TASK_OFFSETS)]
 
 
 class StreamReader(StreamBase):

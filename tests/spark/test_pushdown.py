@@ -104,4 +104,4 @@ def test_a_reader_that_was_told_of_filters_plans_less(broker: Broker, topic: str
     late = GreaterThan(TIME, FIRST + timedelta(seconds=20))
     assert list(reader.pushFilters([EqualTo(PARTITION, 1), late])) == [late]
     (only,) = reader.partitions()
-    assert only.value == OffsetRange(topic, 1, 7, 10)
+    assert only.value == (OffsetRange(topic, 1, 7, 10),)

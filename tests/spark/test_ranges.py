@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError
-from kohort.spark.ranges import OffsetRange, split
+from kohort.spark.ranges import OffsetRange, shared, split
 
 
 def test_a_range_is_a_plain_value() -> None:
@@ -68,3 +68,15 @@ def test_a_wish_for_nothing_is_refused(wish: str) -> None:
     wishes: dict[str, Any] = {wish: 0}
     with pytest.raises(PlanError, match=f"{wish} must be at least 1, not 0"):
         split([], **wishes)
+
+
+@given(sizes=st.lists(st.integers(1, 300), max_size=12), most=st.integers(0, 500), pieces=st.integers(1, 3))
+def test_sharing_keeps_ranges_and_their_order_and_its_promises(sizes: list[int], most: int, pieces: int) -> None:
+    ranges = [cut for number, size in enumerate(sizes) for cut in OffsetRange("t", number, 5, 5 + size).cut(pieces)]
+    tasks = shared(ranges, most)
+    assert [one for task in tasks for one in task] == ranges
+    assert all(len({one.place for one in task}) == len(task) for task in tasks)
+    assert all(len(task) == 1 or sum(map(len, task)) <= most for task in tasks)
+    for task, following in pairwise(tasks):
+        first = following[0]
+        assert task[-1].place == first.place or sum(map(len, task)) + len(first) > most

@@ -8,7 +8,7 @@ import pytest
 
 from kohort import Consumer, Record, RecordColumns, TopicPartition
 from kohort.spark import DataLossError, OffsetRange, kafka_rdd, plan
-from kohort.spark.reader import ours, read_range
+from kohort.spark.reader import ours, read_range, read_ranges
 from kohort.testing.selection import Broker
 from tests.spark.sent import CODECS, Sent, varied
 
@@ -189,9 +189,9 @@ def test_markers_of_transactions_at_the_end_of_a_range_are_no_loss(
     assert list(read_range(only_the_marker, settings)) == []
 
 
-@pytest.mark.parametrize(("offsets", "kib"), [(1, 64), (64, 64), (1000, 1000), (8192, 8192), (10_000_000, 8192)])
+@pytest.mark.parametrize(("offsets", "kib"), [(1, 64), (64, 64), (1000, 1024), (8192, 8192), (10_000_000, 8192)])
 def test_a_short_range_fetches_little_behind_its_end(offsets: int, kib: int) -> None:
-    settings = ours(OffsetRange("t", 0, 5, 5 + offsets))
+    settings = ours(offsets)
     assert settings["max_partition_fetch_bytes"] == kib * 1024
     assert settings["max_buffered_bytes"] == 4 * kib * 1024
 
@@ -215,3 +215,22 @@ def test_partitions_are_named_as_they_are(broker: Broker, every_codec: str) -> N
         one = OffsetRange(every_codec, partition, 0, 1)
         (columns,) = read_range(one, {"bootstrap": broker.bootstrap})
         assert (columns[0].topic, columns[0].partition) == TopicPartition(every_codec, partition)
+
+
+def test_ranges_of_several_partitions_are_read_together(
+    broker: Broker, topic: str, send: Callable[..., None], delete_before: Callable[[str, int, int], None]
+) -> None:
+    send(topic, varied(30))
+    delete_before(topic, 1, 4)
+    delete_before(topic, 2, 10)
+    settings = {"bootstrap": broker.bootstrap}
+    whole = OffsetRange(topic, 0, 2, 8)
+    for lost, start in ((OffsetRange(topic, 1, 0, 10), 0), (OffsetRange(topic, 2, 3, 10), 3)):
+        with pytest.raises(DataLossError, match=rf"not in the log: .*partition={lost.partition}, start={start}"):
+            list(read_ranges((whole, lost), settings))
+    found: dict[int, list[int]] = {}
+    for columns in read_ranges(
+        (whole, OffsetRange(topic, 1, 0, 10), OffsetRange(topic, 2, 3, 10)), settings, skip_lost=True
+    ):
+        found.setdefault(columns.partition, []).extend(columns.offsets)
+    assert found == {0: list(range(2, 8)), 1: list(range(4, 10))}

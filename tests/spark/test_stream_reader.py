@@ -120,7 +120,7 @@ def test_partitions_and_topics_that_are_added_are_read_from_their_beginning(
     send(second, [Sent(0, None, b"x", 1_700_000_000_000, ())] * 3)
     end = stream.latestOffset(begin)
     assert end == {first: {"0": 0, "1": 4}, second: {"0": 3}}
-    ranges = [partition.value for partition in stream.partitions(begin, end)]
+    ranges = [one for partition in stream.partitions(begin, end) for one in partition.value]
     assert [(r.topic, r.partition, r.start, r.stop) for r in ranges] == sorted([(first, 1, 0, 4), (second, 0, 0, 3)])
     alone = reader(subscribe=first)
     assert alone.latestOffset({first: {"0": 0}}) == {first: {"0": 0, "1": 4}}
@@ -147,7 +147,7 @@ def test_an_added_partition_whose_beginning_is_gone_is_a_loss(
     assert caught.value.condition == "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"
     tolerant = reader(failOnDataLoss="false")
     end = tolerant.latestOffset(begin)
-    assert [partition.value.start for partition in tolerant.partitions(begin, end)] == [2]
+    assert [one.start for partition in tolerant.partitions(begin, end) for one in partition.value] == [2]
 
 
 @pytest.mark.broker
@@ -168,7 +168,7 @@ def test_a_topic_that_is_deleted_under_a_stream(
     assert caught.value.condition == "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
     end = tolerant.latestOffset(before)
     assert end == {stays: {"0": 1}}
-    assert [partition.value.topic for partition in tolerant.partitions(before, end)] == [stays]
+    assert [one.topic for partition in tolerant.partitions(before, end) for one in partition.value] == [stays]
     with pytest.raises(UnknownTopic):
         reader(subscribe=gone).initialOffset()
 
@@ -188,7 +188,8 @@ def test_a_log_that_ends_before_what_was_read_is_a_loss_or_a_new_beginning(
     assert end == one(topic, 3, 3, 3)
     assert tolerant.partitions(before, end) == []
     send(topic, varied(3))
-    assert [p.value.start for p in tolerant.partitions(end, tolerant.latestOffset(end))] == [3, 3, 3]
+    again = tolerant.partitions(end, tolerant.latestOffset(end))
+    assert [one.start for partition in again for one in partition.value] == [3, 3, 3]
 
 
 @pytest.mark.broker
@@ -221,7 +222,9 @@ def test_a_pyspark_that_does_not_say_where_the_stream_is(
     begin = stream.initialOffset()
     first = stream.latestOffset()
     assert sum(first[topic].values()) == 12
-    assert len(stream.partitions(begin, first)) == 3
+    assert [len(partition.value) for partition in stream.partitions(begin, first)] == [3]  # so small: one task
+    each = reader(maxOffsetsPerTrigger="12", minPartitions="1")
+    assert [len(partition.value) for partition in each.partitions(begin, first)] == [1, 1, 1]
     assert sum(stream.latestOffset()[topic].values()) == 24
     again = reader(maxOffsetsPerTrigger="12")
     assert again.latestOffset() == one(topic, 10, 10, 10)
