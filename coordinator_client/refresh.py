@@ -35,14 +35,16 @@ class MetadataKeeper:
         """What the group, or the manual assignment, has to know; replaces what was wanted before."""
         if wanted.attempt > self._wanted.attempt:
             self._stale = True
-        if wanted.names == self._wanted.names:
-            self._wanted = wanted
-            return
+        changed = wanted.names != self._wanted.names
         self._wanted = wanted
-        # What nobody watches any more may be another topic of that name when somebody wants it again.
+        if changed:
+            self._forget_unwatched()
+
+    def _forget_unwatched(self) -> None:
+        """What nobody watches any more may be another topic of that name when somebody wants it again."""
         if self._answered_for is not None:
             self._answered_for &= self.names
-            self.view = self.view.forgetting(self._answered_for)
+            self.view = self.view.forgetting(self.names)
 
     def need(self, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -113,9 +115,8 @@ class MetadataKeeper:
         asked, self._in_flight = self._asked, False
         self.answers += 1
         self.view = self.view.updated(answer, asked=asked)
-        if asked is not None:
-            self.view = self.view.forgetting(self.names)
         self._answered_for = asked
+        self._forget_unwatched()
         self._answered_at = now
         # A topic that is not there (yet) and a broker that knows nothing are asked about again, ever more slowly.
         missing = self.missing() if asked is None else self.missing() & asked

@@ -166,6 +166,22 @@ def test_everything_for_patterns() -> None:
     assert set(changed.topics) == {"a", "b"}
 
 
+@pytest.mark.parametrize("under_way", [False, True], ids=["after the answer", "while it is under way"])
+def test_what_nobody_wanted_for_a_while_is_asked_for_anew(under_way: bool) -> None:
+    one = keeper()
+    wanted, nothing = WantedTopics(frozenset({"t"})), WantedTopics()
+    one.want(wanted)
+    assert ask(one, 0.0) == ["t"]
+    if under_way:
+        one.want(nothing)
+    one.answered(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    one.want(nothing)
+    assert one.view.topics == {}
+    assert one.owed(1.0) is None
+    one.want(wanted)
+    assert ask(one, 1.0) == ["t"]
+
+
 def test_needs_of_look_ups_count() -> None:
     one = keeper()
     one.need(["t"])
