@@ -18,6 +18,7 @@ def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "512m")
+        .config("spark.sql.streaming.minBatchesToRetain", "100000")  # the test reads what was planned, from the first
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
