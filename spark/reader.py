@@ -89,9 +89,10 @@ def _follow(
                 yield columns
             reached(TopicPartition(columns.topic, columns.partition), columns.next_offset)
         # Nothing but markers and gaps: a position moves, and poll has nothing to show.
-        moved = [] if slices else [place for place, position in left.items() if consumer.position(place) > position]
-        for place in moved:
-            reached(place, consumer.position(place))
+        there = {} if slices else {place: consumer.position(place) for place in left}
+        moved = {place: position for place, position in there.items() if position > left[place]}
+        for place, position in moved.items():
+            reached(place, position)
         if slices or moved:
             heard_at = time.monotonic()
         elif time.monotonic() - heard_at > ASK_AFTER_S:

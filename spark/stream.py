@@ -43,7 +43,7 @@ except ImportError:
 
 log = logging.getLogger(__name__)
 
-SMALL_TASK_OFFSETS = 500  # a task costs Spark what reading ten times as many does
+SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many does
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> "StreamBase":

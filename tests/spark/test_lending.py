@@ -82,7 +82,7 @@ def test_a_fork_has_none_of_its_parents() -> None:
 
 
 @pytest.mark.broker
-def test_ranges_are_read_by_one_consumer_and_a_reader_that_stops_early_keeps_it(
+def test_ranges_are_read_by_one_consumer_and_that_of_a_reader_that_stops_early_is_gone(
     broker: Broker, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, varied(300))

@@ -1,7 +1,7 @@
 """The driver's side of a stream, asked as Spark asks it: limits, what is added, what is lost, what a group is told."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import UnknownTopic
-from kohort.spark import DataLossError, OptionError
+from kohort.spark import DataLossError, OffsetRange, OptionError
 from kohort.spark.options import SourceOptions
 from kohort.spark.pace import Pace, limited
 from kohort.spark.source import SCHEMA
@@ -59,6 +59,10 @@ def admin(broker: Broker) -> AdminClient:
 
 def one(topic: str, *offsets: int) -> dict[str, dict[str, int]]:
     return {topic: {str(number): offset for number, offset in enumerate(offsets)}}
+
+
+def ranges_of(tasks: Sequence[Any]) -> list[OffsetRange]:
+    return [one for task in tasks for one in task.value]
 
 
 def grow(admin: AdminClient, broker: Broker, topic: str, partitions: int) -> None:
@@ -120,7 +124,7 @@ def test_partitions_and_topics_that_are_added_are_read_from_their_beginning(
     send(second, [Sent(0, None, b"x", 1_700_000_000_000, ())] * 3)
     end = stream.latestOffset(begin)
     assert end == {first: {"0": 0, "1": 4}, second: {"0": 3}}
-    ranges = [one for partition in stream.partitions(begin, end) for one in partition.value]
+    ranges = ranges_of(stream.partitions(begin, end))
     assert [(r.topic, r.partition, r.start, r.stop) for r in ranges] == sorted([(first, 1, 0, 4), (second, 0, 0, 3)])
     alone = reader(subscribe=first)
     assert alone.latestOffset({first: {"0": 0}}) == {first: {"0": 0, "1": 4}}
@@ -147,7 +151,7 @@ def test_an_added_partition_whose_beginning_is_gone_is_a_loss(
     assert caught.value.condition == "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"
     tolerant = reader(failOnDataLoss="false")
     end = tolerant.latestOffset(begin)
-    assert [one.start for partition in tolerant.partitions(begin, end) for one in partition.value] == [2]
+    assert [one.start for one in ranges_of(tolerant.partitions(begin, end))] == [2]
 
 
 @pytest.mark.broker
@@ -168,7 +172,7 @@ def test_a_topic_that_is_deleted_under_a_stream(
     assert caught.value.condition == "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
     end = tolerant.latestOffset(before)
     assert end == {stays: {"0": 1}}
-    assert [one.topic for partition in tolerant.partitions(before, end) for one in partition.value] == [stays]
+    assert [one.topic for one in ranges_of(tolerant.partitions(before, end))] == [stays]
     with pytest.raises(UnknownTopic):
         reader(subscribe=gone).initialOffset()
 
@@ -189,7 +193,7 @@ def test_a_log_that_ends_before_what_was_read_is_a_loss_or_a_new_beginning(
     assert tolerant.partitions(before, end) == []
     send(topic, varied(3))
     again = tolerant.partitions(end, tolerant.latestOffset(end))
-    assert [one.start for partition in again for one in partition.value] == [3, 3, 3]
+    assert [one.start for one in ranges_of(again)] == [3, 3, 3]
 
 
 @pytest.mark.broker
