@@ -13,7 +13,7 @@ PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ 
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos
+.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -102,7 +102,10 @@ fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
 sim: dev  ## histories of a consistent region in a seeded world: SEEDS=2000 FIRST=1; goes on where it stopped
 	@$(BIN)/python -m kohort.testing.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),2000) --resume out/sim.jsonl
 
-soak: dev  ## random mixed groups on three brokers through kills and restarts, resumable: SEED=1 RUNS=100 PROTOCOL=classic
+soak: dev  ## everything at once on three brokers that fall, growth measured, a page in out/soak-hours: HOURS=1 SEED=1
+	@$(BIN)/python -m tests.soak_hours --hours $(or $(HOURS),1) --seed $(or $(SEED),1)
+
+soak-groups: dev  ## random mixed groups on three brokers through kills and restarts, resumable: SEED=1 RUNS=100 PROTOCOL=classic
 	@nice -n 10 $(BIN)/python -m tests.soak --seed $(or $(SEED),1) --runs $(or $(RUNS),100) \
 	  --protocol $(or $(PROTOCOL),classic)
 

@@ -95,11 +95,32 @@ KINDS: Mapping[str, Kind] = {
         figures(r"(\d+) of (\d+) seeds have passed", "histories passed", "histories"),
         ("histories passed", "histories"),
     ),
+    "soak-hours": Kind(
+        "Everything at once for hours: a mixed group, a region and a Spark stream on brokers that fall",
+        "tests.soak_hours", "nothing found, no growth of memory, threads and descriptors",
+        figures(
+            r"([\d.]+) hours, (\d+) records, (\d+) faults, (\d+) findings; the most that any of (\d+) processes grew "
+            r"by: (-?[\d.]+) MiB, (-?\d+) threads, (-?\d+) descriptors",
+            "hours", "records", "faults", "findings", "processes of ours", "most growth, MiB", "most growth, threads",
+            "most growth, descriptors",
+        ),
+        ("hours", "faults", "findings"), ("findings",),
+        "Growth is told between the second and the last fifth of each process's life. It is a finding where it is more "
+        "than 2 MiB and 4 %, a thread, or a descriptor for each broker.",
+    ),
+    "soak-spark": Kind(
+        "A Spark streaming job whose processes are killed, into Parquet and PostgreSQL", "tests.soak_spark.soak",
+        "none missing, none extra",
+        figures(r"([\d,]+) rows, the log has ([\d,]+); (\d+) missing, (\d+) extra",
+                "rows", "records of the log", "missing", "extra"),
+        ("rows", "missing", "extra"), ("missing", "extra"),
+    ),
     "fuzz-batches": Kind(
         "Record batches fuzzed under sanitizers", "tests.sanitized", "100,000,000 batches, 0 crashes",
         figures(r"([\d,]+) inputs of [\d,]+ done, ([\d,]+) accepted, (\d+) crashes", "batches", "accepted", "crashes"),
         ("batches", "accepted", "crashes"), ("crashes",), "Decoded under address and undefined-behaviour sanitizers; "
-        "memory must stay where it was.", ("tests.fastpath.fuzz_records",),
+        "memory must stay where it was. With `--python-pool` small objects of Python's own are not fenced, what the "
+        "extension works on is.", ("--python-pool", "tests.fastpath.fuzz_records"),
     ),
     "fuzz-frames": Kind(
         "Frames fuzzed under sanitizers", "tests.sanitized", "5,000,000 frames, 0 crashes",
@@ -112,9 +133,10 @@ KINDS: Mapping[str, Kind] = {
         "0 of 20,000 outlive it by more than 1 s", overstay,
         ("calls", "outlived their timeout by more than 1 s", "ended in an error of no kind"),
         ("outlived their timeout by more than 1 s", "ended in an error of no kind"),
-        "Answers that come late, never, or in pieces of a connection; what the machine took away is subtracted. Two "
-        "earlier runs of 20,000 on a machine with thirty times its load, which subtracted less, had 2 calls over each "
-        "(worst 3.0 s): not explained yet, so the goal is not shown.",
+        "Answers that come late, never, or in pieces of a connection; what the machine took away is subtracted: how "
+        "long the thread that waited longest for a processor did so. Two earlier runs of 20,000, on a machine with "
+        "thirty times its load, which subtracted less than that, had 2 calls over each (worst 3.0 s). The run of seed 3 "
+        "was on a machine with ten times its load.",
     ),
     "hostile": Kind(
         "Hostile answers of 1 MiB, and peak memory beside the peers", "benchmarks", "bounded, where peers are not",

@@ -1,6 +1,10 @@
 """Run a module against extensions built with AddressSanitizer and UndefinedBehaviorSanitizer.
 
     python -m tests.sanitized tests.protocol.fuzz_codec --inputs 1000000
+    python -m tests.sanitized --python-pool tests.fastpath.fuzz_records --inputs 1000000
+
+With `--python-pool` small objects of Python come from Python's pool, where nothing fences them: 2.5 times as fast. What
+the extensions ask the C library for stays fenced: all that is decoded into, and what is decoded.
 
 Builds into out/sanitized (kept until a source changes) and leaves the ordinary build alone. Any over-read, overflow or
 leaked-through undefined behaviour ends the run with the sanitizer's report and a non-zero exit.
@@ -15,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 HOME = ROOT / "out" / "sanitized"
+POOL = "--python-pool"
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
 
 
@@ -30,7 +35,7 @@ def build() -> Path:
     return library
 
 
-def environment(library: Path) -> dict[str, str]:
+def environment(library: Path, *, python_pool: bool = False) -> dict[str, str]:
     """What a Python that was not itself sanitized needs to load sanitized extensions."""
     runtimes = [
         subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
@@ -39,20 +44,20 @@ def environment(library: Path) -> dict[str, str]:
     return os.environ | {
         "PYTHONPATH": f"{library}{os.pathsep}{ROOT}",
         "LD_PRELOAD": " ".join(runtimes),
-        "PYTHONMALLOC": "malloc",  # so that every Python allocation is fenced too
+        "PYTHONMALLOC": "pymalloc" if python_pool else "malloc",  # the latter fences every object of Python too
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=8",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
 
 
 def main(arguments: list[str]) -> int:
-    if not arguments:
+    python_pool = arguments[:1] == [POOL]
+    module = arguments[python_pool:]
+    if not module:
         print(__doc__)
         return 2
-    library = build()
-    return subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=ROOT, env=environment(library), check=False
-    ).returncode
+    asked = environment(build(), python_pool=python_pool)
+    return subprocess.run([sys.executable, "-m", *module], cwd=ROOT, env=asked, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
     in order          within an ownership of ours records come without a gap and without going back
     where it stood    an ownership of ours begins at what the group had committed: no commit is lost
     commits           nothing is committed that was not read, nothing of ours by who is no owner, nothing backwards
+    in time           no commit of ours outlives its timeout, except by what the machine took from it
     no loss           every record that a broker has acknowledged is read by somebody
     alive             nobody of ours fails, the group reads to the end, and whoever is well says so; a group that moves
                       between protocols has arrived at the one that its members speak
@@ -25,6 +26,7 @@ from tests.soak.history import Entry
 from tests.soak.plan import OURS
 
 NEVER = 1 << 63
+ALLOWED_S = 1.0
 BACK = "is back"
 # What a commit may end with in a group that changes and on brokers that come and go.
 DUE_IN_COMMITS = ("CommitFailed", "RebalanceInProgress", "OperationTimeout")
@@ -61,6 +63,8 @@ class Commit:
     offsets: dict[int, int]
     ended: int = NEVER
     outcome: str = "unknown"
+    timeout_s: float | None = None
+    starved_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -71,7 +75,6 @@ class Story:
     frozen: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    broker_fell_at: int = NEVER
     broken: list[tuple[int, int]] = field(default_factory=list)
     converts: bool = False
 
@@ -103,6 +106,7 @@ def judge(history: Iterable[Entry]) -> list[Finding]:
     _one_owner_at_a_time(story)
     _deliveries(story, entries)
     _commit_rules(story, entries)
+    _in_time(story)
     _no_loss(story, entries)
     _alive(story, entries)
     return story.findings
@@ -114,7 +118,6 @@ def _see_brokers(story: Story, entries: list[Entry]) -> None:
             story.broken[-1] = (story.broken[-1][0], entry.at)
         elif entry.what == "broker":
             story.broken.append((entry.at, NEVER))
-    story.broker_fell_at = min((begin for begin, _end in story.broken), default=NEVER)
 
 
 def _see_freezes(story: Story, entries: list[Entry]) -> None:
@@ -133,12 +136,13 @@ def _see_commits(story: Story, entries: list[Entry]) -> None:
     for entry in entries:
         if entry.what == "committing":
             offsets = {int(one): to for one, to in entry.facts["offsets"].items()}
-            commit = Commit(entry.who, entry.kind, entry.at, offsets)
+            commit = Commit(entry.who, entry.kind, entry.at, offsets, timeout_s=entry.facts.get("timeout_s"))
             waiting[entry.who, entry.facts["number"]] = commit
             story.commits.append(commit)
         elif entry.what == "commit":
             commit = waiting.pop((entry.who, entry.facts["number"]))
             commit.ended, commit.outcome = entry.at, entry.facts["outcome"]
+            commit.starved_s = entry.facts.get("starved_s", 0.0)
 
 
 def _see_ownerships(story: Story, entries: list[Entry]) -> None:
@@ -252,7 +256,7 @@ def _may_be_stored(story: Story, commit: Commit) -> bool:
     if commit.kind not in OURS or commit.outcome.startswith(("ok", "unknown", "OperationTimeout")):
         return True  # what another client's error means for what is stored is not ours to say
     # A broker that dies with a commit in its hands may have stored it; the next attempt, at another, is then refused.
-    return story.broker_fell_at < commit.ended
+    return any(begin < commit.ended and commit.began < end for begin, end in story.broken)
 
 
 def _over_by(story: Story, commit: Commit, partition: int) -> int:
@@ -263,19 +267,25 @@ def _over_by(story: Story, commit: Commit, partition: int) -> int:
 
 
 def _commit_rules(story: Story, entries: list[Entry]) -> None:
-    reads: dict[int, list[tuple[int, int]]] = {}
-    for entry in entries:
-        for partition, first, following in entry.facts["slices"] if entry.what == "delivered" else ():
-            reads.setdefault(partition, []).append((first, following))
+    read = _read_by_anybody(entries)
     for commit in story.commits:
         who = f"{commit.member} committed {commit.offsets} at {commit.began}: {commit.outcome}"
         if commit.kind in OURS and not commit.outcome.startswith(("ok", "unknown", *DUE_IN_COMMITS)):
             story.found("commits", commit.kind, f"{who}, which is not due")
         for partition, offset in commit.offsets.items() if commit.outcome == "ok" else ():
-            if not any(first < offset <= following for first, following in reads.get(partition, ())):
+            if offset - 1 not in read.get(partition, ()):
                 story.found("commits", commit.kind, f"{who}, but nobody read {partition} up to {offset}")
             _by_an_owner(story, commit, partition, who)
     _never_back(story)
+
+
+def _read_by_anybody(entries: list[Entry]) -> dict[int, set[int]]:
+    """The offsets that were handed out, by partition."""
+    read: dict[int, set[int]] = {}
+    for entry in entries:
+        for partition, first, following in entry.facts["slices"] if entry.what == "delivered" else ():
+            read.setdefault(partition, set()).update(range(first, following))
+    return read
 
 
 def _by_an_owner(story: Story, commit: Commit, partition: int, who: str) -> None:
@@ -288,24 +298,34 @@ def _by_an_owner(story: Story, commit: Commit, partition: int, who: str) -> None
             story.found("commits", commit.kind, f"{who}, but {partition} is {other.member}'s since {other.begin}")
 
 
+def _in_time(story: Story) -> None:
+    for commit in story.commits:
+        if commit.timeout_s is None or commit.ended == NEVER:
+            continue
+        over_s = (commit.ended - commit.began) / 1e9 - commit.timeout_s - commit.starved_s
+        if over_s > ALLOWED_S and not story.was_frozen(commit.member, commit.began, commit.ended):
+            text = f"{commit.member}'s commit at {commit.began} took {over_s:.1f} s more than its {commit.timeout_s:g}"
+            story.found("in time", commit.kind, text)
+
+
 def _never_back(story: Story) -> None:
     stored = [one for one in story.commits if one.outcome == "ok"]
     for partition in {each for one in stored for each in one.offsets}:
-        highest: list[Commit] = []
-        for commit in sorted((one for one in stored if partition in one.offsets), key=lambda one: one.began):
-            before = [one for one in highest if one.ended < commit.began]
-            if before and before[-1].offsets[partition] > commit.offsets[partition]:
-                last = before[-1]
+        about = [one for one in stored if partition in one.offsets]
+        by_end = iter(sorted(about, key=lambda one: one.ended))
+        following, last = next(by_end, None), None
+        for commit in sorted(about, key=lambda one: one.began):
+            while following is not None and following.ended < commit.began:
+                if last is None or following.began >= last.began:
+                    last = following
+                following = next(by_end, None)
+            if last is not None and last.offsets[partition] > commit.offsets[partition]:
                 text = f"{partition}: {last.member} stored {last.offsets[partition]} by {last.ended}, {commit.member} "
                 story.found("commits", commit.kind, f"{text}{commit.offsets[partition]} from {commit.began} on")
-            highest.append(commit)
 
 
 def _no_loss(story: Story, entries: list[Entry]) -> None:
-    read: dict[int, set[int]] = {}
-    for entry in entries:
-        for partition, first, following in entry.facts["slices"] if entry.what == "delivered" else ():
-            read.setdefault(partition, set()).update(range(first, following))
+    read = _read_by_anybody(entries)
     lost: dict[int, list[int]] = {}
     for entry in entries:
         for partition, offset in entry.facts["acks"] if entry.what == "produced" else ():

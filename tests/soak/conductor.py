@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 RECORDS_A_SECOND = 400
 DRAIN_S = 60.0
 LEAVE_S = 25.0
-REPLICAS_S = 60.0
+REPLICAS_S = 240.0
 ASK_MS = 5_000
 
 
@@ -40,6 +41,7 @@ class Conductor:
         self._protocol = plan.protocol
         self._members: dict[str, subprocess.Popen[bytes]] = {}  # the oldest first
         self._speaks: dict[str, str] = {}
+        self._residents: frozenset[str] = frozenset()
         self._leaving: set[str] = set()
         self._stopped: dict[str, float] = {}
         self._count = 0
@@ -57,10 +59,12 @@ class Conductor:
         if self._plan.remote:
             self._hasten_sessions()
         try:
-            with produced(self._cluster.bootstrap, self._topic, self._plan.partitions, self._folder) as ends:
+            with produced(self._cluster.bootstrap, self._topic, self._plan, self._folder) as ends:
                 for kind in self._plan.first:
                     self._join(kind)
+                self._residents = frozenset([*self._members][: self._plan.residents])
                 self._chaos()
+                self._residents = frozenset()  # they, too, will be asked to leave
                 self._reap()
                 if not any(name.startswith("kohort") for name in self._members):
                     self._join("kohort")
@@ -77,23 +81,35 @@ class Conductor:
                 process.wait()
         return read(sorted(self._folder.glob("*.jsonl")))
 
+    def residents(self) -> dict[str, int]:
+        """Who stays to the end, and the process of each; nobody when faults are over. Callable on any thread."""
+        found = ((name, self._members.get(name)) for name in sorted(self._residents))
+        return {name: process.pid for name, process in found if process is not None}
+
     # --- faults
 
     def _chaos(self) -> None:
         began = time.monotonic()
-        brokers: threading.Thread | None = None
-        for action in self._plan.actions:
-            self._sleep_until(began + action.at_s)
-            if action.act in BROKER_ACTS:
-                brokers = threading.Thread(target=self._do_to_brokers, args=(action,))
-                brokers.start()
-            else:
-                self._do_to_members(action)
-        self._sleep_until(began + self._plan.chaos_s)
-        while self._stopped:
-            self._sleep_until(min(self._stopped.values()))
-        if brokers is not None:
-            brokers.join()
+        brokers: Future[None] | None = None
+        with ThreadPoolExecutor(1, "brokers") as pool:
+            for action in self._plan.actions:
+                self._sleep_until(began + action.at_s)
+                if action.act not in BROKER_ACTS:
+                    self._do_to_members(action)
+                    continue
+                if brokers is not None:
+                    self._wait_for(brokers)  # two of three at once, and nothing at all can be written
+                brokers = pool.submit(self._do_to_brokers, action)
+            self._sleep_until(began + self._plan.chaos_s)
+            while self._stopped:
+                self._sleep_until(min(self._stopped.values()))
+            if brokers is not None:
+                brokers.result()
+
+    def _wait_for(self, brokers: Future[None]) -> None:
+        while not brokers.done():
+            self._sleep_until(time.monotonic() + 0.1)
+        brokers.result()
 
     def _sleep_until(self, until: float) -> None:
         """Wake those who have been stopped long enough meanwhile."""
@@ -119,9 +135,10 @@ class Conductor:
         if action.act is Act.RESTART:
             self._restart(awake)
             return
-        if len(awake) < 2:
+        possible = awake if action.act is Act.STOP else [name for name in awake if name not in self._residents]
+        if len(awake) < 2 or not possible:
             return  # somebody has to be there who reads
-        name = awake[int(action.pick * len(awake))]
+        name = possible[int(action.pick * len(possible))]
         match action.act:
             case Act.LEAVE:
                 self._leave(name)
@@ -265,7 +282,7 @@ class Conductor:
 
 
 @contextmanager
-def produced(bootstrap: str, topic: str, partitions: int, folder: Path) -> Iterator[dict[int, int]]:
+def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[dict[int, int]]:
     """Records flow into `topic` inside the block; afterwards the yielded mapping has the end of each partition."""
     from confluent_kafka import Producer
 
@@ -283,12 +300,12 @@ def produced(bootstrap: str, topic: str, partitions: int, folder: Path) -> Itera
         producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
         number = 0
         while not over.is_set():
-            for _ in range(RECORDS_A_SECOND // 20):
+            for _ in range(int(RECORDS_A_SECOND * plan.pace_s)):
                 number += 1
-                producer.produce(topic, b"%d" % number, partition=number % partitions, on_delivery=stored)
+                producer.produce(topic, b"%d" % number, partition=number % plan.partitions, on_delivery=stored)
             producer.poll(0)
             tell()
-            over.wait(0.05)
+            over.wait(plan.pace_s)
         producer.flush(60)
         tell()
 

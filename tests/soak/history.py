@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.testing.starved import lost_s, starved
+
 # What entries say beside `at` (ns, monotonic), `who` and `what`:
 #   assigned   partitions (new), assignment (all), generation (-1: this client does not say)
 #   revoked    partitions: let go as the protocol asks, written while they are still owned
 #   lost       partitions: gone already
 #   delivered  began (ns: before the poll that returned them), slices [[partition, first, next offset], ...]
-#   committing number, offsets {partition: next offset}
-#   commit     number, outcome: "ok" or an error. A commit without one was stored, or not
+#   committing number, offsets {partition: next offset}, timeout_s (None: it has none)
+#   commit     number, outcome: "ok" or an error; starved_s. A commit without one was stored, or not
 #   failed     error;   closing;   left  healthy, reason
 #   produced   acks [[partition, offset], ...]          (who: producer)
 #   started, killed, stopped, continued, leaving, ended  member, code, protocol;   broker  act, node
@@ -54,14 +56,17 @@ class Writer:
         entry = {"at": time.monotonic_ns(), "who": self._who, "what": what, **facts}
         os.write(self._file, (json.dumps(entry) + "\n").encode())
 
-    def committing(self, offsets: Mapping[int, int]) -> Callable[[BaseException | None], None]:
+    def committing(
+        self, offsets: Mapping[int, int], timeout_s: float | None = None
+    ) -> Callable[[BaseException | None], None]:
         """A commit begins; call what comes back with how it ended."""
         self._commits += 1
-        number = self._commits
-        self.write("committing", number=number, offsets=dict(offsets))
+        number, before = self._commits, starved() if timeout_s is not None else {}
+        self.write("committing", number=number, offsets=dict(offsets), timeout_s=timeout_s)
 
         def settle(error: BaseException | None) -> None:
-            self.write("commit", number=number, outcome="ok" if error is None else f"{type(error).__name__}: {error}")
+            outcome = "ok" if error is None else f"{type(error).__name__}: {error}"
+            self.write("commit", number=number, outcome=outcome, starved_s=lost_s(before) if before else 0.0)
 
         return settle
 

@@ -12,6 +12,8 @@ from tests.soak.history import Writer
 if TYPE_CHECKING:
     from tests.soak.seats import Pending
 
+COMMIT_S = 5.0
+
 
 class Notes:
     """`chance` decides in which of the possible ways things are done. `read`: the next offsets of what is owned."""
@@ -50,10 +52,11 @@ class Hooks(RebalanceHooks):
         offsets = {one: notes.read.pop(one) for one in going if one in notes.read}
         by_answer = self._consumer is None or notes.chance.random() < 0.5
         if offsets:
-            settle = notes.book.committing(offsets)  # how it ends is not told to who answers with it
+            # How it ends is not told to who answers with it.
+            settle = notes.book.committing(offsets, None if by_answer else COMMIT_S)
         if offsets and not by_answer and self._consumer is not None:
             try:
-                self._consumer.commit(notes.keys(offsets), timeout_s=5)
+                self._consumer.commit(notes.keys(offsets), timeout_s=COMMIT_S)
             except Exception as error:  # which ones are due is for the checker to say
                 settle(error)
             else:

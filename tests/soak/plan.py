@@ -19,6 +19,9 @@ REMOTE_ASSIGNORS = ("uniform", "range")
 COOPERATIVE = "cooperative-sticky"
 STRATEGIES = ("range", "roundrobin", COOPERATIVE, COOPERATIVE)
 MOST_MEMBERS = 6
+BETWEEN_S, LONG_BETWEEN_S = (0.2, 1.8), (5.0, 25.0)
+_BETWEEN_BROKERS_S = (50.0, 110.0)
+LONG_PACE_S = 0.25
 QUIET_START_S = 1.5  # the first members meet before anything happens to them
 
 
@@ -56,8 +59,9 @@ class Action(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One run. `first`: the kinds of the members that are there from the start, by `protocol`. `remote`: the
-    coordinator's assignor, where members of KIP-848 may come."""
+    """One run. `first`: the kinds of the members that are there from the start, by `protocol`; the first `residents` of
+    them stay to the end: they may be frozen, but are neither killed nor asked to leave. `remote`: the coordinator's
+    assignor, where members of KIP-848 may come. `pace_s`: how often records are written."""
 
     seed: int
     strategy: str
@@ -67,6 +71,8 @@ class Plan(NamedTuple):
     chaos_s: float
     protocol: str = CLASSIC
     remote: str = ""
+    residents: int = 0
+    pace_s: float = 0.05
 
 
 def plan(seed: int, chaos_s: float = 9.0) -> Plan:
@@ -105,6 +111,26 @@ def epoch_plan(seed: int, chaos_s: float = 9.0) -> Plan:
 PLANS = {CLASSIC: plan, CONSUMER: epoch_plan}
 
 
+def long_plan(seed: int, chaos_s: float) -> Plan:
+    """The run of `seed` that lasts: both of ours and a foreign member stay from beginning to end, while others come and
+    go and brokers fall, one after the other."""
+    chance = random.Random(f"long {seed}")
+    protocol = chance.choice(tuple(PLANS))
+    strategy, remote = chance.choice(STRATEGIES), chance.choice(REMOTE_ASSIGNORS)
+    peers = COOPERATIVE_PEERS if protocol == CONSUMER or strategy == COOPERATIVE else EAGER_PEERS
+    first = (*OURS, chance.choice(peers))
+    actions = _member_actions(chance, (*OURS, *OURS, *peers), chaos_s, LONG_BETWEEN_S)
+    at_s = QUIET_START_S + chance.uniform(2.0, 15.0)
+    while at_s < chaos_s * 0.9:
+        act = chance.choices(list(_BROKER_ODDS), list(_BROKER_ODDS.values()))[0]
+        actions.append(_action(chance, at_s, act, ""))
+        at_s += chance.uniform(*_BETWEEN_BROKERS_S)
+    return Plan(
+        seed, strategy, chance.randint(6, 12), first, _in_order(actions), chaos_s, protocol,
+        remote if protocol == CONSUMER else "", len(first), LONG_PACE_S,
+    )  # fmt: skip
+
+
 def _in_order(actions: list[Action]) -> tuple[Action, ...]:
     return tuple(sorted(actions, key=lambda one: one.at_s))
 
@@ -116,13 +142,15 @@ def _broker_action(chance: random.Random, chaos_s: float) -> list[Action]:
     return [_action(chance, chance.uniform(QUIET_START_S, chaos_s * 0.6), act, "")]
 
 
-def _member_actions(chance: random.Random, kinds: tuple[str, ...], chaos_s: float) -> list[Action]:
+def _member_actions(
+    chance: random.Random, kinds: tuple[str, ...], chaos_s: float, between_s: tuple[float, float] = BETWEEN_S
+) -> list[Action]:
     actions = []
     at_s = QUIET_START_S
     while at_s < chaos_s:
         act = chance.choices(list(_MEMBER_ODDS), list(_MEMBER_ODDS.values()))[0]
         actions.append(_action(chance, at_s, act, chance.choice(kinds) if act is Act.JOIN else ""))
-        at_s += chance.uniform(0.2, 1.8)
+        at_s += chance.uniform(*between_s)
     return actions
 
 

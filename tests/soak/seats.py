@@ -26,6 +26,7 @@ HEARTBEAT_MS = 300
 REBALANCE_MS = 12_000
 POLL_S = 0.1
 COMMIT_EVERY_S = 0.3
+COMMIT_S = 8.0
 
 
 class Seat(NamedTuple):
@@ -122,13 +123,12 @@ def sit_kohort(seat: Seat, book: Writer, leaving: Leaving) -> None:
             offsets = pending.take()
             if not offsets:
                 continue
-            with_callback = notes.chance.random() < 0.3
-            settle, changes = book.committing(offsets), pending.changes
-            if with_callback:
-                consumer.commit_async(notes.keys(offsets), told_by(settle, pending, offsets))
+            if notes.chance.random() < 0.3:
+                consumer.commit_async(notes.keys(offsets), told_by(book.committing(offsets), pending, offsets))
                 continue
+            settle, changes = book.committing(offsets, COMMIT_S), pending.changes
             try:
-                consumer.commit(notes.keys(offsets), timeout_s=8)
+                consumer.commit(notes.keys(offsets), timeout_s=COMMIT_S)
             except Exception as error:  # which ones are due is for the checker to say
                 settle(error)
                 pending.give_back(offsets, changes)
@@ -166,9 +166,9 @@ async def sit_kohort_async(seat: Seat, book: Writer, leaving: Leaving) -> None:
             slices = slices_of((one.partition, record.offset) for one in await consumer.poll(POLL_S) for record in one)
             notes.delivered(began, slices)
             if offsets := pending.take():
-                settle, changes = book.committing(offsets), pending.changes
+                settle, changes = book.committing(offsets, COMMIT_S), pending.changes
                 try:
-                    await consumer.commit(notes.keys(offsets), timeout_s=8)
+                    await consumer.commit(notes.keys(offsets), timeout_s=COMMIT_S)
                 except Exception as error:  # which ones are due is for the checker to say
                     settle(error)
                     pending.give_back(offsets, changes)

@@ -9,8 +9,21 @@ import pytest
 
 from tests.soak.checker import judge
 from tests.soak.history import Entry, Writer, read
-from tests.soak.plan import BROKER_ACTS, EPOCH_PEERS, OURS, REMOTE_ASSIGNORS, STRATEGIES, Act, epoch_plan, plan
+from tests.soak.plan import (
+    BROKER_ACTS,
+    CLASSIC,
+    CONSUMER,
+    EPOCH_PEERS,
+    OURS,
+    REMOTE_ASSIGNORS,
+    STRATEGIES,
+    Act,
+    epoch_plan,
+    long_plan,
+    plan,
+)
 
+SECOND = 1_000_000_000
 ONE, TWO, PEER = "kohort-1", "kohort-async-2", "java-3"
 
 
@@ -105,6 +118,11 @@ FAULTS: list[tuple[str, str, list[Change]]] = [
     ),
     ("a commit that goes back", "commits", [changed(17, offsets={"0": 1})]),
     ("a commit refused for no good reason", "commits", [changed(18, outcome="CommitRewind: ...")]),
+    (
+        "a commit that outlives its timeout",
+        "in time",
+        [changed(25, timeout_s=8.0), without(26), put(entry(10 * SECOND, TWO, "commit", number=1, outcome="ok"))],
+    ),
     ("a record that nobody read", "no loss", [changed(1, acks=[[0, 6]])]),
     ("a member of ours that fails", "alive", [put(entry(29, TWO, "failed", error="IllegalTransition"))]),
     ("a member of ours that is unwell", "alive", [changed(42, healthy=False, reason="stalled")]),
@@ -175,6 +193,25 @@ def test_a_refused_commit_is_stored_only_where_a_broker_died_with_it() -> None:
     assert judge(put(entry(16, "conductor", "broker", act="kill broker", node=1))(refused)) == []
 
 
+def test_a_commit_that_the_machine_held_up_or_that_was_frozen_is_in_time() -> None:
+    def late(starved_s: float) -> list[Entry]:
+        ended = entry(10 * SECOND, TWO, "commit", number=1, outcome="ok", starved_s=starved_s)
+        return put(ended)(without(26)(changed(25, timeout_s=8.0)(sound())))
+
+    assert [one.rule for one in judge(late(0.5))] == ["in time"]
+    assert judge(late(1.5)) == []
+    frozen = [entry(27, "conductor", "stopped", member=TWO), entry(29, "conductor", "continued", member=TWO)]
+    assert judge(put(*frozen)(late(0.0))) == []
+
+
+def test_a_refused_commit_after_the_broker_is_back_is_not_stored() -> None:
+    refused = changed(18, outcome="CommitFailed: ...")(sound())
+    fell = [entry(11, "conductor", "broker", act="kill broker", node=1)]
+    back = [*fell, entry(16, "conductor", "broker", act="is back", node=1)]
+    assert judge(put(*fell)(refused)) == []
+    assert [one.rule for one in judge(put(*back)(refused))] == ["where it stood"]
+
+
 def test_what_others_do_is_told_apart() -> None:
     theirs = [one._replace(who=PEER) if one.who == ONE else one for one in sound()]
     found = judge(changed(16, slices=[[0, 3, 4]])(theirs))
@@ -190,7 +227,7 @@ def test_a_history_is_read_back_in_order_and_a_torn_line_is_left_out(tmp_path: P
         file.write('{"at": 1, "who"')
     history = read(tmp_path.glob("*.jsonl"))
     assert [(one.who, one.what) for one in history] == [(ONE, "committing"), (TWO, "closing"), (ONE, "commit")]
-    assert history[2].facts == {"number": 1, "outcome": "ok"}
+    assert history[2].facts == {"number": 1, "outcome": "ok", "starved_s": 0.0}
     assert history[0].facts["offsets"] == {"3": 7}
 
 
@@ -203,6 +240,20 @@ def test_a_hundred_seeds_of_kip_848_tell_of_everything_too() -> None:
     assert moves.keys() == {("consumer", 0), ("consumer", 1), ("consumer", 2), ("classic", 1), ("classic", 2)}
     kinds = {kind for one in plans for kind in (*one.first, *(action.kind for action in one.actions))}
     assert kinds - {""} == {*OURS, *EPOCH_PEERS}
+
+
+def test_a_long_run_has_both_of_ours_from_beginning_to_end_and_brokers_that_fall_all_the_while() -> None:
+    assert long_plan(7, 3600.0) == long_plan(7, 3600.0)
+    plans = [long_plan(seed, 3600.0) for seed in range(1, 41)]
+    assert {one.protocol for one in plans} == {CLASSIC, CONSUMER}
+    assert all(set(OURS) < set(one.first[: one.residents]) and len(one.first) == one.residents for one in plans)
+    assert all(bool(one.remote) == (one.protocol == CONSUMER) for one in plans)
+    for one in plans:
+        at_s = [action.at_s for action in one.actions if action.act in BROKER_ACTS]
+        assert len(at_s) > 25
+        assert min(at_s) < 60
+        assert max(at_s) > 3000
+    assert {action.act for one in plans for action in one.actions} == set(Act) - {Act.CONVERT, Act.RESTART}
 
 
 def test_a_seed_tells_one_story_and_a_hundred_seeds_tell_of_everything() -> None:

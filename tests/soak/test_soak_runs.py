@@ -1,5 +1,5 @@
-"""Short runs of the soak, with a kill, a freeze, joins, and the loss of a broker or another protocol; `make soak` has a
-hundred, and as many of KIP-848."""
+"""Short runs of the soak, with a kill, a freeze, joins, and the loss of a broker or another protocol. A hundred, and as
+many of KIP-848: `make soak-groups`."""
 
 import pytest
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kohort.testing import RealCluster
@@ -69,6 +69,11 @@ class Crew:
     def alive(self, name: str) -> bool:
         return name in self._processes
 
+    def pids(self, names: Iterable[str]) -> dict[str, int]:
+        """The processes of those who run. Callable on any thread."""
+        found = ((name, self._processes.get(name)) for name in names)
+        return {name: process.pid for name, process in found if process is not None}
+
     def tend(self) -> None:
         """Start again who ended by an error that restarting cures. Raises AssertionError for any other end."""
         for name, process in list(self._processes.items()):
@@ -102,7 +107,8 @@ class Crew:
 
 
 class Harm:
-    """Does KINDS to a crew, the brokers and the store's host, one about every `every_s`; `say` hears of each."""
+    """Does `kinds` (name to odds) to `whom` of a crew, the brokers and the store's host, one about every `every_s`;
+    `say` hears of each."""
 
     def __init__(
         self,
@@ -113,12 +119,15 @@ class Harm:
         *,
         every_s: float,
         say: Callable[[str], None],
+        kinds: Mapping[str, int] = KINDS,
+        whom: Sequence[str] = (),
     ) -> None:
         self.done: Counter[str] = Counter()
         self._chance = random.Random(seed)
         self._crew, self._cluster, self._host = crew, cluster, host
         self._every_s = every_s
         self._say = say
+        self._kinds, self._whom = kinds, whom or crew.names
         self._repairs: list[tuple[float, int, Callable[[], None]]] = []
         self._stopped: set[str] = set()
         self._broker_down = self._store_down = False
@@ -137,8 +146,10 @@ class Harm:
             time.sleep(0.1)
 
     def _one(self) -> None:
-        possible = [kind for kind in KINDS if self._possible(kind)]
-        kind = self._chance.choices(possible, [KINDS[one] for one in possible])[0]
+        possible = [kind for kind in self._kinds if self._possible(kind)]
+        if not possible:
+            return  # everybody is away; the next one comes soon
+        kind = self._chance.choices(possible, [self._kinds[one] for one in possible])[0]
         self.done[kind] += 1
         after_s = self._chance.uniform(0.5, 10.0)
         whom = self._do(kind, after_s)
@@ -152,7 +163,7 @@ class Harm:
         return bool(self._free())
 
     def _free(self) -> list[str]:
-        return [name for name in self._crew.names if name not in self._stopped and self._crew.alive(name)]
+        return [name for name in self._whom if name not in self._stopped and self._crew.alive(name)]
 
     def _do(self, kind: str, after_s: float) -> str:
         what, _, how = kind.rpartition(" ")

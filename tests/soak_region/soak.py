@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -178,7 +179,7 @@ def soak(
         writer.start()
         region = Region(host.url, topic)
         stack.callback(region.close)
-        _until(lambda: region.newest() > 0, crew, "no first checkpoint", FIRST_S)
+        until(lambda: region.newest() > 0, crew, "no first checkpoint", FIRST_S)
         harm = Harm(seed, crew, cluster, host, every_s=every_s, say=say)
         harm.run(kills)
         say("no more harm: what is written must soon be in a checkpoint")
@@ -187,7 +188,7 @@ def soak(
             writer.join(0.2)
         assert writer.failed is None, writer.failed
         log, ends = read_log(bootstrap, topic)
-        _until(lambda: region.offsets() == ends, crew, "not all of it came into a checkpoint", SETTLE_S)
+        until(lambda: region.offsets() == ends, crew, "not all of it came into a checkpoint", SETTLE_S)
         _, found = region.checkpoint()
         epochs, newest = region.epoch(), region.newest()
         codes = crew.stop()
@@ -197,7 +198,8 @@ def soak(
     )  # fmt: skip
 
 
-def _until(reached: Any, crew: Crew, problem: str, timeout_s: float) -> None:
+def until(reached: Callable[[], bool], crew: Crew, problem: str, timeout_s: float) -> None:
+    """Tend the crew until that is so. Raises AssertionError with the problem where it takes longer."""
     deadline = time.monotonic() + timeout_s
     while not reached():
         crew.tend()

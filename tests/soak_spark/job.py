@@ -1,4 +1,4 @@
-"""The job that is killed: one topic as two streams, into Parquet and into PostgreSQL.
+"""The job that is soaked: one topic as two streams, into Parquet and, where settings name one, into PostgreSQL.
 
     python -m tests.soak_spark.job SETTINGS.json run      # until it is killed
     python -m tests.soak_spark.job SETTINGS.json finish   # what is left, and then all rows of Parquet as JSON
@@ -35,8 +35,12 @@ def main(settings: Mapping[str, str], mode: str) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
-    trigger: dict[str, Any] = {"availableNow": True} if mode == "finish" else {"processingTime": "0 seconds"}
-    queries = [_into_parquet(spark, settings, trigger), _into_postgres(spark, settings, trigger)]
+    trigger: dict[str, Any] = (
+        {"availableNow": True} if mode == "finish" else {"processingTime": settings.get("every", "0 seconds")}
+    )
+    queries = [_into_parquet(spark, settings, trigger)]
+    if "postgres" in settings:
+        queries.append(_into_postgres(spark, settings, trigger))
     if mode == "run":
         spark.streams.awaitAnyTermination()
         sys.exit("a stream ended by itself")

@@ -104,15 +104,18 @@ class Job:
         with self._log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
-    def again(self) -> None:
-        """Kill what is left of it, if anything, and start it."""
+    def kill(self) -> None:
+        """All of it at once, if anything is left."""
         kill("driver, whole", self.pid, random.Random())
         self._process.wait()
+
+    def again(self) -> None:
+        """Kill what is left of it, if anything, and start it."""
+        self.kill()
         self._process = self._start("run")
 
     def finish(self) -> None:
-        kill("driver, whole", self.pid, random.Random())
-        self._process.wait()
+        self.kill()
         self._process = self._start("finish")
         if self._process.wait(1200):
             raise AssertionError(f"the last run failed: {self.said()}")
@@ -146,8 +149,8 @@ def main(kills: int, seed: int, rate: int) -> int:
             print(job.said(), file=sys.stderr)
             raise
         finally:
-            kill("driver, whole", job.pid, chance)
-        log = _log(broker.bootstrap)
+            job.kill()
+        log = rows_of_the_log(broker.bootstrap, TOPIC, PARTITIONS)
         kept: Counter[Row] = Counter(connection.execute("SELECT partition, at, value FROM rows").fetchall())
         parquet: Counter[Row] = Counter((p, o, v) for p, o, v in json.loads((folder / "rows.json").read_text()))
     killed = ", ".join(f"{count} {kind}" for kind, count in sorted(done.items()))
@@ -192,16 +195,16 @@ def _batches(connection: Any) -> int:
     return int(connection.execute("SELECT count(*) FROM batches").fetchone()[0])
 
 
-def _log(bootstrap: str) -> Counter[Row]:
+def rows_of_the_log(bootstrap: str, topic: str, partitions: int) -> Counter[Row]:
     """Every committed record, as another client reads it."""
     reader = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "the-log", "isolation.level": "read_committed",
         "enable.partition.eof": True,
     })  # fmt: skip
-    reader.assign([Place(TOPIC, number, 0) for number in range(PARTITIONS)])
+    reader.assign([Place(topic, number, 0) for number in range(partitions)])
     rows: Counter[Row] = Counter()
     ended: set[int] = set()
-    while len(ended) < PARTITIONS:
+    while len(ended) < partitions:
         message = reader.poll(30)
         if message is None:
             raise AssertionError("the log cannot be read to its end")

@@ -18,12 +18,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kohort import Consumer, KohortError, TopicPartition
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Action, Call, Close, Delay, Drop
+from tests.testing.starved import lost_s, starved
 
 TOPIC, PARTITIONS = "topic", 4
 WORKERS = 4
@@ -34,22 +34,6 @@ APIS = (
     "OffsetFetch", "ListOffsets", "Fetch",
 )  # fmt: skip
 PLACES = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIONS))
-
-
-def starved() -> dict[str, float]:
-    """Seconds that each thread of this process was ready to run and no processor was free; {} where no /proc tells."""
-    found = {}
-    for thread in Path("/proc/self/task").glob("*"):
-        try:
-            found[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
-        except OSError:
-            continue  # it ended
-    return found
-
-
-def lost_s(before: dict[str, float]) -> float:
-    """What the thread that waited longest for a processor lost since: the caller, the driver, or who had the GIL."""
-    return max((now - before.get(thread, 0.0) for thread, now in starved().items()), default=0.0)
 
 
 @dataclass
