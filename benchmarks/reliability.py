@@ -135,8 +135,8 @@ KINDS: Mapping[str, Kind] = {
         ("outlived their timeout by more than 1 s", "ended in an error of no kind"),
         "Answers that come late, never, or in pieces of a connection; what the machine took away is subtracted: how "
         "long the thread that waited longest for a processor did so. Two earlier runs of 20,000, on a machine with "
-        "thirty times its load, which subtracted less than that, had 2 calls over each (worst 3.0 s). The run of seed 3 "
-        "was on a machine with ten times its load.",
+        "thirty times its load, which subtracted less than that, had 2 calls over each (worst 3.0 s). Seed 3 had ten "
+        "times its load.",
     ),
     "hostile": Kind(
         "Hostile answers of 1 MiB, and peak memory beside the peers", "benchmarks", "bounded, where peers are not",
