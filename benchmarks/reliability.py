@@ -58,7 +58,8 @@ def overstay(output: str) -> Figures:
 
 @dataclass(frozen=True)
 class Kind:
-    """`goal` is the issue's own; `bad`: figures that must be 0. `summed`: those that add up over runs."""
+    """`goal` is the issue's own; `bad`: figures that must be 0. `summed`: those that add up over runs. `resumes`: a run
+    goes on where it stopped, so that how long it took tells of its last part only."""
 
     title: str
     module: str
@@ -68,6 +69,7 @@ class Kind:
     bad: tuple[str, ...] = ()
     about: str = ""
     arguments: tuple[str, ...] = field(default=())
+    resumes: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
@@ -75,7 +77,7 @@ KINDS: Mapping[str, Kind] = {
         "Simulated histories of a consistent region", "kohort.testing.simulation", "1,000,000 histories, 0 violated",
         figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated"), ("histories", "violated"),
         ("violated",), "Members, broker and store in one process on one seeded clock: deaths, cuts, zombies, "
-        "full disks; invariants after every step.",
+        "full disks; invariants after every step.", resumes=True,
     ),
     "mutants": Kind(
         "Deliberate faults in a region, caught by those histories", "tests.consistent_region.region_mutants", "all",
@@ -93,7 +95,7 @@ KINDS: Mapping[str, Kind] = {
         "Random mixed groups on three real brokers, through kills and restarts", "tests.soak",
         "every history passes its checker",
         figures(r"(\d+) of (\d+) seeds have passed", "histories passed", "histories"),
-        ("histories passed", "histories"),
+        ("histories passed", "histories"), resumes=True,
     ),
     "soak-hours": Kind(
         "Everything at once for hours: a mixed group, a region and a Spark stream on brokers that fall",
@@ -106,7 +108,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         ("hours", "faults", "findings"), ("findings",),
         "Growth is told between the second and the last fifth of each process's life. It is a finding where it is more "
-        "than 2 MiB and 4 %, a thread, or a descriptor for each broker.",
+        "than 2 MiB and 4 %, a thread, or a descriptor for each broker.", resumes=True,
     ),
     "soak-spark": Kind(
         "A Spark streaming job whose processes are killed, into Parquet and PostgreSQL", "tests.soak_spark.soak",
@@ -120,7 +122,7 @@ KINDS: Mapping[str, Kind] = {
         figures(r"([\d,]+) inputs of [\d,]+ done, ([\d,]+) accepted, (\d+) crashes", "batches", "accepted", "crashes"),
         ("batches", "accepted", "crashes"), ("crashes",), "Decoded under address and undefined-behaviour sanitizers; "
         "memory must stay where it was. With `--python-pool` small objects of Python's own are not fenced, what the "
-        "extension works on is.", ("--python-pool", "tests.fastpath.fuzz_records"),
+        "extension works on is.", ("--python-pool", "tests.fastpath.fuzz_records"), True,
     ),
     "fuzz-frames": Kind(
         "Frames fuzzed under sanitizers", "tests.sanitized", "5,000,000 frames, 0 crashes",
@@ -205,12 +207,14 @@ def page() -> str:
             parts.append("Not run yet.")
             continue
         for entry in runs:
-            on = entry["machine"]
-            parts.append(
-                f"`{entry['command']}`, {on['date']}, {on['cores']} cores of {on['cpu']}, {entry['took_s']:,.0f} s:"
-            )
+            on, took = entry["machine"], _took(kind, entry["took_s"])
+            parts.append(f"`{entry['command']}`, {on['date']}, {on['cores']} cores of {on['cpu']}, {took}:")
             parts.append("\n".join(f"- {label}: {_shown(value)}" for label, value in entry["figures"].items()))
     return "\n\n".join(parts) + "\n"
+
+
+def _took(kind: Kind, took_s: float) -> str:
+    return f"the last part took {took_s:,.0f} s" if kind.resumes else f"{took_s:,.0f} s"
 
 
 def _summary(name: str) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from kohort.testing import RealCluster
+from tests.soak.plan import CLASSIC, Act, long_plan
 from tests.soak_hours import __main__ as command
 from tests.soak_hours.page import page
 from tests.soak_hours.turn import Told, live
 
-SECONDS = 15.0
+SEED, SECONDS = 4, 15.0
 
 
 def told(**changes: Any) -> dict[str, Any]:
@@ -24,8 +25,11 @@ def told(**changes: Any) -> dict[str, Any]:
 @pytest.mark.timeout(600)  # some two minutes: three brokers, a dozen clients and a JVM on a few cores
 @pytest.mark.proves("I1", "G-08", "B-33")
 def test_a_short_turn_finds_nothing_and_every_part_read_everything(cluster3: RealCluster, tmp_path: Path) -> None:
+    acts = {action.act for action in long_plan(SEED, SECONDS).actions}
+    assert acts == {Act.STOP, Act.KILL_BROKER, Act.JOIN}
+    assert long_plan(SEED, SECONDS).protocol == CLASSIC  # which brokers of every version speak
     try:
-        found = live(cluster3, 5, SECONDS, tmp_path / "turn", print)
+        found = live(cluster3, SEED, SECONDS, tmp_path / "turn", print)
     finally:
         cluster3.start()
     assert found.findings == []

@@ -23,6 +23,7 @@ COLUMNS = ("partition", "offset", "CAST(value AS STRING) AS value")
 
 def main(settings: Mapping[str, str], mode: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = (
         SparkSession.builder.master("local[2, 20]")  # a task that loses its worker is run again
         .config("spark.ui.enabled", "false")

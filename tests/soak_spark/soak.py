@@ -8,7 +8,6 @@ drawn from the seed. In the end Parquet and PostgreSQL must hold what the log ho
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -233,5 +232,4 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=int, default=3000, help="records a second")
     chosen = parser.parse_args()
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     sys.exit(main(chosen.kills, chosen.seed, chosen.rate))
