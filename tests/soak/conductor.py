@@ -297,7 +297,8 @@ def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[d
             ends[message.partition()] = max(ends.get(message.partition(), 0), message.offset() + 1)
 
     def produce() -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        producer = Producer(settings)
         number = 0
         while not over.is_set():
             for _ in range(int(RECORDS_A_SECOND * plan.pace_s)):

@@ -31,7 +31,9 @@ class Ledger(threading.Thread):
         """Ends every partition with a record outside of any transaction, so that who has read all is at the end."""
         self._over.set()
         self.join()
-        plain = confluent_kafka.Producer({"bootstrap.servers": self._servers, "enable.idempotence": True})
+        plain = confluent_kafka.Producer(
+            {"bootstrap.servers": self._servers, "enable.idempotence": True, "log_level": 0}
+        )
         for partition in range(self._partitions):
             plain.produce(self._topic, key="end", value=f"end of {partition}", partition=partition)
         if left := plain.flush(120):
