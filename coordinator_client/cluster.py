@@ -17,11 +17,13 @@ from kohort.coordinator_client.retry import FRESH
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.protocol.apis.metadata import MetadataResponse
+from kohort.protocol.apis.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
 
+ELSEWHERE_S = 2.0
+"""A broker that takes so long over metadata is not alone with the question any more: it goes to the next one, too."""
 UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
 RETRIED_COORDINATOR = frozenset({14, 15, 16})
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
@@ -46,6 +48,18 @@ class Caller(Protocol):
     def put_error(self, error: KohortError) -> None: ...
 
 
+class Question:
+    """Metadata that is asked for of one address, and of more of them while none answers: the first answer counts."""
+
+    __slots__ = ("asked", "next_at", "request", "waiting")
+
+    def __init__(self, request: MetadataRequest, next_at: float) -> None:
+        self.request = request
+        self.next_at = next_at
+        self.asked: set[Endpoint] = set()
+        self.waiting: set[Endpoint] = set()
+
+
 class Contacts:
     """Metadata and addresses: what consumers and producers need alike. Used under the same lock as its caller.
 
@@ -60,6 +74,7 @@ class Contacts:
         self._heard = heard
         self._told_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
+        self._question: Question | None = None
 
     def turn(self, now: float) -> None:
         """Ask what is owed."""
@@ -69,6 +84,7 @@ class Contacts:
         """When to take a turn again if nothing happens."""
         return [
             self._core.keeper.wakes(),
+            self._question.next_at if self._question is not None else None,
             self._core.endpoints.next_try() if self.starving(now) else None,
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
@@ -105,18 +121,44 @@ class Contacts:
         if self.starving(now):
             return
         request = self._core.keeper.owed(now)
-        if request is None:
-            return
+        if request is not None:
+            self._question = Question(request, now)
+        if self._question is not None and now >= self._question.next_at:
+            self._ask_next(self._question, now)
+
+    def _ask_next(self, question: Question, now: float) -> None:
+        question.next_at = now + self._patience_s()
+        endpoint = self._core.endpoints.pick(self._known(), now, but=question.asked)
+        if endpoint is None:
+            return  # all have been asked that can be
 
         def done(outcome: Outcome, when: float) -> None:
-            if isinstance(outcome, Answered):
-                self._metadata_answered(outcome.value, when)
-                return
-            self._core.keeper.failed(when, self._core.chance())
-            if isinstance(outcome, NotSent):
-                self._core.fail(outcome.error)
+            if question is self._question:
+                self._metadata_came(question, endpoint, outcome, when)
 
-        self.ask_any(Ask("Metadata", request, done, self._core.request_s))
+        for late in question.waiting:
+            self._core.endpoints.late(late)
+        question.asked.add(endpoint)
+        question.waiting.add(endpoint)
+        self._core.send(Line.CONTROL, endpoint, Ask("Metadata", question.request, done, self._core.request_s))
+
+    def _patience_s(self) -> float:
+        """So that at the start several addresses get their turn."""
+        if self._core.endpoints.ever_answered:
+            return ELSEWHERE_S
+        return min(ELSEWHERE_S, self._core.config.bootstrap_timeout_ms / 4000)
+
+    def _metadata_came(self, question: Question, endpoint: Endpoint, outcome: Outcome, now: float) -> None:
+        question.waiting.discard(endpoint)
+        if isinstance(outcome, Answered):
+            self._question = None
+            self._metadata_answered(outcome.value, now)
+            return
+        if isinstance(outcome, NotSent):
+            self._core.fail(outcome.error)
+        if not question.waiting:
+            self._question = None
+            self._core.keeper.failed(now, self._core.chance())
 
     def _metadata_answered(self, answer: MetadataResponse, now: float) -> None:
         changed = self._core.keeper.answered(answer, now, self._core.chance())

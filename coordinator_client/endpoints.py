@@ -1,6 +1,6 @@
 """Which address to call for a question that any broker can answer, and when to call one again that failed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from kohort.coordinator_client.config import Config, split_address
 from kohort.coordinator_client.connections import Endpoint, VersionRanges
@@ -28,6 +28,7 @@ class Endpoints:
         self.last_error: KohortError | None = None
         self._attempts: dict[Endpoint, Attempts] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
+        self._late: set[Endpoint] = set()
 
     @classmethod
     def of(cls, config: Config, chance: Callable[[], float]) -> "Endpoints":
@@ -42,6 +43,7 @@ class Endpoints:
     def answered(self, endpoint: Endpoint, ranges: VersionRanges | None = None) -> None:
         """`ranges`: what is spoken there, if it is known."""
         self._attempts.pop(endpoint, None)
+        self._late.discard(endpoint)
         if ranges is not None:
             self._ranges[endpoint] = ranges
         self.ever_answered = True
@@ -50,8 +52,13 @@ class Endpoints:
     def failed(self, endpoint: Endpoint, error: KohortError, now: float) -> None:
         attempts = self._attempts.get(endpoint, FRESH)
         self._ranges.pop(endpoint, None)
+        self._late.discard(endpoint)
         self._attempts[endpoint] = attempts.failed(now, self.backoff, self.chance())
         self.last_error = error
+
+    def late(self, endpoint: Endpoint) -> None:
+        """Its answer has been waited for so long that another is asked as well: the others go first until it comes."""
+        self._late.add(endpoint)
 
     def offering(self, api_key: int) -> Endpoint | None:
         """An address that has answered, has not failed since, and speaks an API that not every broker offers."""
@@ -60,14 +67,18 @@ class Endpoints:
     def may_try(self, endpoint: Endpoint, now: float) -> bool:
         return self._attempts.get(endpoint, FRESH).may_try(now)
 
-    def pick(self, known: Iterable[Endpoint], now: float) -> Endpoint | None:
-        """The address that failed least and may be called now, or None."""
+    def pick(self, known: Iterable[Endpoint], now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
+        """The address that failed least and may be called now, or None; none of `but`. Among equals who has answered: a
+        connection is open there, and whoever is asked first may be one that says nothing."""
         candidates = list(known)
         if not candidates or (self.rebootstrap and all(self._attempts.get(one, FRESH).failures for one in candidates)):
             candidates += self.bootstrap
-        ready = [one for one in candidates if self.may_try(one, now)]
-        # Among equals any will do; chance spreads a thousand clients over the brokers.
-        return min(ready, key=lambda one: (self._attempts.get(one, FRESH).failures, self.chance()), default=None)
+        ready = [one for one in candidates if one not in but and self.may_try(one, now)]
+        # Where none has answered any will do; chance spreads a thousand clients over the brokers.
+        return min(ready, key=lambda one: (self._troubles(one), one not in self._ranges, self.chance()), default=None)
+
+    def _troubles(self, endpoint: Endpoint) -> int:
+        return self._attempts.get(endpoint, FRESH).failures + (endpoint in self._late)
 
     def next_try(self) -> float | None:
         """When an address that failed may be called again (s, monotonic)."""
