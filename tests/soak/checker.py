@@ -64,6 +64,7 @@ class Commit:
     ended: int = NEVER
     outcome: str = "unknown"
     timeout_s: float | None = None
+    took_s: float = 0.0
     starved_s: float = 0.0
 
 
@@ -142,7 +143,7 @@ def _see_commits(story: Story, entries: list[Entry]) -> None:
         elif entry.what == "commit":
             commit = waiting.pop((entry.who, entry.facts["number"]))
             commit.ended, commit.outcome = entry.at, entry.facts["outcome"]
-            commit.starved_s = entry.facts.get("starved_s", 0.0)
+            commit.took_s, commit.starved_s = entry.facts.get("took_s", 0.0), entry.facts.get("starved_s", 0.0)
 
 
 def _see_ownerships(story: Story, entries: list[Entry]) -> None:
@@ -300,9 +301,9 @@ def _by_an_owner(story: Story, commit: Commit, partition: int, who: str) -> None
 
 def _in_time(story: Story) -> None:
     for commit in story.commits:
-        if commit.timeout_s is None or commit.ended == NEVER:
+        if commit.timeout_s is None:
             continue
-        over_s = (commit.ended - commit.began) / 1e9 - commit.timeout_s - commit.starved_s
+        over_s = commit.took_s - commit.timeout_s - commit.starved_s
         if over_s > ALLOWED_S and not story.was_frozen(commit.member, commit.began, commit.ended):
             text = f"{commit.member}'s commit at {commit.began} took {over_s:.1f} s more than its {commit.timeout_s:g}"
             story.found("in time", commit.kind, text)

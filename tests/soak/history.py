@@ -22,7 +22,7 @@ from tests.testing.starved import lost_s, starved
 #   lost       partitions: gone already
 #   delivered  began (ns: before the poll that returned them), slices [[partition, first, next offset], ...]
 #   committing number, offsets {partition: next offset}, timeout_s (None: it has none)
-#   commit     number, outcome: "ok" or an error; starved_s. A commit without one was stored, or not
+#   commit     number, outcome: "ok" or an error; took_s, starved_s. A commit without one was stored, or not
 #   failed     error;   closing;   left  healthy, reason
 #   produced   acks [[partition, offset], ...]          (who: producer)
 #   started, killed, stopped, continued, leaving, ended  member, code, protocol;   broker  act, node
@@ -63,10 +63,13 @@ class Writer:
         self._commits += 1
         number, before = self._commits, starved() if timeout_s is not None else {}
         self.write("committing", number=number, offsets=dict(offsets), timeout_s=timeout_s)
+        began = time.monotonic()  # now: a busy disk may have kept the line for seconds
 
         def settle(error: BaseException | None) -> None:
+            took_s = time.monotonic() - began
             outcome = "ok" if error is None else f"{type(error).__name__}: {error}"
-            self.write("commit", number=number, outcome=outcome, starved_s=lost_s(before) if before else 0.0)
+            starved_s = lost_s(before) if before else 0.0
+            self.write("commit", number=number, outcome=outcome, took_s=took_s, starved_s=starved_s)
 
         return settle
 
