@@ -9,6 +9,7 @@ fast) and zstandard (a context that is kept, a third faster on batches of 16 KiB
 is imported inside the functions that call it: whoever starts does not wait for codecs that its topics do not use.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from enum import IntEnum
@@ -340,14 +341,14 @@ def _zstandard_into(source: memoryview, target: Any) -> int:
             context = _contexts.zstd
         except AttributeError:
             context = _contexts.zstd = zstandard.ZstdDecompressor()
-        try:
-            plain = context.decompress(source, max_output_size=len(target))
-        except zstandard.ZstdError:
-            pass  # broken, too long, or several frames: the other library says which
-        else:
-            if len(plain) <= len(target):
-                memoryview(target).cast("B")[: len(plain)] = plain
-                return len(plain)
+        # What is broken, too long or several frames the other library tells apart.
+        with contextlib.suppress(zstandard.ZstdError):
+            # This one takes the memory that a frame claims to need, before it has seen a byte of it.
+            if zstandard.frame_content_size(source) <= len(target):
+                plain = context.decompress(source, max_output_size=len(target))
+                if len(plain) <= len(target):
+                    memoryview(target).cast("B")[: len(plain)] = plain
+                    return len(plain)
     return _zstd_library_into(source, target)
 
 

@@ -1,6 +1,7 @@
 """Lies in a batch: each is a CorruptRecord with its place, by both implementations, and the position stays."""
 
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,12 @@ def batch(payload: bytes, **fields: Any) -> bytes:
 
 def record(body: bytes, *, length: int | None = None) -> bytes:
     return varint(len(body) if length is None else length) + body
+
+
+def zstd_claiming(size: int, content: bytes) -> bytes:
+    """A frame of one raw block whose header says that it holds `size` bytes (RFC 8878, 3.1.1)."""
+    header = b"\x28\xb5\x2f\xfd" + b"\xc0\x00" + size.to_bytes(8, "little")
+    return header + (len(content) << 3 | 1).to_bytes(3, "little") + content
 
 
 # attributes, timestamp delta, offset delta; then key, value, headers
@@ -72,6 +79,7 @@ LIES = {
     "xerial snappy without its header's end": batch(b"\x82SNAPPY\x00", attributes=2),
     "lz4 that is not": batch(b"not lz4", attributes=3),
     "zstd that is not": batch(b"not zstd", attributes=4),
+    "zstd that claims a pebibyte": batch(zstd_claiming(1 << 50, ONE), attributes=4),
     "no payload to decompress": batch(b"", attributes=3),
 }
 for _codec in (1, 2, 3, 4):
@@ -182,6 +190,20 @@ def test_a_bomb_stops_at_the_limit(decode: Callable[..., Any], magic: int, codec
     with pytest.raises(DecompressionLimit) as raised:
         decode(data, max_decompressed_bytes=1_000_000, topic="t")
     assert raised.value.place["topic"] == "t"
+
+
+@pytest.mark.proves("B-13")
+def test_a_frame_gets_no_memory_for_claiming_that_it_needs_it(decode: Callable[..., Any]) -> None:
+    honest = batch(zstd_claiming(len(ONE), ONE), attributes=4)
+    assert len(decode(honest).records) == 1
+    data = batch(zstd_claiming(1 << 31, ONE), attributes=4)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecord):
+            decode(data, max_decompressed_bytes=1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.proves("B-13")
