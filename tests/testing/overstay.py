@@ -1,4 +1,5 @@
-"""Public calls with timeouts, under faults from one seed: does any outlive its timeout by more than a second?
+"""Public calls of both consumers with timeouts, under faults from one seed: does any outlive its timeout by more than
+a second?
 
 python -m tests.testing.overstay --calls 20000 --seed 1
 
@@ -10,21 +11,24 @@ subtracted.
 from __future__ import annotations
 
 import argparse
+import asyncio
+import inspect
 import json
 import random
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from kohort import Consumer, KohortError, TopicPartition
+from kohort import AsyncConsumer, Consumer, KohortError, TopicPartition
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Action, Call, Close, Delay, Drop
 from tests.testing.starved import lost_s, starved
 
+T = TypeVar("T")
 TOPIC, PARTITIONS = "topic", 4
 WORKERS = 4
 ALLOWED_S = 1.0
@@ -63,7 +67,36 @@ def faults(chance: random.Random, share: float) -> Callable[[Call], Action | Non
     return control
 
 
-Does = Callable[[Consumer, float], object]
+class OnALoop:
+    """An AsyncConsumer that lives on an event loop of its own, and is called like a Consumer."""
+
+    def __init__(self, bootstrap: str, **settings: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+        async def make() -> AsyncConsumer:
+            return AsyncConsumer(bootstrap, **settings)
+
+        self._consumer = self._wait(make())
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._consumer, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+        return lambda *given, **named: self._wait(method(*given, **named))
+
+    def close(self, timeout_s: float) -> None:
+        try:
+            self._wait(self._consumer.close(timeout_s))
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+FACES = {"Consumer": Consumer, "AsyncConsumer": OnALoop}
+Does = Callable[[Any, float], object]
 CALLS: dict[str, Does] = {
     "poll": lambda consumer, timeout_s: consumer.poll(timeout_s),
     "commit": lambda consumer, timeout_s: consumer.commit(timeout_s=timeout_s),
@@ -80,7 +113,11 @@ CALLS: dict[str, Does] = {
 WEIGHTS = [8 if name == "poll" else 3 if name == "commit" else 1 for name in CALLS]
 
 
-def measure(name: str, does: Does, consumer: Consumer, timeout_s: float, tally: Tally) -> None:
+def close(consumer: Any, timeout_s: float) -> None:
+    consumer.close(timeout_s)
+
+
+def measure(name: str, does: Does, consumer: Any, timeout_s: float, tally: Tally) -> None:
     before, began = starved(), time.monotonic()
     try:
         does(consumer, timeout_s)
@@ -101,7 +138,8 @@ def work(broker: FakeBroker, seed: int, calls: int, tally: Tally) -> None:
     """One user's life after the other: consumers that come, are called, and go."""
     chance = random.Random(seed)
     while calls > 0:
-        consumer = Consumer(
+        face = chance.choice(list(FACES))
+        consumer = FACES[face](
             broker.bootstrap, group=f"group-{chance.randrange(2)}", auto_offset_reset="earliest",
             session_timeout_ms=3000, heartbeat_interval_ms=200, request_timeout_ms=1500, max_poll_interval_ms=10_000,
             fetch_max_wait_ms=100, retry_backoff_ms=10, reconnect_backoff_ms=10, bootstrap_timeout_ms=0,
@@ -110,10 +148,10 @@ def work(broker: FakeBroker, seed: int, calls: int, tally: Tally) -> None:
         for _ in range(min(calls, CALLS_A_CONSUMER)):
             (name,) = chance.choices(list(CALLS), WEIGHTS)
             timeout_s = chance.choice((0.0, 0.01, 0.05, 0.1, 0.25))
-            measure(name, CALLS[name], consumer, timeout_s, tally)
+            measure(f"{face}.{name}", CALLS[name], consumer, timeout_s, tally)
             calls -= 1
         timeout_s = chance.choice((0.0, 0.1, 0.5))
-        measure("close", Consumer.close, consumer, timeout_s, tally)
+        measure(f"{face}.close", close, consumer, timeout_s, tally)
         calls -= 1
 
 
