@@ -26,6 +26,7 @@ RECORDS = 48_000
 VALUE = b"x" * 100
 PATIENCE_S = 120.0
 TIMES = 3
+QUIET_S = 4.0  # more than the 3 s between heartbeats, so that whoever is to hear of a rebalance has heard
 _OFFSET_FETCH, _FIND_COORDINATOR = 9, 10
 
 
@@ -52,7 +53,7 @@ class Failover:
     """Times are seconds after the kill. `ours_reads_s`: until every partition that the dead broker had led was read
     again; 0.0 where it had led none. `lost_commits`: partitions whose committed offset is behind an accepted one.
     `partitions_read`: how many were read after the kill. `repeated`: slices after the kill that did not begin where
-    the one before had ended."""
+    the one before had ended. `refused`: why commits were, after the kill."""
 
     group_served_s: float
     leaders_serve_s: float
@@ -62,21 +63,35 @@ class Failover:
     lost_commits: int
     partitions_read: int
     repeated: int
-    errors: tuple[str, ...]
+    refused: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Watched:
-    """What the members of the group saw, written by their threads."""
+    """What the members of the group saw, written by their threads. `refused`: commits that failed; `died`: why a
+    member is no more. `rebalanced_at`: `time.monotonic()` of the last hook."""
 
     started: int = 0
     rebalances: int = 0
+    rebalanced_at: float = 0.0
     repeated: int = 0
     following: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), 0))
     reads: dict[int, list[float]] = field(default_factory=lambda: {one: [] for one in range(PARTITIONS)})
     commits: list[tuple[float, dict[TopicPartition, int]]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    died: list[str] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
+
+    def rebalanced(self) -> None:
+        """Called by every hook."""
+        self.rebalances += 1
+        self.rebalanced_at = time.monotonic()
+
+    @property
+    def settled(self) -> bool:
+        """Whether all members are there, everything is read and committed, and the group has been quiet for long."""
+        quiet = time.monotonic() - self.rebalanced_at > QUIET_S
+        return quiet and self.started == MEMBERS and all(self.reads.values()) and len(self.commits) > 3
 
 
 def fail_over(cluster: RealCluster) -> Failover:
@@ -89,15 +104,14 @@ def fail_over(cluster: RealCluster) -> Failover:
     for member in members:
         member.start()
     try:
-        _until(lambda: watched.started == MEMBERS and all(watched.reads.values()) and len(watched.commits) > 3, watched)
-        time.sleep(1.0)
+        _until(lambda: watched.settled, watched)
         victim = next(
             node for node in cluster.nodes if node.bootstrap == coordinator(cluster.nodes[0].bootstrap, topic)
         )
         witness = next(node.bootstrap for node in cluster.nodes if node is not victim)
         others = [node.bootstrap for node in cluster.nodes if node is not victim]
         led = [one for one, leader in enumerate(leaders(witness, topic)) if leader == victim.node_id]
-        before = watched.rebalances, watched.repeated  # what belongs to the members' own coming
+        before = watched.rebalances, watched.repeated, len(watched.refused)  # what belongs to the members' own coming
         victim.kill()
         killed = time.monotonic()
         probes = [_Probe(lambda: _serves_group(others, topic)), _Probe(lambda: serves(witness, topic, PARTITIONS))]
@@ -121,7 +135,7 @@ def fail_over(cluster: RealCluster) -> Failover:
         lost_commits=_lost(cluster.bootstrap, topic, watched),
         partitions_read=sum(reads[-1] > killed for reads in watched.reads.values()),
         repeated=watched.repeated - before[1],
-        errors=tuple(watched.errors),
+        refused=tuple(watched.refused[before[2] :]),
     )
 
 
@@ -166,13 +180,14 @@ class _Probe(threading.Thread):
 def _member(bootstrap: str, topic: str, watched: Watched) -> None:
     class Hooks(RebalanceHooks):
         def on_assigned(self, event: Assigned) -> None:
-            watched.rebalances += 1
+            watched.rebalanced()
 
         def on_revoked(self, event: Revoked) -> None:
-            watched.rebalances += not watched.stop.is_set()
+            if not watched.stop.is_set():
+                watched.rebalanced()
 
         def on_lost(self, event: Lost) -> None:
-            watched.rebalances += 1
+            watched.rebalanced()
 
     try:
         with Consumer(
@@ -193,12 +208,12 @@ def _member(bootstrap: str, topic: str, watched: Watched) -> None:
                     )
                 time.sleep(0.05)
     except Exception as error:
-        watched.errors.append(f"{type(error).__name__}: {error}")
+        watched.died.append(f"{type(error).__name__}: {error}")
 
 
 def _settled(watched: Watched, offsets: object, error: Exception | None) -> None:
     if error is not None:
-        watched.errors.append(f"commit: {error}")
+        watched.refused.append(str(error))
         return
     assert isinstance(offsets, dict)
     watched.commits.append((time.monotonic(), {one: to.offset for one, to in offsets.items()}))
@@ -249,6 +264,6 @@ def _await_whole(cluster: RealCluster) -> None:
 def _until(reached: Callable[[], bool], watched: Watched) -> None:
     limit = time.monotonic() + PATIENCE_S
     while not reached():
-        if time.monotonic() > limit or watched.errors:
-            raise TimeoutError(f"not reached: {watched.errors}")
+        if time.monotonic() > limit or watched.died:
+            raise TimeoutError(f"not reached; members that died: {watched.died}; refused commits: {watched.refused}")
         time.sleep(0.005)
