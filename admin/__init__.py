@@ -1,6 +1,7 @@
 """Looking at groups and topics, and changing them, from outside: what an operator does (KIP-222, KIP-496, KIP-848)."""
 
 from kohort.admin.admin import Admin
+from kohort.admin.asking import AdminClosed
 from kohort.admin.cluster import BrokerDescription
 from kohort.admin.groups import GroupDescription, GroupListing, GroupMissing, GroupNotEmpty, MemberDescription
 from kohort.admin.offsets import OffsetChange, PartitionLag
@@ -8,6 +9,7 @@ from kohort.admin.topics import TopicDescription
 
 __all__ = [
     "Admin",
+    "AdminClosed",
     "BrokerDescription",
     "GroupDescription",
     "GroupListing",

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from kohort.admin import cluster, groups, offsets, topics
+from kohort.admin import asking, cluster, groups, offsets, topics
 from kohort.admin.asking import Asker
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import VersionRanges
 from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.offsets import ListedOffset
 from kohort.coordinator_client.resets import EARLIEST, LATEST
 from kohort.fastpath import KohortError, TopicPartition
 
@@ -26,17 +25,18 @@ class Admin:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **settings: Any) -> None:
-        self._asker = Asker(Config.of(bootstrap=bootstrap, **settings))
+        self._driver = asking.driver(Config.of(bootstrap=bootstrap, **settings))
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any]) -> Self:
         """From Kafka's own dotted names; values may be strings."""
         admin = cls.__new__(cls)
-        admin._asker = Asker(Config.from_kafka(properties))
+        admin._driver = asking.driver(Config.from_kafka(properties))
         return admin
 
     def close(self) -> None:
-        self._asker.close()
+        """Close every connection; calls that other threads have under way end in AdminClosed. Safe to call again."""
+        asking.end(self._driver)
 
     def __enter__(self) -> Self:
         return self
@@ -46,19 +46,23 @@ class Admin:
     ) -> None:
         self.close()
 
+    def _asker(self) -> Asker:
+        """For one call: its time runs from now on."""
+        return Asker(self._driver)
+
     # --- groups
 
     def list_groups(self) -> list[groups.GroupListing]:
         """Every group of the cluster, by name."""
-        return groups.list_groups(self._asker)
+        return groups.list_groups(self._asker())
 
     def describe_group(self, group: str) -> groups.GroupDescription:
         """State, assignor and members of a group, classic or KIP-848. Raises GroupMissing."""
-        return groups.describe_group(self._asker, group)
+        return groups.describe_group(self._asker(), group)
 
     def delete_groups(self, *names: str) -> None:
         """Delete groups that have no members, with their offsets. Raises GroupNotEmpty, GroupMissing."""
-        groups.delete_groups(self._asker, names)
+        groups.delete_groups(self._asker(), names)
 
     def remove_members(
         self, group: str, members: Iterable[str] | None = None, *, reason: str = "removed by an operator"
@@ -68,25 +72,26 @@ class Admin:
         A live dynamic member joins again; a static one is fenced for good (KIP-345). Classic groups only: a KIP-848
         coordinator takes a static member's leave, and refuses the rest.
         """
-        described = groups.describe_group(self._asker, group)
+        asker = self._asker()
+        described = groups.describe_group(asker, group)
         wanted = None if members is None else frozenset(members)
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
         if wanted is not None and len(chosen) < len(wanted):
             known = {name for one in chosen for name in (one.member_id, one.instance_id)}
             raise KohortError("no such member", group=group, member=", ".join(sorted(wanted - known)))
         if chosen:
-            groups.remove_members(self._asker, group, chosen, reason)
+            groups.remove_members(asker, group, chosen, reason)
         return chosen
 
     # --- offsets
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetToCommit]:
         """All offsets that the group has committed."""
-        return offsets.committed(self._asker, group)
+        return offsets.committed(self._asker(), group)
 
     def lag(self, group: str) -> list[offsets.PartitionLag]:
         """How many records wait in each partition that the group has committed."""
-        return offsets.lag(self._asker, group)
+        return offsets.lag(self._asker(), group)
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each log begins."""
@@ -98,16 +103,12 @@ class Admin:
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset not older than a time, by partition; -1 where there is none."""
-        return {one: found.offset for one, found in self._listed(times_ms).items()}
+        return {one: found.offset for one, found in offsets.listed(self._asker(), times_ms).items()}
 
     def newest_ms(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The latest timestamp in each log (ms); partitions without records are missing."""
-        found = self._listed(dict.fromkeys(partitions, offsets.NEWEST))
+        found = offsets.listed(self._asker(), dict.fromkeys(partitions, offsets.NEWEST))
         return {one: newest.timestamp_ms for one, newest in found.items() if newest.offset >= 0}
-
-    def _listed(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-        leaders = topics.Leaders.asked(self._asker, {partition.topic for partition in times_ms})
-        return offsets.listed(self._asker, leaders, times_ms)
 
     def reset_offsets(
         self, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool = False
@@ -116,33 +117,25 @@ class Admin:
 
         What was, or with `dry_run` would be, changed. Raises GroupNotEmpty.
         """
-        first, last = self.first_offsets(to), self.end_offsets(to)
-        if missing := to.keys() - last.keys():
-            one = min(missing)
-            raise KohortError("no such partition, or no leader", topic=one.topic, partition=one.partition)
-        after = offsets.within(to, first, last)
-        found = offsets.changes(self.committed(group), after)
-        if not dry_run:
-            offsets.store(self._asker, group, after)
-        return found
+        return offsets.reset(self._asker(), group, to, dry_run=dry_run)
 
     # --- topics
 
     def list_topics(self, *, internal: bool = False) -> list[topics.TopicDescription]:
         """Every topic, by name; Kafka's own too if `internal`."""
-        return topics.list_topics(self._asker, internal=internal)
+        return topics.list_topics(self._asker(), internal=internal)
 
     def describe_topic(self, topic: str) -> topics.TopicDescription:
         """Partitions, leaders, replicas and the topic's own settings. Raises UnknownTopic."""
-        return topics.describe_topic(self._asker, topic)
+        return topics.describe_topic(self._asker(), topic)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, topics.TopicDescription | KohortError]:
         """Many at once, without their settings; UnknownTopic or AuthorizationFailed in the place of one."""
-        return topics.describe_topics(self._asker, names)
+        return topics.describe_topics(self._asker(), names)
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
         """All settings in force, topic by topic. Raises AuthorizationFailed."""
-        return cluster.topic_configs(self._asker, names)
+        return cluster.topic_configs(self._asker(), names)
 
     def create_topic(
         self,
@@ -154,26 +147,26 @@ class Admin:
     ) -> None:
         """Make a topic; -1 leaves a number to the broker. Raises TopicExists."""
         topics.create_topic(
-            self._asker, topic, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+            self._asker(), topic, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
         )
 
     def delete_topics(self, *names: str) -> None:
         """Delete topics and all that is in them. Raises UnknownTopic."""
-        topics.delete_topics(self._asker, names)
+        topics.delete_topics(self._asker(), names)
 
     # --- the cluster
 
     def brokers(self) -> tuple[cluster.BrokerDescription, ...]:
         """Every broker that is up, by id, as it is advertised to us."""
-        return cluster.brokers(self._asker)
+        return cluster.brokers(self._asker())
 
     def versions(self, nodes: Iterable[cluster.BrokerDescription]) -> dict[int, VersionRanges]:
         """Which versions of which APIs each of these brokers takes: {node: {API key: (lowest, highest)}}."""
-        return cluster.versions(self._asker, nodes)
+        return cluster.versions(self._asker(), nodes)
 
     def broker_configs(
         self, nodes: Iterable[cluster.BrokerDescription], names: Iterable[str]
     ) -> dict[int, cluster.Configs]:
         """These settings as each of these brokers has them; what it does not know is missing. Raises
         AuthorizationFailed."""
-        return cluster.broker_configs(self._asker, nodes, names)
+        return cluster.broker_configs(self._asker(), nodes, names)

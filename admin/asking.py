@@ -1,6 +1,6 @@
 """One question at a time, or many at once, to the brokers that can answer: the driver of consumers, without a group.
 
-`AskingCore` is what the driver drives; `Asker` is the blocking face of it.
+`AskingCore` is what the driver drives; an `Asker` is through whom one public call asks, and how long it may take.
 """
 
 import time
@@ -33,6 +33,13 @@ READS: Final = frozenset({"DescribeConfigs", "FindCoordinator", "Metadata"})
 """What any broker answers, and may be asked twice."""
 
 PAUSE_S: Final = 0.1
+
+LONGEST_WAIT_S: Final = 1.0
+"""After which it is looked whether there is still anybody to answer."""
+
+
+class AdminClosed(KohortError):
+    """The admin was closed; a closed admin cannot be opened again."""
 
 
 class AskingCore:
@@ -120,21 +127,37 @@ class Question(NamedTuple):
     at_most: int | None = None
 
 
+def driver(config: Config) -> Driver[AskingCore]:
+    """Started."""
+    made = Driver(config, partial(AskingCore, config))
+    made.start()
+    return made
+
+
+def end(driver: Driver[AskingCore]) -> None:
+    """Close every connection. Whoever still waits for an answer, or asks, gets AdminClosed."""
+    driver.own()
+    driver.stop(5.0)
+    with driver.lock:
+        driver.core.fail(AdminClosed("the admin was closed"))
+
+
 class Asker:
-    """Asks and waits. Every call ends within `default_api_timeout_ms`, in ConnectionFailed or OperationTimeout if need
-    be."""
+    """Asks and waits, for one public call: however many questions that takes, and of however many brokers, all of it
+    ends within `default_api_timeout_ms`, in OperationTimeout if need be.
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self._driver = Driver(config, partial(AskingCore, config))
-        self._driver.start()
+    Raises ConnectionFailed when nobody answers, AdminClosed, and ForkError in a forked child.
+    """
 
-    def close(self) -> None:
-        self._driver.stop(5.0)
+    def __init__(self, driver: Driver[AskingCore]) -> None:
+        driver.own()
+        self.config = driver.config
+        self._driver = driver
+        self._until = time.monotonic() + driver.config.default_api_timeout_ms / 1000
 
     def all(self, questions: Sequence[Question]) -> list[Any]:
         """The answers, in order, of questions asked at the same time."""
-        return [self._answer(question, *one) for question, one in zip(questions, self._sent(questions), strict=True)]
+        return [self._answer(*each) for each in zip(questions, self._sent(questions), strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
         """The answer of any broker; of another one if one cannot be reached and the question changes nothing."""
@@ -157,17 +180,14 @@ class Asker:
         at_most: int | None = None,
     ) -> Any:
         """The answer of the group's coordinator. `codes`: the error codes in an answer, which say whether it is one."""
-        limit = self._limit()
         while True:
-            endpoint = self._coordinator(group, limit)
-            answer = self.all([Question(api, request, endpoint, at_most)])[0]
-            if not NOT_NOW.intersection(codes(answer)) or time.monotonic() >= limit:
+            answer = self.all([Question(api, request, self._coordinator(group), at_most)])[0]
+            if not NOT_NOW.intersection(codes(answer)) or self._left_s() <= PAUSE_S:
                 return answer
             time.sleep(PAUSE_S)
 
     def brokers(self) -> Mapping[int, Endpoint]:
         """Every broker of the cluster, by id."""
-        limit = self._limit()
         while True:
             self._driver.check()
             with self._driver.lock:
@@ -177,7 +197,7 @@ class Asker:
                 known = {node: Endpoint(one.host, one.port) for node, one in core.keeper.view.brokers.items()}
             if known:
                 return known
-            if time.monotonic() >= limit:
+            if not self._left_s():
                 raise OperationTimeout("no broker has named the cluster's brokers in time")
             time.sleep(0.005)
 
@@ -186,34 +206,39 @@ class Asker:
         with self._driver.lock:
             return max(len(self._driver.core.keeper.view.brokers), len(self.config.bootstrap)) - 1
 
-    def _coordinator(self, group: str, limit: float) -> Endpoint:
+    def _coordinator(self, group: str) -> Endpoint:
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
         while True:
             answer = self.one("FindCoordinator", request)
             found = answer.coordinators[0] if answer.coordinators else answer
             if found.error_code == 0:
                 return Endpoint(found.host, found.port)
-            if found.error_code not in NOT_NOW or time.monotonic() >= limit:
+            if found.error_code not in NOT_NOW or self._left_s() <= PAUSE_S:
                 raise group_error(found.error_code, group)
             time.sleep(PAUSE_S)
 
-    def _limit(self) -> float:
-        return time.monotonic() + self.config.default_api_timeout_ms / 1000
+    def _left_s(self) -> float:
+        return max(0.0, self._until - time.monotonic())
 
-    def _sent(self, questions: Sequence[Question]) -> list[tuple["Future[Outcome]", float]]:
+    def _sent(self, questions: Sequence[Question]) -> list["Future[Outcome]"]:
         self._driver.check()
-        limit = self._limit()
         with self._driver.lock:
             asked = [self._driver.core.ask(one.endpoint, one.api, one.request, one.at_most) for one in questions]
         self._driver.wake()
-        return [(future, limit) for future in asked]
+        return asked
 
-    def _answer(self, question: Question, future: "Future[Outcome]", limit: float) -> Any:
-        try:
-            outcome = future.result(max(0.0, limit - time.monotonic()))
-        except TimeoutError:
-            raise OperationTimeout(f"no answer to {question.api} in time", api=question.api) from None
-        match outcome:
+    def _outcome(self, question: Question, future: "Future[Outcome]") -> Outcome:
+        while True:
+            left_s = self._left_s()
+            try:
+                return future.result(min(left_s, LONGEST_WAIT_S))
+            except TimeoutError:
+                self._driver.check()
+                if not left_s:
+                    raise OperationTimeout(f"no answer to {question.api} in time", api=question.api) from None
+
+    def _answer(self, question: Question, future: "Future[Outcome]") -> Any:
+        match self._outcome(question, future):
             case Answered(value):
                 return value
             case NotSent(error):

@@ -19,8 +19,8 @@ from kohort.coordinator_client.offset_requests import (
 )
 from kohort.coordinator_client.offsets import ListedOffset
 from kohort.coordinator_client.refusals import offset_error
-from kohort.coordinator_client.resets import LATEST
-from kohort.fastpath import TopicPartition
+from kohort.coordinator_client.resets import EARLIEST, LATEST
+from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import BrokerError
 
 NEWEST: Final = -3
@@ -68,9 +68,10 @@ def committed(asker: Asker, group: str) -> dict[TopicPartition, OffsetToCommit]:
     return {partition: to for partition, to in sorted(found.found.items()) if to is not None}
 
 
-def listed(asker: Asker, leaders: Leaders, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+def listed(asker: Asker, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
     """Offsets by time (ms; EARLIEST, LATEST, NEWEST): of the first record not older. -1: there is none; a partition
     without a leader, or whose leader refuses, is missing."""
+    leaders = Leaders.asked(asker, {partition.topic for partition in wanted})
     by_leader: dict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
     for partition, timestamp in sorted(wanted.items()):
         if partition in leaders.of:
@@ -93,15 +94,30 @@ def listed(asker: Asker, leaders: Leaders, wanted: Mapping[TopicPartition, int])
     }
 
 
-def lag(asker: Asker, group: str, leaders_of: "Leaders | None" = None) -> list[PartitionLag]:
+def lag(asker: Asker, group: str) -> list[PartitionLag]:
     """Every partition that the group has committed, by topic and number."""
     at = committed(asker, group)
-    leaders = leaders_of or Leaders.asked(asker, {partition.topic for partition in at})
-    ends = listed(asker, leaders, dict.fromkeys(at, LATEST))
+    ends = listed(asker, dict.fromkeys(at, LATEST))
     return [
         PartitionLag(partition, to.offset, ends[partition].offset if partition in ends else -1)
         for partition, to in at.items()
     ]
+
+
+def reset(asker: Asker, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool) -> list[OffsetChange]:
+    """Commit offsets for a group without members, moved into the log where they lie outside it. Raises GroupNotEmpty,
+    and KohortError for a partition that is not there."""
+    first, last = (listed(asker, dict.fromkeys(to, end)) for end in (EARLIEST, LATEST))
+    if missing := to.keys() - last.keys():
+        one = min(missing)
+        raise KohortError("no such partition, or no leader", topic=one.topic, partition=one.partition)
+    after = {
+        one: min(max(offset, first[one].offset if one in first else 0), last[one].offset) for one, offset in to.items()
+    }
+    found = changes(committed(asker, group), after)
+    if not dry_run:
+        store(asker, group, after)
+    return found
 
 
 def store(asker: Asker, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -128,13 +144,3 @@ def changes(before: Mapping[TopicPartition, OffsetToCommit], after: Mapping[Topi
     """What `after` would change."""
     known = {partition: to.offset for partition, to in before.items()}
     return [OffsetChange(partition, known.get(partition), offset) for partition, offset in sorted(after.items())]
-
-
-def within(
-    offsets: Mapping[TopicPartition, int], first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """Offsets moved into the log where they lie outside it."""
-    return {
-        partition: min(max(offset, first.get(partition, 0)), last.get(partition, offset))
-        for partition, offset in offsets.items()
-    }

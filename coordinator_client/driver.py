@@ -31,7 +31,13 @@ from kohort.coordinator_client.connections import (
     Unanswered,
     VersionRanges,
 )
-from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
+from kohort.coordinator_client.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ForkError,
+    FrameTooLarge,
+    TokenUnavailable,
+)
 from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.frame_buffer import FrameReader
 from kohort.coordinator_client.leading import PlanOrder
@@ -92,6 +98,7 @@ class Driver(Generic[C]):
         self.lock = threading.Condition(threading.Lock())
         self.on_news: Callable[[], None] | None = None
         self.crashed: BaseException | None = None
+        self._pid = os.getpid()
         self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = Credentials.of(config)
         self._tokens = _keeper(config, self._credentials, self.wall_ms)
@@ -146,6 +153,11 @@ class Driver(Generic[C]):
             self._loop.join(self, timeout_s)
 
     # --- the thread
+
+    def own(self) -> None:
+        """Raises ForkError in a forked child, where nobody would take a turn and the lock may be held for ever."""
+        if os.getpid() != self._pid:
+            raise ForkError("this client belongs to the process that made it", hint="make a new one after forking")
 
     def check(self) -> None:
         """Raises KohortError where this driver's thread has ended by a defect, so that nobody waits for it."""

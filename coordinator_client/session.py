@@ -1,7 +1,6 @@
 """What both faces do alike: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
 
 import logging
-import os
 import threading
 from bisect import bisect_left
 from collections import deque
@@ -19,7 +18,6 @@ from kohort.coordinator_client.errors import (
     CallbackError,
     ConcurrentUseError,
     ConsumerClosed,
-    ForkError,
     WakeupError,
 )
 from kohort.coordinator_client.health import Health
@@ -89,7 +87,6 @@ class Session:
         self.closed = False
         self.in_hook = False
         self.observer: Observer | None = None
-        self._pid = os.getpid()
         self._user: int | None = None
         self._depth = 0
         self._door = threading.Lock()
@@ -109,8 +106,7 @@ class Session:
 
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
         """
-        if os.getpid() != self._pid:
-            raise ForkError("this consumer belongs to the process that made it", hint="make a new one after forking")
+        self.driver.own()
         me = threading.get_ident()
         with self._door:
             if self._user not in (None, me):

@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kohort.coordinator_client.commits import plain
 from kohort.coordinator_client.driver import Driver
-from kohort.coordinator_client.errors import ForkError, OperationTimeout
+from kohort.coordinator_client.errors import OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
@@ -64,7 +63,6 @@ class Producer:
         self._settings = config.producing
         self._driver = Driver(config.connecting, partial(ProducerCore, config))
         self._closed = False
-        self._pid = os.getpid()
         self._driver.start()
         _OPEN.add(self)
 
@@ -328,8 +326,7 @@ class Producer:
         return self._settings.max_block_ms / 1000 if timeout_s is None else timeout_s
 
     def _check(self) -> None:
-        if os.getpid() != self._pid:
-            raise ForkError("this producer belongs to the process that made it", hint="make a new one after forking")
+        self._driver.own()
         if self._closed:
             raise ProducerClosed("the producer is closed")
         self._driver.check()

@@ -99,7 +99,7 @@ def test_settings_versions_rights_and_the_newest_record(broker: Broker, topic: s
     produce(broker.bootstrap, topic, numbers(0, 1))
     with Admin(broker.bootstrap) as admin:
         nodes = admin.brokers()
-        assert nodes[0].address in admin._asker.config.bootstrap
+        assert nodes[0].address in admin._driver.config.bootstrap
         told = admin.broker_configs(nodes, ["group.max.session.timeout.ms", "no.such.setting"])
         assert {found["group.max.session.timeout.ms"] for found in told.values()} == {"1800000"}
         assert all("no.such.setting" not in found for found in told.values())

@@ -28,7 +28,7 @@ def sends(bootstrap: str) -> tuple[Any, Callable[[], object]]:
 
 def lists(bootstrap: str) -> tuple[Any, Callable[[], object]]:
     admin = Admin(bootstrap)
-    return admin._asker._driver, admin.list_topics
+    return admin._driver, admin.list_topics
 
 
 @pytest.mark.parametrize("face", [polls, sends, lists])

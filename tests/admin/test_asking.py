@@ -1,0 +1,91 @@
+"""How long a call may take, and what becomes of it when its admin is closed, dies, or is another process's."""
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kohort.admin import Admin, AdminClosed
+from kohort.coordinator_client.errors import ForkError, OperationTimeout
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Delay, Drop
+from tests.coordinator_client.kit import PATIENCE_S, crash
+
+PLACE = TopicPartition("topic", 0)
+
+
+def test_all_that_a_call_asks_shares_one_timeout() -> None:
+    slow = ("FindCoordinator", "ListOffsets", "Metadata", "OffsetFetch")
+    with (
+        FakeBroker(topics={"topic": 1}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=1_500, request_timeout_ms=1_400) as admin,
+    ):
+        assert admin.reset_offsets("group", {PLACE: 0}, dry_run=True)
+        for api in slow:
+            fake.control(api, lambda _call: Delay(0.6))  # each in time by itself
+        with pytest.raises(OperationTimeout, match="in time"):
+            admin.reset_offsets("group", {PLACE: 0}, dry_run=True)
+
+
+def under_way(call: Callable[[], object], end: Callable[[], object]) -> list[BaseException]:
+    """What a call in another thread raises when something ends its admin, while no broker answers."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    end()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    return raised
+
+
+def test_a_call_that_is_under_way_when_its_admin_is_closed_ends_and_so_does_every_later_one() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        admin = Admin(fake.bootstrap)
+        assert admin.list_topics()
+        fake.control("Metadata", lambda _call: Drop())
+        (error,) = under_way(admin.list_topics, admin.close)
+        assert isinstance(error, AdminClosed)
+        for call in (admin.list_topics, admin.list_groups):
+            with pytest.raises(AdminClosed):
+                call()
+        admin.close()
+
+
+def test_a_call_that_is_under_way_when_its_driver_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        admin = Admin(fake.bootstrap)
+        assert admin.list_topics()
+        fake.control("Metadata", lambda _call: Drop())
+        (error,) = under_way(admin.list_topics, lambda: crash(admin._driver, monkeypatch))
+        assert isinstance(error, KohortError)
+        assert "ended by a defect" in str(error)
+
+
+@pytest.mark.proves("B-35")
+def test_a_forked_child_gets_an_error() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            for call in (admin.list_topics, admin.close):
+                try:
+                    call()
+                except BaseException as error:
+                    os.write(write_end, f"{type(error).__name__} ".encode())
+            os._exit(0)
+        os.close(write_end)
+        os.waitpid(child, 0)
+        assert os.read(read_end, 1000).decode().split() == [ForkError.__name__] * 2
+        os.close(read_end)
+        assert admin.list_topics()
