@@ -163,7 +163,7 @@ class FakeBroker:
 
         def lose() -> None:
             cut = self._cluster.topics[topic].partitions[partition]
-            cut.log.truncate(end)
+            cut.truncate(end)
             cut.epoch += 1
 
         self._do(lose)
@@ -294,6 +294,7 @@ class FakeBroker:
                 gone.cancel()
                 if not working.done():
                     working.cancel()
+                    await asyncio.gather(working, return_exceptions=True)  # it may have met the loss itself, just now
                     return
                 if not working.result():
                     return

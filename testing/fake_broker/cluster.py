@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 from kohort.testing.fake_broker.coordinator import CoordinatorSettings, GroupCoordinator
 from kohort.testing.fake_broker.log import FakeLog
+from kohort.testing.fake_broker.producers import Producers
 
 CLUSTER_ID = "fake-cluster"
 
@@ -26,6 +28,12 @@ class FakePartition:
     leader: int
     epoch: int = 0
     log: FakeLog = field(default_factory=FakeLog)
+    producers: Producers = field(default_factory=Producers)
+
+    def truncate(self, end: int) -> None:
+        """Lose what is at `end` and above."""
+        self.log.truncate(end)
+        self.producers.truncate(self.log.end)
 
 
 @dataclass(eq=False, slots=True)
@@ -51,6 +59,7 @@ class FakeCluster:
         self.coordinator = GroupCoordinator(settings)
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
+        self._producer_ids = count()
 
     def create_topic(self, name: str, partitions: int) -> FakeTopic:
         """Leaders go round the nodes."""
@@ -77,6 +86,9 @@ class FakeCluster:
     def address_of(self, node: int) -> Address:
         """What clients are told about `node`."""
         return self.advertised.get(node, self.addresses[node])
+
+    def next_producer_id(self) -> int:
+        return next(self._producer_ids)
 
     def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates `group_id`: the first one, until it is moved."""

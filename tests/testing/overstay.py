@@ -1,5 +1,5 @@
-"""Public calls of both consumers with timeouts, under faults from one seed: does any outlive its timeout by more than
-a second?
+"""Public calls with timeouts, of both consumers, the producer and the admin, under faults from one seed: does any
+outlive its timeout by more than a second?
 
 python -m tests.testing.overstay --calls 20000 --seed 1
 
@@ -20,10 +20,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
-from kohort import AsyncConsumer, Consumer, KohortError, TopicPartition
+from kohort import Admin, AsyncConsumer, Consumer, KohortError, Producer, TopicPartition
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Action, Call, Close, Delay, Drop
 from tests.testing.starved import lost_s, starved
@@ -32,11 +34,13 @@ T = TypeVar("T")
 TOPIC, PARTITIONS = "topic", 4
 WORKERS = 4
 ALLOWED_S = 1.0
-CALLS_A_CONSUMER = 60
+CALLS_A_LIFE = 60
+TIMEOUTS_S = (0.0, 0.01, 0.05, 0.1, 0.25)
 APIS = (
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit",
-    "OffsetFetch", "ListOffsets", "Fetch",
+    "OffsetFetch", "ListOffsets", "Fetch", "InitProducerId", "Produce", "ListGroups", "DescribeGroups",
 )  # fmt: skip
+PATIENCE = {"request_timeout_ms": 1500, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "bootstrap_timeout_ms": 0}
 PLACES = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIONS))
 
 
@@ -95,9 +99,28 @@ class OnALoop:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
-FACES = {"Consumer": Consumer, "AsyncConsumer": OnALoop}
+def member(make: Callable[..., Any], bootstrap: str, chance: random.Random, timeout_s: float) -> Any:
+    consumer = make(
+        bootstrap, group=f"group-{chance.randrange(2)}", auto_offset_reset="earliest", session_timeout_ms=3000,
+        heartbeat_interval_ms=200, max_poll_interval_ms=10_000, fetch_max_wait_ms=100, **PATIENCE,
+    )  # fmt: skip
+    consumer.subscribe([TOPIC])
+    return consumer
+
+
+def admin(bootstrap: str, chance: random.Random, timeout_s: float) -> Admin:
+    return Admin(bootstrap, default_api_timeout_ms=max(1, round(timeout_s * 1000)), **PATIENCE)
+
+
+def producer(bootstrap: str, chance: random.Random, timeout_s: float) -> Producer:
+    return Producer(
+        bootstrap, max_block_ms=round(timeout_s * 1000), batch_bytes=2_000, max_request_bytes=2_000,
+        buffer_bytes=4_000, **PATIENCE,
+    )  # fmt: skip
+
+
 Does = Callable[[Any, float], object]
-CALLS: dict[str, Does] = {
+CONSUMES: dict[str, Does] = {
     "poll": lambda consumer, timeout_s: consumer.poll(timeout_s),
     "commit": lambda consumer, timeout_s: consumer.commit(timeout_s=timeout_s),
     "committed": lambda consumer, timeout_s: consumer.committed(PLACES, timeout_s=timeout_s),
@@ -110,17 +133,48 @@ CALLS: dict[str, Does] = {
     "partitions_for": lambda consumer, timeout_s: consumer.partitions_for(TOPIC, timeout_s=timeout_s),
     "topics": lambda consumer, timeout_s: consumer.topics(timeout_s=timeout_s),
 }
-WEIGHTS = [8 if name == "poll" else 3 if name == "commit" else 1 for name in CALLS]
+ADMINISTERS: dict[str, Does] = {
+    "list_groups": lambda admin, timeout_s: admin.list_groups(),
+    "describe_group": lambda admin, timeout_s: admin.describe_group("group-0"),
+    "lag": lambda admin, timeout_s: admin.lag("group-1"),
+    "reset_offsets": lambda admin, timeout_s: admin.reset_offsets("group-2", dict.fromkeys(PLACES, 3)),
+    "offsets_at": lambda admin, timeout_s: admin.offsets_at(dict.fromkeys(PLACES, 1000)),
+    "list_topics": lambda admin, timeout_s: admin.list_topics(),
+    "brokers": lambda admin, timeout_s: admin.brokers(),
+}
+PRODUCES: dict[str, Does] = {
+    "send": lambda producer, timeout_s: producer.send(TOPIC, b"x" * 1000),
+    "flush": lambda producer, timeout_s: producer.flush(timeout_s),
+}
+
+
+class Face(NamedTuple):
+    """How one is made, for calls of so many seconds; what it is asked, and how it is closed. `fixed`: its timeout is a
+    setting, and every call of a life has the same."""
+
+    make: Callable[[str, random.Random, float], Any]
+    calls: dict[str, Does]
+    close: Does
+    fixed: bool = True
 
 
 def close(consumer: Any, timeout_s: float) -> None:
     consumer.close(timeout_s)
 
 
-def measure(name: str, does: Does, consumer: Any, timeout_s: float, tally: Tally) -> None:
+OFTEN = {"poll": 8, "commit": 3, "send": 3}
+FACES = {
+    "Consumer": Face(partial(member, Consumer), CONSUMES, close, fixed=False),
+    "AsyncConsumer": Face(partial(member, OnALoop), CONSUMES, close, fixed=False),
+    "Admin": Face(admin, ADMINISTERS, lambda admin, timeout_s: admin.close()),
+    "Producer": Face(producer, PRODUCES, close),
+}
+
+
+def measure(name: str, does: Does, client: Any, timeout_s: float, tally: Tally) -> None:
     before, began = starved(), time.monotonic()
     try:
-        does(consumer, timeout_s)
+        does(client, timeout_s)
     except KohortError as error:
         tally.errors[type(error).__name__] += 1
     except Exception as error:  # a defect, which is what this looks for too
@@ -135,23 +189,18 @@ def measure(name: str, does: Does, consumer: Any, timeout_s: float, tally: Tally
 
 
 def work(broker: FakeBroker, seed: int, calls: int, tally: Tally) -> None:
-    """One user's life after the other: consumers that come, are called, and go."""
+    """One user's life after the other: clients that come, are called, and go."""
     chance = random.Random(seed)
     while calls > 0:
-        face = chance.choice(list(FACES))
-        consumer = FACES[face](
-            broker.bootstrap, group=f"group-{chance.randrange(2)}", auto_offset_reset="earliest",
-            session_timeout_ms=3000, heartbeat_interval_ms=200, request_timeout_ms=1500, max_poll_interval_ms=10_000,
-            fetch_max_wait_ms=100, retry_backoff_ms=10, reconnect_backoff_ms=10, bootstrap_timeout_ms=0,
-        )  # fmt: skip
-        consumer.subscribe([TOPIC])
-        for _ in range(min(calls, CALLS_A_CONSUMER)):
-            (name,) = chance.choices(list(CALLS), WEIGHTS)
-            timeout_s = chance.choice((0.0, 0.01, 0.05, 0.1, 0.25))
-            measure(f"{face}.{name}", CALLS[name], consumer, timeout_s, tally)
+        name = chance.choice(list(FACES))
+        face, timeout_s = FACES[name], chance.choice(TIMEOUTS_S)
+        client = face.make(broker.bootstrap, chance, timeout_s)
+        for call in chance.choices(list(face.calls), [OFTEN.get(one, 1) for one in face.calls], k=CALLS_A_LIFE)[:calls]:
+            measure(f"{name}.{call}", face.calls[call], client, timeout_s, tally)
             calls -= 1
-        timeout_s = chance.choice((0.0, 0.1, 0.5))
-        measure(f"{face}.close", close, consumer, timeout_s, tally)
+            if not face.fixed:
+                timeout_s = chance.choice(TIMEOUTS_S)
+        measure(f"{name}.close", face.close, client, chance.choice((0.0, 0.1, 0.5)), tally)
         calls -= 1
 
 
@@ -164,14 +213,13 @@ def run(calls: int, seed: int, share: float = 0.08) -> Tally:
         control = faults(random.Random(seed), share)
         for api in APIS:
             broker.control(api, control)
-        workers = [
-            threading.Thread(target=work, args=(broker, seed * 1000 + number, calls // WORKERS, tally))
-            for number, tally in enumerate(tallies)
-        ]
+        with ThreadPoolExecutor(WORKERS) as pool:
+            workers = [
+                pool.submit(work, broker, seed * 1000 + number, calls // WORKERS, tally)
+                for number, tally in enumerate(tallies)
+            ]
         for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+            worker.result()  # a life that could not even begin is told
     whole = Tally()
     for tally in tallies:
         whole.calls += tally.calls

@@ -16,6 +16,7 @@ Cast = Callable[..., MemberClient]
 
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
 NON_EMPTY_GROUP, NO_GROUP = 68, 69
+LOADING, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 45, 47
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
 
@@ -411,6 +412,41 @@ def test_batches_that_are_refused(stage: Stage) -> None:
         assert produce(connection, stage, bytes(batch)).error_code == 2
         assert produce(connection, stage, encode([(b"k", b"v")]), topic="no-such-topic").error_code == 3
         assert offset_at(connection, stage, -1)[:2] == (0, 0)
+
+
+def new_producer_id(connection: Connection) -> int:
+    asked = {"transactional_id": None, "transaction_timeout_ms": 1000}
+    while True:
+        told = connection.ask("InitProducerId", asked, at_most=5)
+        if told.error_code != LOADING:  # a broker gets its first ids from the controller
+            assert (told.error_code, told.producer_epoch) == (0, 0)
+            return int(told.producer_id)
+
+
+def test_an_idempotent_producers_batches_are_taken_once_and_in_order(stage: Stage) -> None:
+    with Connection(stage.bootstrap) as connection:
+        first, second = new_producer_id(connection), new_producer_id(connection)
+        assert 0 <= first != second >= 0
+
+        def send(sequence: int, *, epoch: int = 0, producer: int = first, records: int = 2) -> tuple[int, int]:
+            batch = encode(
+                [(b"k", b"v", number) for number in range(records)],
+                producer_id=producer, producer_epoch=epoch, base_sequence=sequence,
+            )  # fmt: skip
+            answer = produce(connection, stage, batch)
+            return answer.error_code, answer.base_offset
+
+        assert [send(0), send(0), send(2), send(0)] == [(0, 0), (0, 0), (0, 2), (0, 0)]
+        assert send(5) == (OUT_OF_ORDER_SEQUENCE, -1)
+        assert send(2, records=3) == (OUT_OF_ORDER_SEQUENCE, -1)
+        assert [send(sequence) for sequence in (4, 6, 8, 10)] == [(0, 4), (0, 6), (0, 8), (0, 10)]
+        assert send(0) == (OUT_OF_ORDER_SEQUENCE, -1)  # six batches ago: known no more
+        assert send(2) == (0, 2)
+        assert send(12, epoch=1) == (OUT_OF_ORDER_SEQUENCE, -1)
+        assert send(0, epoch=1) == (0, 12)
+        assert send(12) == (INVALID_PRODUCER_EPOCH, -1)
+        assert send(7, producer=second) == (0, 14)  # nobody knows what it sent before
+        assert offset_at(connection, stage, -1)[:2] == (0, 16)
 
 
 def test_metadata_names_what_there_is_and_what_there_is_not(stage: Stage) -> None:

@@ -15,6 +15,7 @@ from kohort.testing.fake_broker.handlers import (
     find_coordinator,
     get_telemetry_subscriptions,
     heartbeat,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
@@ -44,7 +45,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         for module in (
             produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator, join_group,
             heartbeat, leave_group, sync_group, api_versions, create_topics, delete_topics, describe_groups,
-            list_groups, delete_groups, offset_delete, offset_for_leader_epoch,
+            list_groups, delete_groups, offset_delete, offset_for_leader_epoch, init_producer_id,
             get_telemetry_subscriptions, push_telemetry,
         )
     }

@@ -1,11 +1,11 @@
 """Produce (0), versions 3-13: appends whole batches of magic 2 after checking them; topics by name, from 13 on by id.
 
-With acks 0 there is no answer.
-Not done: transactions (refused), idempotence (sequence numbers are taken as they come), limits on batch size,
-timestamps of the log.
+With acks 0 there is no answer. Sequence numbers of idempotent producers are looked at (`producers.py`).
+Not done: transactions (refused), limits on batch size, timestamps of the log.
 """
 
 from kohort.fastpath import decode
+from kohort.fastpath.batches import batches
 from kohort.fastpath.errors import CorruptRecord
 from kohort.protocol.apis.produce import (
     PartitionProduceData,
@@ -45,7 +45,11 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
         data = bytes(sent.records or b"")
         try:
             decode(data)
-            base_offset = partition.log.append(data, partition.epoch)
+            batch = next(batches(data))
+            error, base_offset = partition.producers.judge(batch)
+            if not error and base_offset < 0:
+                base_offset = partition.log.append(data, partition.epoch)
+                partition.producers.took(batch, base_offset)
         except (CorruptRecord, ValueError):
             error = codes.CORRUPT_MESSAGE
     return PartitionProduceResponse(

@@ -1,0 +1,56 @@
+"""What a log knows of idempotent producers: a batch that comes twice is taken once, a gap is refused (KIP-98)."""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from kohort.fastpath.batches import BatchInfo
+from kohort.testing.fake_broker import codes
+
+KEPT: Final = 5
+"""Batches of a producer that are known again; as many as it may have in flight."""
+
+_SEQUENCES: Final = 1 << 31
+
+
+class _Taken(NamedTuple):
+    epoch: int
+    first: int
+    last: int
+    base_offset: int
+
+
+class Producers:
+    """Of one log."""
+
+    def __init__(self) -> None:
+        self._taken: dict[int, deque[_Taken]] = {}
+
+    def judge(self, batch: BatchInfo) -> tuple[int, int]:
+        """(error code, base offset) of a batch that has come; base offset -1: it is not in the log yet."""
+        taken = self._taken.get(batch.producer_id)
+        if not taken:
+            return codes.NONE, -1  # whoever is new, or forgotten, may begin with any number
+        newest = taken[-1]
+        if batch.producer_epoch < newest.epoch:
+            return codes.INVALID_PRODUCER_EPOCH, -1
+        for one in taken:
+            if one[:3] == (batch.producer_epoch, batch.base_sequence, _last(batch)):
+                return codes.NONE, one.base_offset
+        due = (newest.last + 1) % _SEQUENCES if batch.producer_epoch == newest.epoch else 0
+        return codes.NONE if batch.base_sequence == due else codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+
+    def took(self, batch: BatchInfo, base_offset: int) -> None:
+        """It is in the log, from this offset on."""
+        if batch.producer_id >= 0:
+            taken = self._taken.setdefault(batch.producer_id, deque(maxlen=KEPT))
+            taken.append(_Taken(batch.producer_epoch, batch.base_sequence, _last(batch), base_offset))
+
+    def truncate(self, end: int) -> None:
+        """Forget what the log has lost."""
+        for producer, taken in self._taken.items():
+            kept = (one for one in taken if one.base_offset < end)
+            self._taken[producer] = deque(kept, maxlen=KEPT)
+
+
+def _last(batch: BatchInfo) -> int:
+    return (batch.base_sequence + (batch.record_count or 1) - 1) % _SEQUENCES
