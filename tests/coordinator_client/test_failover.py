@@ -4,14 +4,16 @@ import pytest
 
 from benchmarks.failover import PARTITIONS, fail_over
 from kohort.testing import RealCluster
+from tests.coordinator_client.test_consumer_group import PROTOCOLS
 
 
 @pytest.mark.broker
 @pytest.mark.timeout(400)
 @pytest.mark.proves("F-05", "F-06", "F-07", "G-12", "B-27")
-def test_a_killed_coordinator_costs_no_rebalance_no_commit_and_no_record(cluster3: RealCluster) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_killed_coordinator_costs_no_rebalance_no_commit_and_no_record(cluster3: RealCluster, protocol: str) -> None:
     try:
-        seen = fail_over(cluster3)  # which waits until every partition is read, and the group commits, again
+        seen = fail_over(cluster3, protocol)  # which waits until every partition is read, and the group commits, again
     finally:
         cluster3.start()
     assert seen.refused == ()
