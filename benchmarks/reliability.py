@@ -135,8 +135,9 @@ KINDS: Mapping[str, Kind] = {
         "0 of 20,000 outlive it by more than 1 s", overstay,
         ("calls", "outlived their timeout by more than 1 s", "ended in an error of no kind"),
         ("outlived their timeout by more than 1 s", "ended in an error of no kind"),
-        "Of Consumer and, from seed 4 on, AsyncConsumer. Answers that come late, never, or end a connection; what the "
-        "machine took away is subtracted: how long the thread that waited longest for a processor did so. Two earlier "
+        "Of Consumer; from seed 4 on of AsyncConsumer, too; from seed 5 on of Producer and Admin as well. Answers that "
+        "come late, never, or end a connection; what the machine took away is subtracted: how long the thread that "
+        "waited longest for a processor did so. Two earlier "
         "runs of 20,000, on a machine with thirty times its load, which subtracted less than that, had 2 calls over "
         "each (worst 3.0 s). Seed 3 had ten times its load.",
     ),
