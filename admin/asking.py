@@ -5,11 +5,12 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from kohort.coordinator_client.cluster import Contacts
+from kohort.coordinator_client.cluster import ELSEWHERE_S, Contacts
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 from kohort.coordinator_client.driver import Driver
@@ -30,7 +31,7 @@ NOT_NOW: Final = frozenset({14, 15, 16})
 """A coordinator that loads, is not there yet, or is another one: ask again."""
 
 READS: Final = frozenset({"DescribeConfigs", "FindCoordinator", "Metadata"})
-"""What any broker answers, and may be asked twice."""
+"""What any broker answers, and several may be asked."""
 
 PAUSE_S: Final = 0.1
 
@@ -99,6 +100,11 @@ class AskingCore:
         self.send(Line.CONTROL, endpoint, Ask(api, made, done, self.request_s, at_most))
         return future
 
+    def late(self, endpoint: Endpoint | None) -> None:
+        """It was asked long ago: others go first until it answers."""
+        if endpoint is not None:
+            self.endpoints.late(endpoint)
+
     def fail(self, error: KohortError) -> None:
         self._fatal = self._fatal or error
         waiting, self._waiting = self._waiting, set()
@@ -160,15 +166,10 @@ class Asker:
         return [self._answer(*each) for each in zip(questions, self._sent(questions), strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
-        """The answer of any broker; of another one if one cannot be reached and the question changes nothing."""
-        others = self._others() if api in READS else 0
-        while True:
-            try:
-                return self.all([Question(api, request, None, at_most)])[0]
-            except ConnectionFailed:
-                if others <= 0:
-                    raise
-                others -= 1
+        """The answer of any broker. If the question changes nothing, of another one where one cannot be reached, or
+        says nothing for ELSEWHERE_S."""
+        question = Question(api, request, None, at_most)
+        return self._first_answer(question) if api in READS else self.all([question])[0]
 
     def of_coordinator(
         self,
@@ -201,10 +202,30 @@ class Asker:
                 raise OperationTimeout("no broker has named the cluster's brokers in time")
             time.sleep(0.005)
 
-    def _others(self) -> int:
-        """How many brokers might answer in the place of one that does not."""
+    def _first_answer(self, question: Question) -> Any:
+        asked: dict[Future[Outcome], Endpoint | None] = {}
+        while True:
+            endpoint = self._next([one for one in asked.values() if one is not None])
+            if endpoint is not None or not asked:
+                (future,) = self._sent([question._replace(endpoint=endpoint)])
+                asked[future] = endpoint
+            elif all(one.done() for one in asked):
+                return self._answer(question, future)  # which says why the last one could not
+            waiting = [one for one in asked if not one.done()]
+            done, _ = wait(waiting, min(self._left_s(), ELSEWHERE_S), FIRST_COMPLETED)
+            for one in done:
+                if not isinstance(one.result(), Unanswered):
+                    return self._answer(question, one)
+            if not done:
+                self._none_came(question)
+                with self._driver.lock:
+                    for one in waiting:
+                        self._driver.core.late(asked[one])
+
+    def _next(self, asked: Sequence[Endpoint]) -> Endpoint | None:
+        """Whom to ask who has not been asked."""
         with self._driver.lock:
-            return max(len(self._driver.core.keeper.view.brokers), len(self.config.bootstrap)) - 1
+            return self._driver.core.cluster.pick(self._driver.now(), asked)
 
     def _coordinator(self, group: str) -> Endpoint:
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
@@ -229,13 +250,15 @@ class Asker:
 
     def _outcome(self, question: Question, future: "Future[Outcome]") -> Outcome:
         while True:
-            left_s = self._left_s()
-            try:
-                return future.result(min(left_s, LONGEST_WAIT_S))
-            except TimeoutError:
-                self._driver.check()
-                if not left_s:
-                    raise OperationTimeout(f"no answer to {question.api} in time", api=question.api) from None
+            with suppress(TimeoutError):
+                return future.result(min(self._left_s(), LONGEST_WAIT_S))
+            self._none_came(question)
+
+    def _none_came(self, question: Question) -> None:
+        """Raises, unless there is time left, and somebody to answer."""
+        self._driver.check()
+        if not self._left_s():
+            raise OperationTimeout(f"no answer to {question.api} in time", api=question.api)
 
     def _answer(self, question: Question, future: "Future[Outcome]") -> Any:
         match self._outcome(question, future):

@@ -1,6 +1,6 @@
 """Whom to talk to: metadata, addresses, and the coordinator where there is no membership that looks for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol
 
 from kohort.coordinator_client.config import Config
@@ -96,7 +96,7 @@ class Contacts:
         self._missing_since.clear()
 
     def starving(self, now: float) -> bool:
-        return self._core.endpoints.pick(self._known(), now) is None
+        return self.pick(now) is None
 
     def bootstrap_limit(self) -> float | None:
         if self._core.endpoints.ever_answered or self._core.fatal is not None:
@@ -111,9 +111,9 @@ class Contacts:
     def ask_any(self, ask: Ask) -> None:
         self._core.send(Line.CONTROL, None, ask)
 
-    def pick(self, now: float) -> Endpoint | None:
-        """An address for a request to any broker."""
-        return self._core.endpoints.pick(self._known(), now)
+    def pick(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
+        """An address for a request to any broker; none of `but`."""
+        return self._core.endpoints.pick(self._known(), now, but)
 
     def _owe_metadata(self, now: float) -> None:
         if self._bootstrap_failed(now):
@@ -128,7 +128,7 @@ class Contacts:
 
     def _ask_next(self, question: Question, now: float) -> None:
         question.next_at = now + self._patience_s()
-        endpoint = self._core.endpoints.pick(self._known(), now, but=question.asked)
+        endpoint = self.pick(now, but=question.asked)
         if endpoint is None:
             return  # all have been asked that can be
 

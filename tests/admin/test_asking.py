@@ -12,6 +12,7 @@ from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Delay, Drop
 from tests.coordinator_client.kit import PATIENCE_S, crash
+from tests.coordinator_client.test_silent_broker import CLIENTS, silent
 
 PLACE = TopicPartition("topic", 0)
 
@@ -27,6 +28,29 @@ def test_all_that_a_call_asks_shares_one_timeout() -> None:
             fake.control(api, lambda _call: Delay(0.6))  # each in time by itself
         with pytest.raises(OperationTimeout, match="in time"):
             admin.reset_offsets("group", {PLACE: 0}, dry_run=True)
+
+
+@pytest.mark.proves("B-27")
+def test_another_is_asked_where_an_address_takes_connections_and_says_nothing() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, silent() as addresses:
+        for _ in range(CLIENTS):
+            with Admin([*addresses, fake.bootstrap], default_api_timeout_ms=6_000) as admin:
+                assert [one.topic for one in admin.list_topics()] == ["topic"]
+
+
+@pytest.mark.proves("B-27")
+def test_another_is_asked_where_a_broker_falls_silent_that_had_answered() -> None:
+    with (
+        FakeBroker(topics={"topic": 1}, nodes=2) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=6_000) as admin,
+    ):
+        assert admin.list_topics()
+        frozen = fake.calls_of("Metadata")[-1].node
+        fake.control("Metadata", lambda call: Drop() if call.node == frozen else None)
+        assert [one.topic for one in admin.list_topics()] == ["topic"]
+        fake.control("Metadata", lambda _call: Drop())
+        with pytest.raises(OperationTimeout, match="Metadata"):
+            admin.list_topics()
 
 
 def under_way(call: Callable[[], object], end: Callable[[], object]) -> list[BaseException]:
