@@ -5,12 +5,12 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from kohort.coordinator_client.cluster import ELSEWHERE_S, Contacts
+from kohort.coordinator_client.cluster import Contacts
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 from kohort.coordinator_client.driver import Driver
@@ -83,7 +83,7 @@ class AskingCore:
     def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None:
         self._outgoing.append(Outgoing(line, endpoint, ask))
 
-    def ask(self, endpoint: Endpoint | None, api: str, request: Any, at_most: int | None) -> "Future[Outcome]":
+    def ask(self, question: "Question", now: float) -> "Future[Outcome]":
         """Send one request; the future has its outcome."""
         future: Future[Outcome] = Future()
         if self._fatal is not None:
@@ -96,14 +96,14 @@ class AskingCore:
                 self._waiting.discard(future)
                 future.set_result(outcome)
 
+        request = question.request
         made = request if callable(request) else lambda version: fit(request, version)
-        self.send(Line.CONTROL, endpoint, Ask(api, made, done, self.request_s, at_most))
+        ask = Ask(question.api, made, done, self.request_s, question.at_most)
+        if question.endpoint is None and question.api in READS:
+            self.cluster.ask_any(ask, now)
+        else:
+            self.send(Line.CONTROL, question.endpoint, ask)
         return future
-
-    def late(self, endpoint: Endpoint | None) -> None:
-        """It was asked long ago: others go first until it answers."""
-        if endpoint is not None:
-            self.endpoints.late(endpoint)
 
     def fail(self, error: KohortError) -> None:
         self._fatal = self._fatal or error
@@ -166,10 +166,19 @@ class Asker:
         return [self._answer(*each) for each in zip(questions, self._sent(questions), strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
-        """The answer of any broker. If the question changes nothing, of another one where one cannot be reached, or
-        says nothing for ELSEWHERE_S."""
+        """The answer of any broker. If the question changes nothing, of another one where one cannot be reached; else
+        only those are asked who have answered before."""
         question = Question(api, request, None, at_most)
-        return self._first_answer(question) if api in READS else self.all([question])[0]
+        if api not in READS:
+            self.brokers()
+        others = self._others() if api in READS else 0
+        while True:
+            try:
+                return self.all([question])[0]
+            except ConnectionFailed:
+                if others <= 0:
+                    raise
+                others -= 1
 
     def of_coordinator(
         self,
@@ -202,30 +211,10 @@ class Asker:
                 raise OperationTimeout("no broker has named the cluster's brokers in time")
             time.sleep(0.005)
 
-    def _first_answer(self, question: Question) -> Any:
-        asked: dict[Future[Outcome], Endpoint | None] = {}
-        while True:
-            endpoint = self._next([one for one in asked.values() if one is not None])
-            if endpoint is not None or not asked:
-                (future,) = self._sent([question._replace(endpoint=endpoint)])
-                asked[future] = endpoint
-            elif all(one.done() for one in asked):
-                return self._answer(question, future)  # which says why the last one could not
-            waiting = [one for one in asked if not one.done()]
-            done, _ = wait(waiting, min(self._left_s(), ELSEWHERE_S), FIRST_COMPLETED)
-            for one in done:
-                if not isinstance(one.result(), Unanswered):
-                    return self._answer(question, one)
-            if not done:
-                self._none_came(question)
-                with self._driver.lock:
-                    for one in waiting:
-                        self._driver.core.late(asked[one])
-
-    def _next(self, asked: Sequence[Endpoint]) -> Endpoint | None:
-        """Whom to ask who has not been asked."""
+    def _others(self) -> int:
+        """How many brokers might answer in the place of one that does not."""
         with self._driver.lock:
-            return self._driver.core.cluster.pick(self._driver.now(), asked)
+            return max(len(self._driver.core.keeper.view.brokers), len(self.config.bootstrap)) - 1
 
     def _coordinator(self, group: str) -> Endpoint:
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
@@ -244,7 +233,7 @@ class Asker:
     def _sent(self, questions: Sequence[Question]) -> list["Future[Outcome]"]:
         self._driver.check()
         with self._driver.lock:
-            asked = [self._driver.core.ask(one.endpoint, one.api, one.request, one.at_most) for one in questions]
+            asked = [self._driver.core.ask(one, self._driver.now()) for one in questions]
         self._driver.wake()
         return asked
 

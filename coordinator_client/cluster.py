@@ -1,8 +1,10 @@
 """Whom to talk to: metadata, addresses, and the coordinator where there is no membership that looks for it."""
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from kohort.coordinator_client.anybody import ELSEWHERE_S, Anybody
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.coordinator_client.endpoints import Endpoints
@@ -17,13 +19,11 @@ from kohort.coordinator_client.retry import FRESH
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from kohort.protocol.apis.metadata import MetadataResponse
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
 
-ELSEWHERE_S = 2.0
-"""A broker that takes so long over metadata is not alone with the question any more: it goes to the next one, too."""
 UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
 RETRIED_COORDINATOR = frozenset({14, 15, 16})
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
@@ -48,18 +48,6 @@ class Caller(Protocol):
     def put_error(self, error: KohortError) -> None: ...
 
 
-class Question:
-    """Metadata that is asked for of one address, and of more of them while none answers: the first answer counts."""
-
-    __slots__ = ("asked", "next_at", "request", "waiting")
-
-    def __init__(self, request: MetadataRequest, next_at: float) -> None:
-        self.request = request
-        self.next_at = next_at
-        self.asked: set[Endpoint] = set()
-        self.waiting: set[Endpoint] = set()
-
-
 class Contacts:
     """Metadata and addresses: what consumers and producers need alike. Used under the same lock as its caller.
 
@@ -74,17 +62,20 @@ class Contacts:
         self._heard = heard
         self._told_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
-        self._question: Question | None = None
+        self._anybody = Anybody(core.endpoints, self.pick, partial(core.send, Line.CONTROL), self._patience_s)
 
     def turn(self, now: float) -> None:
         """Ask what is owed."""
+        if self._bootstrap_failed(now):
+            return
+        self._anybody.turn(now)
         self._owe_metadata(now)
 
     def wakes(self, now: float) -> list[float | None]:
         """When to take a turn again if nothing happens."""
         return [
             self._core.keeper.wakes(),
-            self._question.next_at if self._question is not None else None,
+            *self._anybody.wakes(),
             self._core.endpoints.next_try() if self.starving(now) else None,
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
@@ -108,39 +99,18 @@ class Contacts:
     def _known(self) -> list[Endpoint]:
         return [Endpoint(broker.host, broker.port) for broker in self._core.keeper.view.brokers.values()]
 
-    def ask_any(self, ask: Ask) -> None:
-        self._core.send(Line.CONTROL, None, ask)
+    def ask_any(self, ask: Ask, now: float) -> None:
+        """A question that changes nothing, of any broker: of another one, too, where one says nothing."""
+        self._anybody.ask(ask, now)
 
     def pick(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
         """An address for a request to any broker; none of `but`."""
         return self._core.endpoints.pick(self._known(), now, but)
 
     def _owe_metadata(self, now: float) -> None:
-        if self._bootstrap_failed(now):
-            return
-        if self.starving(now):
-            return
-        request = self._core.keeper.owed(now)
+        request = None if self.starving(now) else self._core.keeper.owed(now)
         if request is not None:
-            self._question = Question(request, now)
-        if self._question is not None and now >= self._question.next_at:
-            self._ask_next(self._question, now)
-
-    def _ask_next(self, question: Question, now: float) -> None:
-        question.next_at = now + self._patience_s()
-        endpoint = self.pick(now, but=question.asked)
-        if endpoint is None:
-            return  # all have been asked that can be
-
-        def done(outcome: Outcome, when: float) -> None:
-            if question is self._question:
-                self._metadata_came(question, endpoint, outcome, when)
-
-        for late in question.waiting:
-            self._core.endpoints.late(late)
-        question.asked.add(endpoint)
-        question.waiting.add(endpoint)
-        self._core.send(Line.CONTROL, endpoint, Ask("Metadata", question.request, done, self._core.request_s))
+            self.ask_any(Ask("Metadata", request, self._metadata_came, self._core.request_s), now)
 
     def _patience_s(self) -> float:
         """So that at the start several addresses get their turn."""
@@ -148,17 +118,13 @@ class Contacts:
             return ELSEWHERE_S
         return min(ELSEWHERE_S, self._core.config.bootstrap_timeout_ms / 4000)
 
-    def _metadata_came(self, question: Question, endpoint: Endpoint, outcome: Outcome, now: float) -> None:
-        question.waiting.discard(endpoint)
+    def _metadata_came(self, outcome: Outcome, now: float) -> None:
         if isinstance(outcome, Answered):
-            self._question = None
             self._metadata_answered(outcome.value, now)
             return
         if isinstance(outcome, NotSent):
             self._core.fail(outcome.error)
-        if not question.waiting:
-            self._question = None
-            self._core.keeper.failed(now, self._core.chance())
+        self._core.keeper.failed(now, self._core.chance())
 
     def _metadata_answered(self, answer: MetadataResponse, now: float) -> None:
         changed = self._core.keeper.answered(answer, now, self._core.chance())
@@ -254,7 +220,7 @@ class Cluster(Contacts):
             self._look_attempts = self._look_attempts.failed(when, self._core.backoff, self._core.chance())
 
         ask = Ask("FindCoordinator", lambda version: fit(request, version), done, self._core.request_s)
-        self.ask_any(ask)
+        self.ask_any(ask, now)
 
     def _found(self, answer: FindCoordinatorResponse) -> bool:
         one = answer.coordinators[0] if answer.coordinators else answer

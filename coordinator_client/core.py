@@ -203,7 +203,7 @@ class Core:
         request = send.request
         ask = Ask(send.api, lambda version: fit(request, version), done, send.timeout_ms / 1000)
         if send.to is None:
-            self.cluster.ask_any(ask)
+            self.cluster.ask_any(ask, asked_at)
         else:
             line = Line.CONTROL if send.aside else Line.GROUP
             self._outgoing.append(Outgoing(line, Endpoint(send.to.host, send.to.port), ask, send.renew))

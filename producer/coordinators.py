@@ -47,7 +47,7 @@ class Coordinators:
         """Where it is, or None: then it is being looked for."""
         search = self._known.setdefault((kind, key), _Search())
         if search.endpoint is None and not search.asked and search.attempts.may_try(now):
-            self._look(kind, key, search)
+            self._look(kind, key, search, now)
         return search.endpoint
 
     def gone(self, endpoint: Endpoint) -> None:
@@ -59,7 +59,7 @@ class Coordinators:
     def wakes(self) -> list[float | None]:
         return [one.attempts.not_before for one in self._known.values() if one.attempts.failures and not one.asked]
 
-    def _look(self, kind: Kind, key: str, search: _Search) -> None:
+    def _look(self, kind: Kind, key: str, search: _Search, now: float) -> None:
         core = self._core
         search.asked = True
         request = FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=(key,))
@@ -78,4 +78,4 @@ class Coordinators:
                 core.fail(outcome.error)
             search.attempts = search.attempts.failed(when, core.backoff, core.chance())
 
-        core.cluster.ask_any(Ask("FindCoordinator", lambda version: fit(request, version), done, core.request_s))
+        core.cluster.ask_any(Ask("FindCoordinator", lambda version: fit(request, version), done, core.request_s), now)

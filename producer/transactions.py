@@ -492,8 +492,11 @@ class Transactions:
                     self._new_epoch = self._new_epoch or self.state is TxnState.ABORTING
 
         self._asked = True
-        line = Line.CONTROL if where is None else Line.GROUP
-        self._core.send(line, where, Ask(api, request, done, self._core.request_s, AT_MOST.get(api)))
+        ask = Ask(api, request, done, self._core.request_s, AT_MOST.get(api))
+        if where is None:
+            self._core.cluster.ask_any(ask, now)  # for an id: one too many does no harm
+        else:
+            self._core.send(Line.GROUP, where, ask)
 
     def _went_well(self, api: str, code: int, now: float, **place: Any) -> bool:
         """Whether `code` is none; else what it asks for is done."""

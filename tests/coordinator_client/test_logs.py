@@ -92,13 +92,12 @@ def test_a_position_that_is_chosen_names_its_partition(
 
 def test_a_connection_that_ends_tells_of_its_client(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kohort")
-    with FakeBroker(topics={"topic": 1}) as fake:
+    with FakeBroker(topics={"topic": 1}, versions={"InitProducerId": None}) as fake:
         with Consumer(fake.bootstrap, client_id="reader", group="g") as consumer:
             consumer.subscribe(["topic"])
             poll_until(consumer, lambda: bool(consumer.assignment))
             fake.disconnect()
             poll_until(consumer, lambda: any(record.name == "kohort.driver" for record in lines(caplog, "g")))
-        # A fake broker has no ids for producers.
         with Producer(fake.bootstrap, client_id="writer") as producer, pytest.raises(UnsupportedVersion):
             producer.send("topic", b"value")
     told = [(record.name, vars(record)["client_id"], record.getMessage()) for record in caplog.records]

@@ -2,12 +2,14 @@
 
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from kohort import Consumer, KohortError, TopicPartition
+from kohort import Admin, Consumer, KohortError, Producer, TopicPartition
 from kohort.coordinator_client.connections import Endpoint
 from kohort.coordinator_client.endpoints import Endpoints
 from kohort.coordinator_client.errors import ConnectionFailed
@@ -31,16 +33,53 @@ def silent(count: int = 1) -> Iterator[list[str]]:
             one.close()
 
 
+SLOW: dict[str, Any] = {"connection_setup_timeout_ms": 600_000, "request_timeout_ms": 60_000}
+
+
+def reads(addresses: list[str]) -> None:
+    with Consumer(addresses, bootstrap_timeout_ms=2_000, **SLOW) as consumer:
+        consumer.assign({PLACE: 0})
+        poll_until_read(consumer)
+
+
+def joins(addresses: list[str]) -> None:
+    with Consumer(addresses, group=f"group-{uuid.uuid4()}", auto_offset_reset="earliest", **SLOW) as consumer:
+        consumer.subscribe(["topic"])
+        poll_until_read(consumer)
+        consumer.commit(timeout_s=30)
+
+
+def looks_up(addresses: list[str]) -> None:
+    with Consumer(addresses, group="other", **SLOW) as consumer:
+        assert consumer.committed([PLACE], timeout_s=30) == {PLACE: None}
+
+
+def writes(addresses: list[str]) -> None:
+    with Producer(addresses, **SLOW) as producer:
+        producer.send("topic", b"y")
+        producer.flush(30)
+
+
+def administers(addresses: list[str]) -> None:
+    with Admin(addresses, default_api_timeout_ms=30_000, **SLOW) as admin:
+        admin.create_topic(f"topic-{uuid.uuid4()}", partitions=1, replication_factor=1)
+        assert "topic" in {one.topic for one in admin.list_topics()}
+        assert admin.committed("other") == {}
+
+
+def poll_until_read(consumer: Consumer) -> None:
+    limit = time.monotonic() + 30
+    while not consumer.poll(0.1):
+        assert time.monotonic() < limit
+
+
 @pytest.mark.proves("B-27")
-def test_a_client_starts_beside_an_address_that_says_nothing() -> None:
+@pytest.mark.parametrize("does", [reads, joins, looks_up, writes, administers])
+def test_a_client_starts_beside_an_address_that_says_nothing(does: Callable[[list[str]], None]) -> None:
     with FakeBroker(topics={"topic": 1}) as broker, silent() as addresses:
         broker.produce("topic", 0, [(None, b"x")])
         for _ in range(CLIENTS):
-            with Consumer([*addresses, broker.bootstrap], bootstrap_timeout_ms=2_000) as consumer:
-                consumer.assign({PLACE: 0})
-                limit = time.monotonic() + 30
-                while not consumer.poll(0.1):
-                    assert time.monotonic() < limit
+            does([*addresses, broker.bootstrap])
 
 
 @pytest.mark.proves("B-27")
@@ -112,5 +151,7 @@ def test_clients_start_while_a_broker_is_frozen(cluster3: RealCluster, unique: C
         for _ in range(CLIENTS):
             with Consumer(cluster3.bootstrap) as consumer:
                 assert topic in consumer.topics(timeout_s=30)
+            with Admin(cluster3.bootstrap, default_api_timeout_ms=30_000, **SLOW) as admin:
+                assert topic in {one.topic for one in admin.list_topics()}
     finally:
         frozen.resume()
