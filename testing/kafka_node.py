@@ -3,16 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kohort.testing import supervisor
 from kohort.testing.broker_settings import PLAINTEXT, NodeLayout, format_arguments, render
 from kohort.testing.errors import BrokerStartError, BrokerStateError
 from kohort.testing.jdk import java
 from kohort.testing.ready import brokers_seen
+from kohort.testing.supervised import Supervised
 
 STOP_TIMEOUT_S = 15.0
 _LOG_LEVEL = "info"
@@ -33,8 +32,7 @@ class KafkaNode:
             f"-Dorg.slf4j.simpleLogger.defaultLogLevel={_LOG_LEVEL}", "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS", *jvm_options,
         ]  # fmt: skip
-        self._supervisor: subprocess.Popen[str] | None = None
-        self._pid: int | None = None
+        self._process: Supervised | None = None
 
     @property
     def node_id(self) -> int:
@@ -48,14 +46,14 @@ class KafkaNode:
     @property
     def pid(self) -> int:
         """The Java process; raises BrokerStateError when it is not running."""
-        if self._pid is None or not self.running:
+        if self._process is None or not self._process.running:
             raise BrokerStateError("this broker is not running", node=self.node_id)
-        return self._pid
+        return self._process.pid
 
     @property
     def running(self) -> bool:
         """Whether the process exists (a paused one does)."""
-        return self._supervisor is not None and self._supervisor.poll() is None
+        return self._process is not None and self._process.running
 
     def configure(self, properties: Mapping[str, str]) -> None:
         """Write server.properties; takes effect at the next start."""
@@ -81,17 +79,11 @@ class KafkaNode:
             raise BrokerStateError("this broker runs already", node=self.node_id)
         command = [str(java()), *self._java_options, "-cp", self._classpath]
         command += ["kafka.Kafka", str(self.layout.folder / "server.properties")]
-        watched = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(remove_if_orphaned or "")]
-        with self.log.open("ab") as log:
-            self._supervisor = subprocess.Popen(
-                [*watched, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                start_new_session=True, cwd=self.layout.folder,
-            )  # fmt: skip
-        assert self._supervisor.stdout is not None
-        line = self._supervisor.stdout.readline()
-        if not line:
+        self._process = Supervised(
+            command, folder=self.layout.folder, log=self.log, remove_if_orphaned=remove_if_orphaned
+        )
+        if not self._process.pid:
             raise BrokerStartError("its supervisor did not start", node=self.node_id, log=self.log)
-        self._pid = int(line)
 
     def wait_ready(self, *, brokers: int, timeout_s: float) -> None:
         """Until it serves and sees `brokers` of them; raises BrokerStartError with its last words otherwise."""
@@ -138,25 +130,9 @@ class KafkaNode:
         os.kill(self.pid, signal.SIGCONT)
 
     def _end(self, number: signal.Signals, timeout_s: float) -> None:
-        if self._supervisor is None:
-            return
-        if self.running and self._pid is not None:
-            try:
-                os.kill(self._pid, number)
-                if number == signal.SIGTERM:
-                    os.kill(self._pid, signal.SIGCONT)  # a frozen process would never see it
-                self._supervisor.wait(timeout_s)
-            except ProcessLookupError:
-                self._supervisor.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                os.kill(self._pid, signal.SIGKILL)
-                self._supervisor.wait(STOP_TIMEOUT_S)
-        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._supervisor.wait()
-        self._supervisor = None
-        self._pid = None
+        if self._process is not None:
+            self._process.end(number, timeout_s)
+            self._process = None
 
 
 def _is_frozen(pid: int) -> bool:

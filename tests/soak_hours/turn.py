@@ -183,8 +183,11 @@ def _watch(
     group: Future[list[Entry]], region: Future[None], streaming: Streaming, told: Told, say: Callable[[str], None]
 ) -> None:
     """Until both have come to their end; a Spark job that ends meanwhile is a finding, and started again."""
-    while not (group.done() and region.done()):
+    left: dict[str, Future[Any]] = {"group": group, "region": region}
+    while left:
         time.sleep(1.0)
+        for part in [part for part, future in left.items() if future.done()]:
+            say(f"the {part} is over{f', by {error!r}' if (error := left.pop(part).exception()) else ''}")
         if streaming.job.ended:
             if SPARKS_OWN not in streaming.job.said():
                 told.findings.append(f"Spark: the job ended by itself: {streaming.job.said()[-1000:]}")

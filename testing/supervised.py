@@ -1,0 +1,76 @@
+"""A server as a process that ends with whoever started it: started, signalled, and ended for certain."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from kohort.testing import supervisor
+
+KILLED_TIMEOUT_S: Final = 120.0
+"""Even SIGKILL waits for what a process has under way in the kernel, such as an fsync on a busy disk."""
+
+
+class Supervised:
+    """`command`, started under `supervisor.py` in `folder`, its standard error appended to `log`. Where this process
+    dies, `remove_if_orphaned` is removed with it.
+
+    `pid`: the command's own, 0 where not even its supervisor could be started: then `running` is False.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        log: Path,
+        remove_if_orphaned: Path | None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        asked = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(remove_if_orphaned or "")]
+        with log.open("ab") as output:
+            self._supervisor = subprocess.Popen(
+                [*asked, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True,
+                start_new_session=True, cwd=folder, env=environment,
+            )  # fmt: skip
+        assert self._supervisor.stdout is not None
+        self.pid = int(self._supervisor.stdout.readline() or 0)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists (a frozen one does)."""
+        return bool(self.pid) and self._supervisor.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal it. Nothing happens when it is gone."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):  # its supervisor is about to notice
+                os.kill(self.pid, number)
+
+    def end(self, number: signal.Signals, timeout_s: float) -> None:
+        """Signal it, SIGKILL it after `timeout_s`, and wait until it is gone.
+
+        Raises TimeoutError where the system keeps it for longer than KILLED_TIMEOUT_S after that.
+        """
+        self.send(number)
+        self.send(signal.SIGCONT)  # a frozen process would see nothing but SIGKILL
+        try:
+            self._supervisor.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            self._wait_for_the_killed()
+        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _wait_for_the_killed(self) -> None:
+        try:
+            self._supervisor.wait(KILLED_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(
+                f"process {self.pid} is still there {KILLED_TIMEOUT_S:g} s after SIGKILL: is a disk overloaded?"
+            ) from None
