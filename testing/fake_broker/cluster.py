@@ -60,6 +60,7 @@ class FakeCluster:
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._producer_ids = count()
+        self._producers: dict[str, tuple[int, int]] = {}
 
     def create_topic(self, name: str, partitions: int) -> FakeTopic:
         """Leaders go round the nodes."""
@@ -87,8 +88,14 @@ class FakeCluster:
         """What clients are told about `node`."""
         return self.advertised.get(node, self.addresses[node])
 
-    def next_producer_id(self) -> int:
-        return next(self._producer_ids)
+    def producer(self, transactional_id: str | None) -> tuple[int, int]:
+        """The id and the epoch of a producer that begins; a new one each time where it has no name."""
+        if transactional_id is None:
+            return next(self._producer_ids), 0
+        known = self._producers.get(transactional_id)
+        begun = (next(self._producer_ids), 0) if known is None else (known[0], known[1] + 1)
+        self._producers[transactional_id] = begun
+        return begun
 
     def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates `group_id`: the first one, until it is moved."""

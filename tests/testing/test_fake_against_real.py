@@ -16,7 +16,7 @@ Cast = Callable[..., MemberClient]
 
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
 NON_EMPTY_GROUP, NO_GROUP = 68, 69
-LOADING, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 45, 47
+LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 42, 45, 47
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
 
@@ -426,6 +426,8 @@ def new_producer_id(connection: Connection) -> int:
 def test_an_idempotent_producers_batches_are_taken_once_and_in_order(stage: Stage) -> None:
     with Connection(stage.bootstrap) as connection:
         first, second = new_producer_id(connection), new_producer_id(connection)
+        nameless = {"transactional_id": "", "transaction_timeout_ms": 1000}
+        assert connection.ask("InitProducerId", nameless, at_most=5).error_code == INVALID_REQUEST
         assert 0 <= first != second >= 0
 
         def send(sequence: int, *, epoch: int = 0, producer: int = first, records: int = 2) -> tuple[int, int]:
