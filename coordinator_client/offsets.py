@@ -296,7 +296,10 @@ class Positions:
         state = self._states.get(ask.partition)
         if state is None or state.serial != ask.serial or state.phase is not Phase.NEEDS_VALIDATION:
             return
-        if end_offset < 0 or end_epoch < 0:
+        if state.epoch != ask.epoch:
+            # What had been fetched before was read on meanwhile, into a later epoch, of which the answer says nothing.
+            self._states[ask.partition] = state._replace(asking=False, attempts=FRESH)
+        elif end_offset < 0 or end_epoch < 0:
             # The leader knows nothing as old as this epoch: nothing can be said, so the position is as good as a guess.
             self._truncated(ask.partition, state, None, wall_ms)
         elif end_offset < state.offset:

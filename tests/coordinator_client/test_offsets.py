@@ -230,6 +230,35 @@ def test_a_shorter_log_is_truncation_by_policy_or_error() -> None:
     assert (error.place["offset"], error.place["diverges_at"]) == (10, 6)
 
 
+@pytest.mark.proves("B-38", "E-08")
+@pytest.mark.parametrize("answer", [(12, 3), (-1, -1)])
+def test_an_answer_about_an_epoch_that_was_left_meanwhile_is_no_truncation(answer: tuple[int, int]) -> None:
+    one = fetching("none", offset=10, epoch=3)
+    first = only_epoch(one, cluster(epoch=5))
+    assert first.epoch == 3
+    # 12 to 15 are of epoch 4, and had been fetched before the leader of epoch 5 was heard of.
+    assert one.consumed(P0, one.state(P0).serial, 16, 4)
+    one.validated(first, *answer, WALL)
+    assert one.take_error() is None
+    assert one.known_position(P0) == 16
+    assert one.point(P0) is None  # epoch 4 has not been asked about yet
+    again = only_epoch(one, cluster(epoch=5))
+    assert again.epoch == 4
+    one.validated(again, 16, 4, WALL)
+    assert one.point(P0) is not None
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_what_is_read_on_into_the_new_leaders_epoch_needs_no_answer() -> None:
+    one = fetching("none", offset=10, epoch=3)
+    ask = only_epoch(one, cluster(epoch=5))
+    assert one.consumed(P0, one.state(P0).serial, 16, 5)
+    one.validated(ask, 12, 3, WALL)
+    assert one.owed_validations(cluster(epoch=5), 0.0) == {}
+    assert one.point(P0) is not None
+    assert one.take_error() is None
+
+
 @pytest.mark.proves("B-38")
 def test_a_leader_that_knows_no_such_epoch_is_truncation_without_a_point_to_go_to() -> None:
     one = fetching("earliest", offset=10)
