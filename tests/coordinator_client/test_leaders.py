@@ -1,12 +1,14 @@
 """Leaders that move, followers that are nearer, logs that are cut: what a consumer makes of it, end to end."""
 
+import time
+
 import pytest
 
 from kohort.coordinator_client import Consumer, Gap, Truncation
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kohort.testing.fake_broker import Alter, Call, FakeBroker, Hold
-from tests.coordinator_client.kit import poll_until, read
+from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
 
 P0 = TopicPartition("topic", 0)
 NOT_LEADER = 6
@@ -87,6 +89,41 @@ def test_a_log_that_was_cut_is_read_on_where_both_agree_and_said_so() -> None:
         assert (gap.wanted, gap.start, gap.skipped) == (10, 6, -4)
         assert "truncated" in gap.reason
         assert consumer.position_of(P0).leader_epoch == 1
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_leaders_that_change_while_records_wait_to_be_polled_are_no_truncation() -> None:
+    """Records of epoch 1 wait, and are read while the leader of epoch 2 is asked where epoch 0 ends: before them."""
+    with FakeBroker(topics={"topic": 1}, nodes=2) as fake, reader(fake, auto_offset_reset="none") as consumer:
+        fill(fake, 0, 5)
+        consumer.assign({P0: 0})
+        read(consumer, 5)
+        fake.set_leader("topic", 0, 2)
+        fill(fake, 5, 5)
+        fetched_from(fake, 2, offset=10)
+        held = Hold()
+        fake.control("OffsetForLeaderEpoch", lambda call: held)
+        fake.set_leader("topic", 0, 1)
+        assert held.reached.wait(PATIENCE_S)
+        read(consumer, 5)
+        held.released.set()
+        fill(fake, 10, 5)
+        again = read(consumer, 5)
+        assert [(record.offset, record.value) for record in again] == [(n, b"%d" % n) for n in range(10, 15)]
+        assert consumer.position_of(P0).leader_epoch == 2
+
+
+def fetched_from(fake: FakeBroker, node: int, *, offset: int) -> None:
+    """Until this is what is asked for there: all before it has arrived."""
+    limit = time.monotonic() + PATIENCE_S
+    while not any(
+        call.node == node and part.fetch_offset == offset
+        for call in fake.calls_of("Fetch")
+        for topic in call.request.topics
+        for part in topic.partitions
+    ):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 @pytest.mark.proves("B-38", "E-08")
