@@ -109,7 +109,7 @@ KINDS: Mapping[str, Kind] = {
         ("hours", "faults", "findings"), ("findings",),
         "Growth is told between the second and the last fifth of each process's life. It is a finding where it is more "
         "than 2 MiB and 4 %, a thread, or a descriptor for each broker. The finding of seed 1 is about the run: its "
-        "group was judged for no more than 24 minutes, since a broker took longer to die than it was waited for.",
+        "group ended after 24 minutes, unjudged, since a broker took longer to die than it was waited for.",
         resumes=True,
     ),
     "soak-spark": Kind(
