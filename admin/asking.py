@@ -169,16 +169,13 @@ class Asker:
         """The answer of any broker. If the question changes nothing, of another one where one cannot be reached; else
         only those are asked who have answered before."""
         question = Question(api, request, None, at_most)
-        if api not in READS:
+        if api in READS:
+            for _ in range(self._others()):
+                with suppress(ConnectionFailed):
+                    return self.all([question])[0]
+        else:
             self.brokers()
-        others = self._others() if api in READS else 0
-        while True:
-            try:
-                return self.all([question])[0]
-            except ConnectionFailed:
-                if others <= 0:
-                    raise
-                others -= 1
+        return self.all([question])[0]
 
     def of_coordinator(
         self,

@@ -52,7 +52,7 @@ class Failover:
     """Times are seconds after the kill. `ours_reads_s`: until every partition that the dead broker had led was read
     again; 0.0 where it had led none. `lost_commits`: partitions whose committed offset is behind an accepted one.
     `partitions_read`: how many were read after the kill. `repeated`: slices after the kill that did not begin where
-    the one before had ended. `refused`: why commits were, after the kill."""
+    the one before had ended. `errors`: of commits that were refused after the kill, and of members that died."""
 
     group_served_s: float
     leaders_serve_s: float
@@ -62,7 +62,7 @@ class Failover:
     lost_commits: int
     partitions_read: int
     repeated: int
-    refused: tuple[str, ...]
+    errors: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ def fail_over(cluster: RealCluster, protocol: str = "classic") -> Failover:
         lost_commits=_lost(cluster.bootstrap, topic, watched),
         partitions_read=sum(reads[-1] > killed for reads in watched.reads.values()),
         repeated=watched.repeated - before[1],
-        refused=tuple(watched.refused[before[2] :]),
+        errors=(*watched.died, *watched.refused[before[2] :]),
     )
 
 

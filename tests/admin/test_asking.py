@@ -1,6 +1,5 @@
 """How long a call may take, and what becomes of it when its admin is closed, dies, or is another process's."""
 
-import os
 import threading
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ from kohort.coordinator_client.errors import ForkError, OperationTimeout
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Delay, Drop
-from tests.coordinator_client.kit import PATIENCE_S, crash
+from tests.coordinator_client.kit import PATIENCE_S, crash, in_a_child
 from tests.coordinator_client.test_silent_broker import CLIENTS, silent
 
 PLACE = TopicPartition("topic", 0)
@@ -99,17 +98,5 @@ def test_a_call_that_is_under_way_when_its_driver_dies_is_told(monkeypatch: pyte
 @pytest.mark.proves("B-35")
 def test_a_forked_child_gets_an_error() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            for call in (admin.list_topics, admin.close):
-                try:
-                    call()
-                except BaseException as error:
-                    os.write(write_end, f"{type(error).__name__} ".encode())
-            os._exit(0)
-        os.close(write_end)
-        os.waitpid(child, 0)
-        assert os.read(read_end, 1000).decode().split() == [ForkError.__name__] * 2
-        os.close(read_end)
+        assert in_a_child(admin.list_topics, admin.close) == [ForkError.__name__] * 2
         assert admin.list_topics()

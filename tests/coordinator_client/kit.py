@@ -1,5 +1,6 @@
 """What the tests of a consumer on a real broker share: somebody else's producer, and patience with an end."""
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -111,6 +112,25 @@ class Witness(RebalanceHooks):
 
     def kinds(self) -> list[str]:
         return [type(event).__name__ for event in self.told]
+
+
+def in_a_child(*calls: Callable[[], object]) -> list[str]:
+    """What kind of error each of them raises in a forked child of this process."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        for call in calls:
+            try:
+                call()
+            except BaseException as error:
+                said.append(type(error).__name__)
+        os.write(write_end, " ".join(said).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write_end)
+    with open(read_end) as answer:
+        return answer.read().split()
 
 
 def crash(driver: Driver[Any], monkeypatch: pytest.MonkeyPatch) -> None:

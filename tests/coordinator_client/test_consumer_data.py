@@ -22,7 +22,7 @@ from kohort.coordinator_client import (
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import numbers, poll_until, produce, read
+from tests.coordinator_client.kit import in_a_child, numbers, poll_until, produce, read
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
@@ -255,21 +255,8 @@ def test_a_forked_child_gets_an_error_and_does_no_harm(broker: Broker, make_topi
     with Consumer(broker.bootstrap, group=unique("group"), auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, lambda: tp in consumer.assignment)
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            said = []
-            for call in (lambda: consumer.poll(0), lambda: consumer.commit({tp: 1}), consumer.close):
-                try:
-                    call()
-                except BaseException as error:
-                    said.append(type(error).__name__)
-            os.write(write_end, " ".join(said).encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        os.close(write_end)
-        assert os.read(read_end, 1000).decode().split() == [ForkError.__name__] * 3
-        os.close(read_end)
+        told = in_a_child(lambda: consumer.poll(0), lambda: consumer.commit({tp: 1}), consumer.close)
+        assert told == [ForkError.__name__] * 3
         produce(broker.bootstrap, topic, numbers(0, 3))
         assert len(read(consumer, 3)) == 3
         consumer.commit({tp: 3})

@@ -16,7 +16,7 @@ def test_a_killed_coordinator_costs_no_rebalance_no_commit_and_no_record(cluster
         seen = fail_over(cluster3, protocol)  # which waits until every partition is read, and the group commits, again
     finally:
         cluster3.start()
-    assert seen.refused == ()
+    assert seen.errors == ()
     assert seen.rebalances == 0
     assert seen.lost_commits == 0
     assert seen.partitions_read == PARTITIONS

@@ -33,12 +33,12 @@ def reader(fake: FakeBroker, *, on_reset: object = None, **settings: object) -> 
 def test_a_leader_named_in_the_answer_is_fetched_from_before_any_metadata_says_so() -> None:
     told: list[int] = []
 
-    def lagging(answer: object) -> object:
-        (topic,) = answer.topics  # type: ignore[attr-defined]
+    def lagging(answer: Any) -> Any:
+        (topic,) = answer.topics
         (partition,) = topic.partitions
         told.append(partition.leader_id)
         old = partition._replace(leader_id=1, leader_epoch=0)
-        return answer._replace(topics=(topic._replace(partitions=(old,)),))  # type: ignore[attr-defined]
+        return answer._replace(topics=(topic._replace(partitions=(old,)),))
 
     with FakeBroker(topics={"topic": 1}, nodes=2) as fake:
         fill(fake, 0, 5)
@@ -51,20 +51,20 @@ def test_a_leader_named_in_the_answer_is_fetched_from_before_any_metadata_says_s
                 if call.node == 2:
                     return None
 
-                def change(answer: object) -> object:
-                    (topic,) = answer.responses  # type: ignore[attr-defined]
+                def change(answer: Any) -> Any:
+                    (topic,) = answer.responses
                     (data,) = topic.partitions
                     if data.error_code != NOT_LEADER:
                         return answer
                     named = topic._replace(partitions=(data._replace(current_leader=hint),))
-                    return answer._replace(responses=(named,), node_endpoints=(endpoint,))  # type: ignore[attr-defined]
+                    return answer._replace(responses=(named,), node_endpoints=(endpoint,))
 
-                return Alter(change)  # type: ignore[arg-type]
+                return Alter(change)
 
             fake.control("Fetch", hinted)  # from the start: one is under way when the leader changes
             consumer.assign([P0])
             read(consumer, 5)
-            fake.control("Metadata", lambda call: Alter(lagging))  # type: ignore[arg-type]
+            fake.control("Metadata", lambda call: Alter(lagging))
             fake.set_leader("topic", 0, 2)
             fill(fake, 5, 5)
             assert [record.value for record in read(consumer, 5)] == [b"%d" % number for number in range(5, 10)]

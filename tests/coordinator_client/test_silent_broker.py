@@ -1,7 +1,6 @@
 """One broker of several takes connections and says nothing: nobody waits for it where another can answer."""
 
 import socket
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from kohort.coordinator_client.retry import Backoff
 from kohort.testing import FakeBroker, RealCluster
 from kohort.testing.fake_broker import Call, Drop
 from kohort.testing.topics import create_topic
+from tests.coordinator_client.kit import read
 
 PLACE = TopicPartition("topic", 0)
 CLIENTS = 6  # each begins with an address by chance: one of two would be silent for all but one in 64 runs
@@ -39,13 +39,13 @@ SLOW: dict[str, Any] = {"connection_setup_timeout_ms": 600_000, "request_timeout
 def reads(addresses: list[str]) -> None:
     with Consumer(addresses, bootstrap_timeout_ms=2_000, **SLOW) as consumer:
         consumer.assign({PLACE: 0})
-        poll_until_read(consumer)
+        read(consumer, 1, patience_s=30)
 
 
 def joins(addresses: list[str]) -> None:
     with Consumer(addresses, group=f"group-{uuid.uuid4()}", auto_offset_reset="earliest", **SLOW) as consumer:
         consumer.subscribe(["topic"])
-        poll_until_read(consumer)
+        read(consumer, 1, patience_s=30)
         consumer.commit(timeout_s=30)
 
 
@@ -65,12 +65,6 @@ def administers(addresses: list[str]) -> None:
         admin.create_topic(f"topic-{uuid.uuid4()}", partitions=1, replication_factor=1)
         assert "topic" in {one.topic for one in admin.list_topics()}
         assert admin.committed("other") == {}
-
-
-def poll_until_read(consumer: Consumer) -> None:
-    limit = time.monotonic() + 30
-    while not consumer.poll(0.1):
-        assert time.monotonic() < limit
 
 
 @pytest.mark.proves("B-27")

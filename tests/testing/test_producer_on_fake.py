@@ -6,19 +6,17 @@ from kohort import Producer
 from kohort.fastpath import decode
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S
-from tests.testing.group_client import Connection
+from tests.testing.group_client import Connection, Stage
 from tests.testing.test_consumer_on_fake import FAULTS
+from tests.testing.test_fake_against_real import fetch
 
 RECORDS = 40
 
 
 def values(bootstrap: str) -> list[bytes | None]:
     """All that is in the log of the topic."""
-    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-    request = {"max_wait_ms": 0, "min_bytes": 0, "topics": [{"topic": "topic", "partitions": [partition]}]}
     with Connection(bootstrap) as connection:
-        records = connection.ask("Fetch", {**request, "forgotten_topics_data": []}, at_most=12)
-    return [record.value for record in decode(records.responses[0].partitions[0].records)]
+        return [record.value for record in decode(fetch(connection, Stage(bootstrap, "topic", "group"), 0).records)]
 
 
 @pytest.mark.parametrize("api", ["ApiVersions", "InitProducerId", "Metadata", "Produce"])
