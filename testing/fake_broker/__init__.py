@@ -1,9 +1,11 @@
 """A scripted broker: real bytes, a real group coordinator in memory, and a hand on every answer."""
 
 from kohort.testing.fake_broker.broker import FakeBroker
+from kohort.testing.fake_broker.consumer_group import ConsumerGroupSnapshot, ConsumerGroupState
 from kohort.testing.fake_broker.control import Action, Alter, Answer, Call, Close, Delay, Drop, Hold, Raw
-from kohort.testing.fake_broker.coordinator import CoordinatorSettings, GroupCoordinator
+from kohort.testing.fake_broker.coordinator import GroupCoordinator
 from kohort.testing.fake_broker.group import Committed, GroupSnapshot, GroupState
+from kohort.testing.fake_broker.settings import CoordinatorSettings
 
 __all__ = [
     "Action",
@@ -12,6 +14,8 @@ __all__ = [
     "Call",
     "Close",
     "Committed",
+    "ConsumerGroupSnapshot",
+    "ConsumerGroupState",
     "CoordinatorSettings",
     "Delay",
     "Drop",

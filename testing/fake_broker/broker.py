@@ -5,9 +5,9 @@
         broker.control("Heartbeat", lambda call: Answer(HeartbeatResponse(error_code=27)), times=1)
         consumer = Consumer(broker.bootstrap, group="billing")
 
-It plays the classic group protocol in full, keeps logs in memory, and has as many nodes as asked for, each with a
-port of its own. Every request is kept in `calls`. What each API leaves out is said at the head of its handler's file
-(`handlers/`). There is no authentication, TLS, disk or replication.
+It plays the classic group protocol in full and that of KIP-848, keeps logs in memory, and has as many nodes as asked
+for, each with a port of its own. Every request is kept in `calls`. What each API leaves out is said at the head of its
+handler's file (`handlers/`). There is no authentication, TLS, disk or replication.
 
 One thread of its own; every method may be called from any thread. Requests of one connection are worked on one after
 the other, as a real broker does: while a JoinGroup is parked, its connection is silent.
@@ -42,10 +42,11 @@ from kohort.protocol.framing import (
 from kohort.protocol.message import Message, Response
 from kohort.testing.fake_broker import control as actions
 from kohort.testing.fake_broker.cluster import Address, FakeCluster
+from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, consumer_snapshot
 from kohort.testing.fake_broker.control import Call, Control, ControlFunction
-from kohort.testing.fake_broker.coordinator import CoordinatorSettings
 from kohort.testing.fake_broker.group import Committed, Group, GroupSnapshot, snapshot
 from kohort.testing.fake_broker.handlers import HANDLERS, UNASKED, Handler, api_versions
+from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.work import Work
 
 T = TypeVar("T")
@@ -110,8 +111,13 @@ class FakeBroker:
         return [call for call in list(self.calls) if call.api_key == key]
 
     def group(self, group_id: str) -> GroupSnapshot:
-        """The group as its coordinator sees it now; an empty one where there is none."""
-        return self._do(lambda: snapshot(self._cluster.coordinator.groups.get(group_id, Group(group_id))))
+        """The classic group as its coordinator sees it now; an empty one where there is none."""
+        return self._do(lambda: snapshot(self._cluster.groups.classic.groups.get(group_id, Group(group_id))))
+
+    def consumer_group(self, group_id: str) -> ConsumerGroupSnapshot:
+        """The same of a KIP-848 group."""
+        groups = self._cluster.groups.consumer.groups
+        return self._do(lambda: consumer_snapshot(groups.get(group_id, ConsumerGroup(group_id))))
 
     # What tests do
 
@@ -192,9 +198,9 @@ class FakeBroker:
         """Put committed offsets in place before a test begins."""
 
         def put() -> None:
-            group = self._cluster.coordinator.groups.setdefault(group_id, Group(group_id))
-            for partition, offset in offsets.items():
-                group.offsets[partition] = Committed(offset, "", -1)
+            groups = self._cluster.groups
+            group = groups.of(group_id) or groups.classic.groups.setdefault(group_id, Group(group_id))
+            group.offsets.update({partition: Committed(offset, "", -1) for partition, offset in offsets.items()})
 
         self._do(put)
 
@@ -393,10 +399,10 @@ class FakeBroker:
 
     def _tick(self) -> None:
         """Let time do its part for the groups, now and when it is next due."""
-        self._cluster.coordinator.expire(self._loop.time())
+        self._cluster.groups.expire(self._loop.time())
         if self._timer is not None:
             self._timer.cancel()
-        due = self._cluster.coordinator.next_deadline()
+        due = self._cluster.groups.next_deadline()
         self._timer = None if due is None else self._loop.call_at(due, self._tick)
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from kohort.testing.fake_broker.coordinator import CoordinatorSettings, GroupCoordinator
+from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.log import FakeLog
 from kohort.testing.fake_broker.producers import Producers
+from kohort.testing.fake_broker.settings import CoordinatorSettings
 
 CLUSTER_ID = "fake-cluster"
 
@@ -56,7 +57,7 @@ class FakeCluster:
         self.addresses: dict[int, Address] = {}
         self.advertised: dict[int, Address] = {}
         self.topics: dict[str, FakeTopic] = {}
-        self.coordinator = GroupCoordinator(settings)
+        self.groups = Groups(settings)
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._producer_ids = count()

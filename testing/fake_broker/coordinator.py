@@ -4,23 +4,21 @@ Every call brings `now` (seconds, any origin) and a `reply` that takes the answe
 until the generation begins, SyncGroup until the leader's assignment is there. `expire(now)` does what time alone does;
 `next_deadline()` says when that is due.
 
-Not done: the KIP-848 protocol, authorization, loading states, and the five minutes after which a real broker gives up a
-newly joining member whose answer is still owed.
+Not done: members of KIP-848 in a group of this kind (a group changes its kind only while it is empty), authorization,
+loading states, and the five minutes after which a real broker gives up a newly joining member whose answer is still
+owed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import count
 
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.group import (
-    Committed,
     Group,
     GroupState,
     JoinReply,
@@ -29,17 +27,7 @@ from kohort.testing.fake_broker.group import (
     protocols_of,
     rebalance_timeout_s,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorSettings:
-    """The broker's side of the bargain, in the names of its own settings."""
-
-    group_min_session_timeout_ms: int = 100
-    group_max_session_timeout_ms: int = 1_800_000
-    group_initial_rebalance_delay_ms: int = 0
-    group_max_size: int = 2**31 - 1
-    offset_metadata_max_bytes: int = 4096
+from kohort.testing.fake_broker.settings import CoordinatorSettings
 
 
 class GroupCoordinator:
@@ -161,25 +149,6 @@ class GroupCoordinator:
             return error
         _touch(group.members[member_id], now)
         return codes.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING else codes.NONE
-
-    def commit(self, group_id: str, partition: TopicPartition, committed: Committed) -> int:
-        """Keep one partition's offset; returns its error code."""
-        if len((committed.metadata or "").encode()) > self.settings.offset_metadata_max_bytes:
-            return codes.OFFSET_METADATA_TOO_LARGE
-        self.groups[group_id].offsets[partition] = committed
-        return codes.NONE
-
-    def delete(self, group_id: str) -> int:
-        """DeleteGroups for one group, with its offsets; returns its error code (KIP-229)."""
-        if not group_id:
-            return codes.INVALID_GROUP_ID
-        group = self.groups.get(group_id)
-        if group is None:
-            return codes.GROUP_ID_NOT_FOUND
-        if group.state is not GroupState.EMPTY:
-            return codes.NON_EMPTY_GROUP
-        del self.groups[group_id]
-        return codes.NONE
 
     def expire(self, now: float) -> None:
         """Do what is due by `now`: forget silent members and unused ids, end rebalances whose time is up."""

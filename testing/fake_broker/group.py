@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -75,6 +75,8 @@ class Group:
     `unsynced`: members of this generation whose SyncGroup has not come; they are given up at the deadline, also after
     the leader's has come (KAFKA-10134).
     """
+
+    kind: ClassVar = "classic"
 
     group_id: str
     state: GroupState = GroupState.EMPTY

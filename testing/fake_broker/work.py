@@ -12,6 +12,7 @@ from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.cluster import FakeCluster
 from kohort.testing.fake_broker.control import Call
 from kohort.testing.fake_broker.coordinator import GroupCoordinator
+from kohort.testing.fake_broker.groups import Groups
 
 R = TypeVar("R", bound=Response)
 
@@ -29,8 +30,13 @@ class Work:
     tick: Callable[[], None]
 
     @property
+    def groups(self) -> Groups:
+        return self.cluster.groups
+
+    @property
     def coordinator(self) -> GroupCoordinator:
-        return self.cluster.coordinator
+        """That of the classic groups."""
+        return self.cluster.groups.classic
 
     @property
     def now(self) -> float:

@@ -64,6 +64,27 @@ def code(found: str, told: str, where: Callable[[Any], bool] = lambda request: T
     return change
 
 
+def in_partitions(found: str, wrong: str, where: Callable[[Any], bool] = lambda request: True) -> Change:
+    """A code of a partition in the answer to a commit."""
+
+    def change(call: Any, response: Any) -> Any:
+        if not where(call.request):
+            return response
+        return response._replace(
+            topics=tuple(
+                topic._replace(
+                    partitions=tuple(
+                        entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] else entry
+                        for entry in topic.partitions
+                    )
+                )
+                for topic in response.topics
+            )
+        )
+
+    return change
+
+
 def told(where: Callable[[Any, Any], bool] = lambda request, response: True, **values: object) -> Change:
     """Other values in the answer."""
 
@@ -75,7 +96,7 @@ def told(where: Callable[[Any, Any], bool] = lambda request, response: True, **v
 
 def state_of(broker: FakeBroker, group: str) -> GroupState | None:
     """Read on the fake's own thread, where controls run."""
-    found = broker._cluster.coordinator.groups.get(group)
+    found = broker._cluster.groups.classic.groups.get(group)
     return None if found is None else found.state
 
 
@@ -150,17 +171,17 @@ def offset_of(request: Any) -> int:
 
 
 def is_leader(call: Call, broker: FakeBroker) -> bool:
-    group = broker._cluster.coordinator.groups.get(asked(call).group_id)
+    group = broker._cluster.groups.classic.groups.get(asked(call).group_id)
     return group is not None and group.leader == asked(call).member_id
 
 
 def is_follower(call: Call, broker: FakeBroker) -> bool:
-    group = broker._cluster.coordinator.groups.get(asked(call).group_id)
+    group = broker._cluster.groups.classic.groups.get(asked(call).group_id)
     return group is not None and asked(call).member_id in group.members and not is_leader(call, broker)
 
 
 def alone(call: Call, broker: FakeBroker) -> bool:
-    group = broker._cluster.coordinator.groups.get(asked(call).group_id)
+    group = broker._cluster.groups.classic.groups.get(asked(call).group_id)
     return group is not None and len(group.members) == 1 and not group.pending
 
 

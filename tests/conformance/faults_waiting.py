@@ -16,7 +16,7 @@ Behaviour = Callable[[GroupCoordinator], None]
 
 
 def changed(behaviour: Behaviour) -> Callable[[FakeBroker], None]:
-    return lambda broker: behaviour(broker._cluster.coordinator)
+    return lambda broker: behaviour(broker._cluster.groups.classic)
 
 
 def _instead(coordinator: GroupCoordinator, name: str, make: Callable[[Any], Any]) -> None:

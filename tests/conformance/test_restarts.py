@@ -35,7 +35,7 @@ class Puppeteer:
     async def stop(self, node: int) -> None:
         self.broker.stop_node(node)
         if self.moves:
-            for group in list(self.broker._cluster.coordinator.groups):
+            for group in list(self.broker._cluster.groups.classic.groups):
                 self.broker.move_coordinator(group, 1 if node != 1 else 2)
 
     async def start(self, node: int) -> None:
@@ -133,7 +133,7 @@ def test_coordinator_that_comes_back_without_offsets_is_caught() -> None:
 
         class Forgetful(Puppeteer):
             async def start(self, node: int) -> None:
-                for group in self.broker._cluster.coordinator.groups.values():
+                for group in self.broker._cluster.groups.classic.groups.values():
                     group.offsets.clear()
                 await super().start(node)
 

@@ -25,6 +25,7 @@ from kohort.conformance.verdict import Verdict
 from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 from tests.conformance import (
+    faults_assigning,
     faults_entering,
     faults_in_the_middle,
     faults_showing,
@@ -36,8 +37,10 @@ from tests.conformance.bent_broker import BentBroker
 
 ALL = bool(os.environ.get("KOHORT_TEETH"))
 AT_A_TIME = 6
-SAMPLE = 8  # one fault in so many, where each takes a real broker
-EVERY_SCRIPTED = (*faults_entering.FAULTS, *faults_staying.FAULTS, *faults_showing.FAULTS)
+SAMPLE = 3  # one fault in so many, where each takes a real broker
+EVERY_SCRIPTED = (
+    *faults_entering.FAULTS, *faults_staying.FAULTS, *faults_showing.FAULTS, *faults_assigning.FAULTS,
+)  # fmt: skip
 SCRIPTED = EVERY_SCRIPTED if ALL else EVERY_SCRIPTED[::2]
 WAITING = faults_waiting.FAULTS
 BENT = faults_in_the_middle.FAULTS if ALL else faults_in_the_middle.FAULTS[::SAMPLE]

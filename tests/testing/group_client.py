@@ -5,9 +5,15 @@ import socket
 import time
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from uuid import UUID, uuid4
 
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
+from kohort.protocol.apis.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.protocol.apis.leave_group import MemberIdentity
@@ -239,3 +245,44 @@ class MemberClient(Connection):
             for topic in answer.topics
             for each in topic.partitions
         }
+
+
+class EpochClient(MemberClient):
+    """A member of `stage.group` by KIP-848; `generation` is its epoch, `owned` what it was last told to own."""
+
+    def __init__(self, stage: Stage, **options: Any) -> None:
+        super().__init__(stage, **options)
+        self.member_id, self.generation = str(uuid4()), 0
+        self.owned: dict[UUID, tuple[int, ...]] = {}
+
+    def enter(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
+        """The first heartbeat, with all that it has to say."""
+        said: dict[str, Any] = {
+            "member_epoch": 0, "topic_partitions": (), "rebalance_timeout_ms": self.rebalance_timeout_ms,
+            "subscribed_topic_names": (self.stage.topic,),
+        }  # fmt: skip
+        return self.beat(**(said | changes))
+
+    def acknowledge(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat that says what it owns: what it was told to."""
+        said = tuple(TopicPartitions(topic_id=topic, partitions=found) for topic, found in self.owned.items())
+        return self.beat(**({"topic_partitions": said} | changes))
+
+    def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat that says nothing new but `changes`; a good answer is remembered."""
+        said: dict[str, Any] = {
+            "group_id": self.stage.group, "member_id": self.member_id, "member_epoch": self.generation,
+            "instance_id": self.instance_id,
+        }  # fmt: skip
+        answer: ConsumerGroupHeartbeatResponse
+        answer = self.ask("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest(**(said | changes)))
+        if not answer.error_code:
+            self.generation = answer.member_epoch
+            if answer.assignment is not None:
+                self.owned = {one.topic_id: tuple(sorted(one.partitions)) for one in answer.assignment.topic_partitions}
+        return answer
+
+    @property
+    def numbers(self) -> list[int]:
+        """The partitions it was told to own, whichever their topics are."""
+        return sorted(number for found in self.owned.values() for number in found)

@@ -17,10 +17,11 @@ from kohort.fastpath.topic_partition import TopicPartition
 from kohort.testing.fake_broker import Action, Call, Close, Drop, FakeBroker, Raw
 
 RECORDS = 20
-APIS = (
-    "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "OffsetFetch", "ListOffsets", "Fetch",
-    "OffsetCommit", "Heartbeat",
-)  # fmt: skip
+BOTH = ("ApiVersions", "Metadata", "FindCoordinator", "OffsetFetch", "ListOffsets", "Fetch", "OffsetCommit")
+ASKED = [
+    *(("classic", api) for api in (*BOTH, "JoinGroup", "SyncGroup", "Heartbeat")),
+    *(("consumer", api) for api in (*BOTH, "ConsumerGroupHeartbeat")),
+]
 FAULTS: dict[str, Callable[[Call], Action]] = {
     "closed before": lambda call: Close(),
     "reset before": lambda call: Close(reset=True),
@@ -40,9 +41,9 @@ NOT_ALWAYS_TOLD = frozenset({"ApiVersions", "OffsetCommit"})
 
 
 @pytest.mark.proves("B-02", "B-03", "B-25")
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("protocol", "api"), ASKED)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_lost_answer_costs_time_and_nothing_else(api: str, fault: str) -> None:
+def test_one_lost_answer_costs_time_and_nothing_else(protocol: str, api: str, fault: str) -> None:
     with FakeBroker(topics={"topic": 2}) as fake:
         for number in range(RECORDS):
             fake.produce("topic", number % 2, [(None, b"%d" % number)])
@@ -51,7 +52,7 @@ def test_one_lost_answer_costs_time_and_nothing_else(api: str, fault: str) -> No
         told: list[KohortError] = []
         to_be_told = fault in BROKEN and api not in NOT_ALWAYS_TOLD
         with Consumer(
-            fake.bootstrap, group="group", auto_offset_reset="earliest", heartbeat_interval_ms=100,
+            fake.bootstrap, group="group", protocol=protocol, auto_offset_reset="earliest", heartbeat_interval_ms=100,
             session_timeout_ms=1500, max_poll_interval_ms=2000, request_timeout_ms=1200, fetch_max_wait_ms=100,
             reconnect_backoff_ms=10, retry_backoff_ms=10,
         ) as consumer:  # fmt: skip
@@ -68,7 +69,7 @@ def test_one_lost_answer_costs_time_and_nothing_else(api: str, fault: str) -> No
                     got += [record.value for record in columns]
                     consumer.commit(columns.next_offsets)
         assert sorted(got, key=lambda value: int(value or 0)) == [b"%d" % number for number in range(RECORDS)]
-        committed = fake.group("group").offsets
+        committed = (fake.group if protocol == "classic" else fake.consumer_group)("group").offsets
         assert {partition: each.offset for partition, each in committed.items()} == {
             TopicPartition("topic", 0): RECORDS // 2,
             TopicPartition("topic", 1): RECORDS // 2,

@@ -9,7 +9,6 @@ import pytest
 
 from kohort.fastpath import decode, encode
 from kohort.fastpath.topic_partition import TopicPartition
-from kohort.testing.fake_broker import FakeBroker
 from tests.testing.group_client import Connection, MemberClient, Stage, told
 
 Cast = Callable[..., MemberClient]
@@ -19,18 +18,6 @@ NON_EMPTY_GROUP, NO_GROUP = 68, 69
 LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 42, 45, 47
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
-
-
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.broker)])
-def stage(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Iterator[Stage]:
-    """A topic of three partitions and a group that nobody else uses."""
-    if request.param == "fake":
-        with FakeBroker(topics={"topic": 3}) as fake:
-            yield Stage(fake.bootstrap, "topic", "group")
-            assert fake.faults == []
-    else:
-        make_topic = request.getfixturevalue("make_topic")
-        yield Stage(request.getfixturevalue("broker").bootstrap, make_topic(3), unique("group"))
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from kohort.protocol.message import Response
 from kohort.testing.fake_broker.handlers import (
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_topics,
     delete_groups,
     delete_topics,
@@ -46,7 +48,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
             produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator, join_group,
             heartbeat, leave_group, sync_group, api_versions, create_topics, delete_topics, describe_groups,
             list_groups, delete_groups, offset_delete, offset_for_leader_epoch, init_producer_id,
-            get_telemetry_subscriptions, push_telemetry,
+            consumer_group_heartbeat, consumer_group_describe, get_telemetry_subscriptions, push_telemetry,
         )
     }
 )  # fmt: skip

@@ -14,7 +14,7 @@ async def handle(work: Work, request: DeleteGroupsRequest) -> DeleteGroupsRespon
     return DeleteGroupsResponse(
         results=tuple(
             DeletableGroupResult(
-                group_id=group_id, error_code=work.group_error(group_id) or work.coordinator.delete(group_id)
+                group_id=group_id, error_code=work.group_error(group_id) or work.groups.delete(group_id)
             )
             for group_id in request.groups_names
         )

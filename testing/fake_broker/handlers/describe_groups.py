@@ -18,12 +18,12 @@ from kohort.testing.fake_broker.work import Work
 KEY = 15
 VERSIONS = (0, 6)
 # AclOperation READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what there is to do to a group.
-_EVERYTHING = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-_HOST = "/127.0.0.1"
+EVERYTHING = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+CLIENT_HOST = "/127.0.0.1"
 
 
 async def handle(work: Work, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = {"authorized_operations": _EVERYTHING} if request.include_authorized_operations else {}
+    operations = {"authorized_operations": EVERYTHING} if request.include_authorized_operations else {}
     return DescribeGroupsResponse(
         groups=tuple(_described(work, group_id)._replace(**operations) for group_id in request.groups)
     )
@@ -56,7 +56,7 @@ def _members(group: Group, protocol: str | None) -> tuple[DescribedGroupMember, 
             member_id=member.member_id,
             group_instance_id=member.instance_id,
             client_id=member.client_id,
-            client_host=_HOST,
+            client_host=CLIENT_HOST,
             member_metadata=member.protocols[protocol] if protocol is not None else b"",
             member_assignment=member.assignment,
         )

@@ -5,6 +5,7 @@ cannot be read), and what coordinator.py leaves out.
 """
 
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.work import Work
 
 KEY = 11
@@ -15,6 +16,9 @@ async def handle(work: Work, request: JoinGroupRequest) -> JoinGroupResponse:
     version = work.call.version
     if error := work.group_error(request.group_id):
         answer = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="")
+    elif not work.groups.become_classic(request.group_id):
+        error = codes.INCONSISTENT_GROUP_PROTOCOL
+        answer = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="", generation_id=-1)
     else:
         answer = await work.parked(
             lambda reply: work.coordinator.join(

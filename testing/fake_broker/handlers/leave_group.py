@@ -17,11 +17,11 @@ async def handle(work: Work, request: LeaveGroupRequest) -> LeaveGroupResponse:
     if error := work.group_error(request.group_id):
         return LeaveGroupResponse(error_code=error)
     if work.call.version < 3:
-        (outcome,) = work.coordinator.leave(request.group_id, [(request.member_id, None)], now=work.now)
+        (outcome,) = work.groups.leave(request.group_id, [(request.member_id, None)], now=work.now)
         work.tick()
         return LeaveGroupResponse(error_code=outcome)
     leaving = [(member.member_id, member.group_instance_id) for member in request.members]
-    outcomes = work.coordinator.leave(request.group_id, leaving, now=work.now)
+    outcomes = work.groups.leave(request.group_id, leaving, now=work.now)
     work.tick()
     return LeaveGroupResponse(
         members=tuple(

@@ -9,22 +9,21 @@ from kohort.testing.fake_broker.work import Work
 
 KEY = 16
 VERSIONS = (0, 5)
-_TYPE = "classic"
 
 
 async def handle(work: Work, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
-    is_type_wanted = not request.types_filter or _TYPE in {kind.lower() for kind in request.types_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
     return ListGroupsResponse(
         groups=tuple(
             ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
-                group_type=_TYPE,
+                group_type=group.kind,
             )
-            for group in work.coordinator.groups.values()
-            if is_type_wanted
+            for group in work.groups.all()
+            if (not kinds or group.kind in kinds)
             and (not states or group.state.value.lower() in states)
             and work.group_error(group.group_id) == codes.NONE
         )

@@ -1,4 +1,4 @@
-"""OffsetCommit (8), versions 2-10: fenced by generation; topics by name, from version 10 on by id.
+"""OffsetCommit (8), versions 2-10: fenced by generation or member epoch; topics by name, from version 10 on by id.
 
 Not done: expiry of offsets, authorization, commits of transactions.
 """
@@ -21,12 +21,13 @@ VERSIONS = (2, 10)
 
 
 async def handle(work: Work, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    is_unknown = request.group_id not in work.coordinator.groups
-    error = work.group_error(request.group_id) or work.coordinator.commit_error(
+    is_unknown = work.groups.of(request.group_id) is None
+    error = work.group_error(request.group_id) or work.groups.commit_error(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id,
+        version=work.call.version,
         now=work.now,
     )
     work.tick()
@@ -59,4 +60,4 @@ def _commit(work: Work, group_id: str, topic: str, asked: OffsetCommitRequestPar
     if work.cluster.partition(work.cluster.topics.get(topic), number) is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     committed = Committed(asked.committed_offset, asked.committed_metadata, asked.committed_leader_epoch)
-    return work.coordinator.commit(group_id, TopicPartition(topic, number), committed)
+    return work.groups.commit(group_id, TopicPartition(topic, number), committed)

@@ -4,6 +4,8 @@ What members read is told by their metadata; where one's cannot be read, its gro
 Not done: authorization.
 """
 
+from collections.abc import Set as AbstractSet
+
 from kohort.fastpath.errors import WireError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.offset_delete import (
@@ -14,6 +16,7 @@ from kohort.protocol.apis.offset_delete import (
 )
 from kohort.protocol.membership import parse_subscription
 from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.consumer_group import ConsumerGroup
 from kohort.testing.fake_broker.group import Group
 from kohort.testing.fake_broker.work import Work
 
@@ -23,7 +26,7 @@ _CONSUMERS = "consumer"
 
 
 async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    group = work.coordinator.groups.get(request.group_id)
+    group = work.groups.of(request.group_id)
     error = work.group_error(request.group_id)
     if not request.group_id:
         error = codes.INVALID_GROUP_ID
@@ -33,7 +36,7 @@ async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteRespon
         error = error or codes.NON_EMPTY_GROUP
     if error or group is None:
         return OffsetDeleteResponse(error_code=error, topics=())
-    read = _topics_read(group)
+    read = group.subscribed() if isinstance(group, ConsumerGroup) else _topics_read(group)
     return OffsetDeleteResponse(
         topics=tuple(
             OffsetDeleteResponseTopic(
@@ -51,7 +54,7 @@ async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     )
 
 
-def _delete(work: Work, group: Group, read: set[str] | None, partition: TopicPartition) -> int:
+def _delete(work: Work, group: Group | ConsumerGroup, read: AbstractSet[str] | None, partition: TopicPartition) -> int:
     if work.cluster.partition(work.cluster.topics.get(partition.topic), partition.partition) is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     if read is None or partition.topic in read:

@@ -1,7 +1,7 @@
 """OffsetFetch (9), versions 1-10: one group, from version 8 on several; topics by name, from version 10 on by id.
 
 Where nothing is committed the offset is -1, with an empty text.
-Not done: fencing by member epoch (KIP-848), offsets pending in transactions, authorization.
+Not done: offsets pending in transactions, authorization.
 """
 
 from kohort.fastpath.topic_partition import TopicPartition
@@ -32,7 +32,7 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
     if error and work.call.version >= 2:
         return OffsetFetchResponse(error_code=error)
     # Version 1 has no place for the group's error but its partitions.
-    offsets = {} if error else _offsets(work, request.group_id)
+    offsets = {} if error else work.groups.offsets(request.group_id)
     if request.topics is None:
         asked = [(name, numbers) for name, numbers in _by_topic(offsets).items()]
     else:
@@ -60,9 +60,11 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
 
 def _group(work: Work, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     error = work.group_error(asked.group_id)
+    if not error and asked.group_id in work.groups.consumer.groups:
+        error = work.groups.consumer.fetch_error(asked.group_id, asked.member_epoch, asked.member_id)
     if error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
-    offsets = _offsets(work, asked.group_id)
+    offsets = work.groups.offsets(asked.group_id)
     topics = asked.topics if asked.topics is not None else _all(work, offsets)
     return OffsetFetchResponseGroup(
         group_id=asked.group_id, topics=tuple(_topic(work, offsets, topic) for topic in topics)
@@ -89,11 +91,6 @@ def _topic(
             )
         )
     return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=tuple(partitions))
-
-
-def _offsets(work: Work, group_id: str) -> dict[TopicPartition, Committed]:
-    group = work.coordinator.groups.get(group_id)
-    return group.offsets if group else {}
 
 
 def _by_topic(offsets: dict[TopicPartition, Committed]) -> dict[str, list[int]]:

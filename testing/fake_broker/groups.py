@@ -1,0 +1,93 @@
+"""All groups of a cluster, of both kinds: a name is one group's, and only a group that is empty changes its kind."""
+
+from __future__ import annotations
+
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.consumer_coordinator import ConsumerCoordinator
+from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupState
+from kohort.testing.fake_broker.coordinator import GroupCoordinator
+from kohort.testing.fake_broker.group import Committed, Group, GroupState
+from kohort.testing.fake_broker.settings import CoordinatorSettings
+
+EMPTY = (GroupState.EMPTY, ConsumerGroupState.EMPTY)
+
+
+class Groups:
+    """`classic` and `consumer` know their own groups each; what is asked of either kind is asked here."""
+
+    def __init__(self, settings: CoordinatorSettings | None = None) -> None:
+        self.settings = settings or CoordinatorSettings()
+        self.classic = GroupCoordinator(self.settings)
+        self.consumer = ConsumerCoordinator(self.settings)
+
+    def of(self, group_id: str) -> Group | ConsumerGroup | None:
+        """The group of this name, whichever kind it is."""
+        return self.consumer.groups.get(group_id) or self.classic.groups.get(group_id)
+
+    def all(self) -> list[Group | ConsumerGroup]:
+        """Every group there is."""
+        return [*self.classic.groups.values(), *self.consumer.groups.values()]
+
+    def become_classic(self, group_id: str) -> bool:
+        """Whether a classic member may join; an empty group of the other kind is made anew, its offsets stay."""
+        other = self.consumer.groups.get(group_id)
+        if other is not None and other.state is ConsumerGroupState.EMPTY:
+            self.classic.groups[group_id] = Group(group_id, offsets=self.consumer.groups.pop(group_id).offsets)
+        return group_id not in self.consumer.groups
+
+    def become_consumer(self, group_id: str) -> bool:
+        """The same the other way round."""
+        other = self.classic.groups.get(group_id)
+        if other is not None and other.state is GroupState.EMPTY and not other.pending:
+            self.consumer.groups[group_id] = ConsumerGroup(group_id, self.classic.groups.pop(group_id).offsets)
+        return group_id not in self.classic.groups
+
+    def commit_error(
+        self, group_id: str, epoch: int, member_id: str, instance_id: str | None, *, version: int, now: float
+    ) -> int:
+        """Why an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
+        if group_id in self.consumer.groups:
+            return self.consumer.commit_error(group_id, epoch, member_id, version=version)
+        return self.classic.commit_error(group_id, epoch, member_id, instance_id, now=now)
+
+    def commit(self, group_id: str, partition: TopicPartition, committed: Committed) -> int:
+        """Keep one partition's offset; returns its error code."""
+        if len((committed.metadata or "").encode()) > self.settings.offset_metadata_max_bytes:
+            return codes.OFFSET_METADATA_TOO_LARGE
+        self.offsets(group_id)[partition] = committed
+        return codes.NONE
+
+    def offsets(self, group_id: str) -> dict[TopicPartition, Committed]:
+        """What a group committed; nothing where there is no such group."""
+        group = self.of(group_id)
+        return group.offsets if group is not None else {}
+
+    def leave(self, group_id: str, members: list[tuple[str, str | None]], *, now: float) -> list[int]:
+        """LeaveGroup for (member id, instance id) each; returns their error codes."""
+        if group_id in self.consumer.groups:
+            return self.consumer.leave(group_id, members)
+        return self.classic.leave(group_id, members, now=now)
+
+    def delete(self, group_id: str) -> int:
+        """DeleteGroups for one group, with its offsets; returns its error code (KIP-229)."""
+        if not group_id:
+            return codes.INVALID_GROUP_ID
+        group = self.of(group_id)
+        if group is None:
+            return codes.GROUP_ID_NOT_FOUND
+        if group.state not in EMPTY:
+            return codes.NON_EMPTY_GROUP
+        for groups in (self.classic.groups, self.consumer.groups):
+            groups.pop(group_id, None)
+        return codes.NONE
+
+    def expire(self, now: float) -> None:
+        """Do what time alone does."""
+        self.classic.expire(now)
+        self.consumer.expire(now)
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, or None."""
+        due = (self.classic.next_deadline(), self.consumer.next_deadline())
+        return min((one for one in due if one is not None), default=None)

@@ -1,0 +1,72 @@
+"""ConsumerGroupDescribe (69), versions 0-1: KIP-848 groups as their coordinator sees them.
+
+Not done: authorization; whoever asks may do everything.
+"""
+
+from kohort.protocol.apis.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.consumer_coordinator import by_topic
+from kohort.testing.fake_broker.consumer_group import NOWHERE, Places
+from kohort.testing.fake_broker.handlers.describe_groups import CLIENT_HOST, EVERYTHING
+from kohort.testing.fake_broker.work import Work
+
+KEY = 69
+VERSIONS = (0, 1)
+_CONSUMER_MEMBER = 1
+
+
+async def handle(work: Work, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    operations = {"authorized_operations": EVERYTHING} if request.include_authorized_operations else {}
+    return ConsumerGroupDescribeResponse(
+        groups=tuple(_described(work, group_id)._replace(**operations) for group_id in request.group_ids)
+    )
+
+
+def _described(work: Work, group_id: str) -> DescribedGroup:
+    if error := work.group_error(group_id):
+        return DescribedGroup(group_id=group_id, error_code=error)
+    group = work.groups.consumer.groups.get(group_id)
+    if group is None:
+        message = f"Group {group_id} not found."
+        return DescribedGroup(group_id=group_id, error_code=codes.GROUP_ID_NOT_FOUND, error_message=message)
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=tuple(
+            Member(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=CLIENT_HOST,
+                subscribed_topic_names=tuple(sorted(member.named)),
+                subscribed_topic_regex=member.pattern or None,
+                assignment=_assignment(work, member.assigned),
+                target_assignment=_assignment(work, group.target.get(member.member_id, NOWHERE)),
+                member_type=_CONSUMER_MEMBER,
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def _assignment(work: Work, places: Places) -> Assignment:
+    topics = ((one, work.cluster.topic_by_id(one.topic_id)) for one in by_topic(places))
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=one.topic_id, topic_name=topic.name, partitions=one.partitions)
+            for one, topic in topics
+            if topic is not None
+        )
+    )

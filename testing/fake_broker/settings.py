@@ -1,0 +1,17 @@
+"""What the fake's coordinators can be told."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """The broker's side of the bargain, in the names of its own settings; a member waits less than on a broker."""
+
+    group_min_session_timeout_ms: int = 100
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 0
+    group_max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4096
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 100
+    group_consumer_max_size: int = 2**31 - 1
