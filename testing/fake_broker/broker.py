@@ -21,6 +21,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -352,6 +353,8 @@ class FakeBroker:
                 return False
             case _:
                 pass
+        if isinstance(action, actions.Instead):
+            call = replace(call, request=action.request)
         worked = await HANDLERS[call.api_key].handle(self._work(call), call.request)
         match action:
             case actions.Hold(after_work=True):
@@ -399,10 +402,11 @@ class FakeBroker:
 
     def _tick(self) -> None:
         """Let time do its part for the groups, now and when it is next due."""
-        self._cluster.groups.expire(self._loop.time())
+        if self._cluster.expire(self._loop.time()):
+            self._wake_fetches()
         if self._timer is not None:
             self._timer.cancel()
-        due = self._cluster.groups.next_deadline()
+        due = self._cluster.next_deadline()
         self._timer = None if due is None else self._loop.call_at(due, self._tick)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.log import FakeLog
+from kohort.testing.fake_broker.log_transactions import LogTransactions, marker
 from kohort.testing.fake_broker.producers import Producers
 from kohort.testing.fake_broker.settings import CoordinatorSettings
+from kohort.testing.fake_broker.transactions import Transactional, Transactions
 
 CLUSTER_ID = "fake-cluster"
 
@@ -30,11 +31,24 @@ class FakePartition:
     epoch: int = 0
     log: FakeLog = field(default_factory=FakeLog)
     producers: Producers = field(default_factory=Producers)
+    transactions: LogTransactions = field(default_factory=LogTransactions)
+
+    @property
+    def stable_offset(self) -> int:
+        """Where readers of what is committed have to stop."""
+        return self.transactions.stable(self.log.end)
 
     def truncate(self, end: int) -> None:
         """Lose what is at `end` and above."""
         self.log.truncate(end)
         self.producers.truncate(self.log.end)
+        self.transactions.truncate(self.log.end)
+
+    def settle(self, producer_id: int, epoch: int, *, committed: bool) -> None:
+        """Write the end of a producer's transaction."""
+        offset = self.log.append(marker(producer_id, epoch, committed=committed), self.epoch)
+        self.producers.fence(producer_id, epoch)
+        self.transactions.ended(producer_id, offset, committed=committed)
 
 
 @dataclass(eq=False, slots=True)
@@ -60,8 +74,7 @@ class FakeCluster:
         self.groups = Groups(settings)
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
-        self._producer_ids = count()
-        self._producers: dict[str, tuple[int, int]] = {}
+        self.transactions = Transactions(self._settle)
 
     def create_topic(self, name: str, partitions: int) -> FakeTopic:
         """Leaders go round the nodes."""
@@ -89,14 +102,23 @@ class FakeCluster:
         """What clients are told about `node`."""
         return self.advertised.get(node, self.addresses[node])
 
-    def producer(self, transactional_id: str | None) -> tuple[int, int]:
-        """The id and the epoch of a producer that begins; a new one each time where it has no name."""
-        if transactional_id is None:
-            return next(self._producer_ids), 0
-        known = self._producers.get(transactional_id)
-        begun = (next(self._producer_ids), 0) if known is None else (known[0], known[1] + 1)
-        self._producers[transactional_id] = begun
-        return begun
+    def expire(self, now: float) -> bool:
+        """Do what time alone does; whether a transaction ended by it."""
+        self.groups.expire(now)
+        return self.transactions.expire(now)
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, or None."""
+        due = (self.groups.next_deadline(), self.transactions.next_deadline())
+        return min((one for one in due if one is not None), default=None)
+
+    def _settle(self, ended: Transactional, committed: bool) -> None:
+        for topic, number in sorted(ended.partitions):
+            partition = self.partition(self.topics.get(topic), number)
+            if partition is not None:
+                partition.settle(ended.producer_id, ended.epoch, committed=committed)
+        for group_id in ended.groups:
+            self.groups.decide(group_id, ended.producer_id, committed=committed)
 
     def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates `group_id`: the first one, until it is moved."""

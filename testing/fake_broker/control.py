@@ -1,4 +1,4 @@
-"""What a test may do to a call before the fake answers it: observe, delay, hold, replace, alter, drop, close.
+"""What a test may do to a call before the fake answers it: observe, delay, hold, replace, alter, bend, drop, close.
 
 A control is a function of a Call, registered with `FakeBroker.control(api, fn)`. It returns an action of this module,
 or None to let things take their course. It runs on the fake's thread and must not block.
@@ -42,6 +42,13 @@ class Alter:
     """Do the work, then answer with what `change` makes of the response."""
 
     change: Callable[[Any], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Do what this request of the same API asks for, and answer that."""
+
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ class Hold:
         self.released.set()
 
 
-Action = Answer | Alter | Raw | Drop | Close | Delay | Hold | None
+Action = Answer | Alter | Instead | Raw | Drop | Close | Delay | Hold | None
 ControlFunction = Callable[[Call], Action]
 
 

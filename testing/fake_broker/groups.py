@@ -10,6 +10,8 @@ from kohort.testing.fake_broker.coordinator import GroupCoordinator
 from kohort.testing.fake_broker.group import Committed, Group, GroupState
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 
+NEWEST_COMMIT = 9
+"""A transaction's offsets are fenced as those that OffsetCommit brings from this version on."""
 EMPTY = (GroupState.EMPTY, ConsumerGroupState.EMPTY)
 
 
@@ -20,6 +22,7 @@ class Groups:
         self.settings = settings or CoordinatorSettings()
         self.classic = GroupCoordinator(self.settings)
         self.consumer = ConsumerCoordinator(self.settings)
+        self._undecided: dict[tuple[str, int], dict[TopicPartition, Committed]] = {}
 
     def of(self, group_id: str) -> Group | ConsumerGroup | None:
         """The group of this name, whichever kind it is."""
@@ -51,12 +54,40 @@ class Groups:
             return self.consumer.commit_error(group_id, epoch, member_id, version=version)
         return self.classic.commit_error(group_id, epoch, member_id, instance_id, now=now)
 
-    def commit(self, group_id: str, partition: TopicPartition, committed: Committed) -> int:
-        """Keep one partition's offset; returns its error code."""
+    def transaction_error(
+        self, group_id: str, epoch: int, member_id: str, instance_id: str | None, *, now: float
+    ) -> int:
+        """Why a TxnOffsetCommit as a whole is refused, or 0; producers from before KIP-447 name no member."""
+        group = self.of(group_id)
+        if epoch < 0 and not member_id and instance_id is None and group is not None:
+            return codes.NONE
+        if isinstance(group, ConsumerGroup):
+            return self.consumer.commit_error(group_id, epoch, member_id, version=NEWEST_COMMIT)
+        error = self.classic.commit_error(group_id, epoch, member_id, instance_id, now=now)
+        return codes.NONE if error == codes.REBALANCE_IN_PROGRESS else error
+
+    def commit(
+        self, group_id: str, partition: TopicPartition, committed: Committed, *, producer_id: int | None = None
+    ) -> int:
+        """Keep one partition's offset, for when the producer's transaction is committed where one is named; returns
+        its error code."""
         if len((committed.metadata or "").encode()) > self.settings.offset_metadata_max_bytes:
             return codes.OFFSET_METADATA_TOO_LARGE
-        self.offsets(group_id)[partition] = committed
+        kept = self.offsets(group_id)
+        if producer_id is not None:
+            kept = self._undecided.setdefault((group_id, producer_id), {})
+        kept[partition] = committed
         return codes.NONE
+
+    def decide(self, group_id: str, producer_id: int, *, committed: bool) -> None:
+        """A producer's transaction has ended: its offsets are the group's, or nobody's."""
+        offsets = self._undecided.pop((group_id, producer_id), {})
+        if committed:
+            self.offsets(group_id).update(offsets)
+
+    def is_undecided(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether a transaction that is open has an offset of it (KIP-447)."""
+        return any(group == group_id and partition in kept for (group, _), kept in self._undecided.items())
 
     def offsets(self, group_id: str) -> dict[TopicPartition, Committed]:
         """What a group committed; nothing where there is no such group."""

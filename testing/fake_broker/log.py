@@ -54,12 +54,15 @@ class FakeLog:
         self._batches.append(Batch(self.end, self.end + records - 1, -1, data))
         self.end += records
 
-    def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds `offset`: as many as fit, and one at least (KIP-74)."""
+    def read(self, offset: int, max_bytes: int, stop: int | None = None) -> bytes:
+        """Whole batches from the one that holds `offset`: as many as fit, and one at least (KIP-74), none from `stop`
+        on."""
         at = bisect_right(self._batches, offset, key=lambda batch: batch.last_offset + 1)
         parts: list[bytes] = []
         size = 0
         for batch in self._batches[at:]:
+            if stop is not None and batch.base_offset >= stop:
+                break
             if parts and size + len(batch.data) > max_bytes:
                 break
             parts.append(batch.data)

@@ -24,9 +24,12 @@ class Producers:
 
     def __init__(self) -> None:
         self._taken: dict[int, deque[_Taken]] = {}
+        self._fenced: dict[int, int] = {}
 
     def judge(self, batch: BatchInfo) -> tuple[int, int]:
         """(error code, base offset) of a batch that has come; base offset -1: it is not in the log yet."""
+        if batch.producer_epoch < self._fenced.get(batch.producer_id, 0):
+            return codes.INVALID_PRODUCER_EPOCH, -1
         taken = self._taken.get(batch.producer_id)
         if not taken:
             return codes.NONE, -1  # whoever is new, or forgotten, may begin with any number
@@ -44,6 +47,10 @@ class Producers:
         if batch.producer_id >= 0:
             taken = self._taken.setdefault(batch.producer_id, deque(maxlen=KEPT))
             taken.append(_Taken(batch.producer_epoch, batch.base_sequence, _last(batch), base_offset))
+
+    def fence(self, producer_id: int, epoch: int) -> None:
+        """The end of a transaction was written under this epoch: nothing older is taken any more."""
+        self._fenced[producer_id] = epoch
 
     def truncate(self, end: int) -> None:
         """Forget what the log has lost."""

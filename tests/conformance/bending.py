@@ -12,7 +12,7 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kohort.protocol.errors import CODES
-from kohort.testing.fake_broker import Alter, Answer, Call, FakeBroker, GroupState
+from kohort.testing.fake_broker import Alter, Answer, Call, FakeBroker, GroupState, Instead
 
 Change = Callable[[Call, Any], Any]
 When = Callable[[Call, FakeBroker], bool]
@@ -45,6 +45,15 @@ def answered(api: str, answer: Callable[[Call], Any], when: When) -> Callable[[F
 
     def install(broker: FakeBroker) -> None:
         broker.control(api, lambda call: Answer(answer(call)) if when(call, broker) else None)
+
+    return install
+
+
+def bent(api: str, change: Callable[[Any], Any]) -> Callable[[FakeBroker], None]:
+    """The broker does what `change` makes of the request."""
+
+    def install(broker: FakeBroker) -> None:
+        broker.control(api, lambda call: Instead(change(call.request)))
 
     return install
 

@@ -1,4 +1,4 @@
-"""M: brokers that misunderstand KIP-848; only what they say is bent, so that all else stays sound."""
+"""M: brokers that misunderstand KIP-848; only messages are bent, so that all else stays sound."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.protocol.errors import CODES
-from tests.conformance.bending import Change, Fault, altered, code, in_partitions, told
+from tests.conformance.bending import Change, Fault, altered, bent, code, in_partitions, told
 
 HEARTBEAT = "ConsumerGroupHeartbeat"
 Where = Callable[[Any], bool]
@@ -145,4 +145,16 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault("active groups are told to be deleted", altered("DeleteGroups", deleted_active), ("M15", "H4a", "H6")),
     heartbeat("a pattern that is none is an invalid request", "INVALID_REGULAR_EXPRESSION", "INVALID_REQUEST", "M17b"),
+    Fault(
+        "another subscription is heard and forgotten",
+        bent(
+            HEARTBEAT,
+            lambda request: (
+                request._replace(subscribed_topic_names=None)
+                if request.subscribed_topic_names is not None and request.member_epoch > 0
+                else request
+            ),
+        ),
+        ("M16",),
+    ),
 )

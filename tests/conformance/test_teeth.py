@@ -1,9 +1,8 @@
 """Every check has teeth: a broker with one deliberate fault is caught by the checks of that rule, and by no others.
 
-Most faults bend the answers of the scripted broker on their way out, or its coordinator; for what that lacks, a proxy
-bends what a real broker is asked and says. Each fault runs against the checks of its kind, each in its highest version;
-the verdicts that the sound broker gets are the baseline. `make teeth` plays all faults; without it every second one of
-the scripted broker's is played, and of those that take a real broker a sample, against the checks of their sections.
+Faults bend what the scripted broker is asked and what it answers, or its coordinator. Each runs against the checks of
+its kind, each in its highest version; the verdicts that the sound broker gets are the baseline. `make teeth` plays all
+faults; without it every second one is played.
 """
 
 from __future__ import annotations
@@ -23,27 +22,24 @@ from kohort.conformance.runner import Plan, plan, play
 from kohort.conformance.target import Target
 from kohort.conformance.verdict import Verdict
 from kohort.testing.fake_broker import FakeBroker
-from kohort.testing.selection import Broker
 from tests.conformance import (
     faults_assigning,
     faults_entering,
-    faults_in_the_middle,
+    faults_in_transactions,
     faults_showing,
     faults_staying,
     faults_waiting,
 )
 from tests.conformance.bending import Fault
-from tests.conformance.bent_broker import BentBroker
 
 ALL = bool(os.environ.get("KOHORT_TEETH"))
 AT_A_TIME = 6
-SAMPLE = 3  # one fault in so many, where each takes a real broker
 EVERY_SCRIPTED = (
     *faults_entering.FAULTS, *faults_staying.FAULTS, *faults_showing.FAULTS, *faults_assigning.FAULTS,
+    *faults_in_transactions.FAULTS,
 )  # fmt: skip
 SCRIPTED = EVERY_SCRIPTED if ALL else EVERY_SCRIPTED[::2]
 WAITING = faults_waiting.FAULTS
-BENT = faults_in_the_middle.FAULTS if ALL else faults_in_the_middle.FAULTS[::SAMPLE]
 Verdicts = dict[str, Verdict]
 
 
@@ -53,11 +49,6 @@ def is_quick(check: Check) -> bool:
 
 def is_slow(check: Check) -> bool:
     return check.kind is Kind.TIMING and Need.OPERATOR not in check.needs
-
-
-def is_about_bent(check: Check) -> bool:
-    """What a fault in the middle of a real broker can touch, as far as a sample looks."""
-    return is_quick(check) and (ALL or check.section in "KMH" or check.id.startswith(("F", "G")))
 
 
 def verdicts(address: str, wanted: Callable[[Check], bool]) -> Verdicts:
@@ -89,14 +80,6 @@ def waiting(fault: Fault | None) -> Verdicts:
     return scripted(fault, is_slow)
 
 
-def bent(fault: Fault | None, address: str) -> Verdicts:
-    """What the real broker at the address gets behind this one fault."""
-    with BentBroker(address) as broker:
-        if fault is not None:
-            fault.install(broker)  # type: ignore[arg-type]
-        return verdicts(broker.bootstrap, is_about_bent)
-
-
 Outcomes = dict[str | None, "Future[Verdicts]"]
 
 
@@ -120,11 +103,6 @@ def of_scripted(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
 @pytest.fixture(scope="module")
 def of_waiting(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
     yield from played(request, waiting, WAITING, len(WAITING) + 1)
-
-
-@pytest.fixture(scope="module")
-def of_bent(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Outcomes]:
-    yield from played(request, lambda fault: bent(fault, broker.bootstrap), BENT, 3)
 
 
 def caught(fault: Fault, outcomes: Outcomes, again: Callable[[Fault], Verdicts]) -> None:
@@ -158,16 +136,6 @@ def test_fault_of_a_clock_is_caught_by_its_check_and_by_no_other(fault: Fault, o
     caught(fault, of_waiting, waiting)
 
 
-@pytest.mark.broker
-@pytest.mark.parametrize("fault", BENT, ids=lambda fault: fault.name)
-def test_fault_in_the_middle_is_caught_by_its_check_and_by_no_other(
-    fault: Fault, of_bent: Outcomes, broker: Broker
-) -> None:
-    if broker.version.startswith("3.") and fault.caught_by[0][0] == "M":
-        pytest.skip("consumer groups are switched off in Apache Kafka 3")
-    caught(fault, of_bent, lambda again: bent(again, broker.bootstrap))
-
-
 def test_scripted_broker_passes_the_whole_suite(of_scripted: Outcomes, of_waiting: Outcomes) -> None:
     found = of_scripted[None].result() | of_waiting[None].result()
     assert {check: verdict for check, verdict in found.items() if verdict in (Verdict.FAIL, Verdict.BLOCKED)} == {}
@@ -175,7 +143,7 @@ def test_scripted_broker_passes_the_whole_suite(of_scripted: Outcomes, of_waitin
 
 def test_every_section_has_teeth() -> None:
     """Each section has faults; a check that no fault is about is counted, so that the number is known."""
-    faults: tuple[Any, ...] = (*EVERY_SCRIPTED, *WAITING, *faults_in_the_middle.FAULTS)
+    faults: tuple[Any, ...] = (*EVERY_SCRIPTED, *WAITING)
     bitten = {fault.caught_by[0] for fault in faults}
     assert len(bitten) >= 100
     assert {check.section for check in CHECKS} == {identity[0] for identity in bitten}

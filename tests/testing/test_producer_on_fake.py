@@ -1,8 +1,10 @@
 """Every kind of request of a producer loses its answer, in every way there is; each record is in the log once."""
 
+import time
+
 import pytest
 
-from kohort import Producer
+from kohort import Consumer, KohortError, Producer, TopicPartition
 from kohort.fastpath import decode
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S
@@ -33,3 +35,43 @@ def test_a_lost_answer_loses_and_doubles_no_record(api: str, fault: str) -> None
             producer.flush(PATIENCE_S)
         laid.remove()
         assert values(fake.bootstrap) == [b"%d" % number for number in range(RECORDS)]
+
+
+@pytest.mark.parametrize(
+    "api", ["InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"]
+)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lost_answer_commits_no_aborted_record_and_loses_no_committed_one(api: str, fault: str) -> None:
+    with FakeBroker(topics={"topic": 1, "source": 1}) as fake:
+        committed: list[bytes] = []
+        with Producer(
+            fake.bootstrap, transactional_id="one", linger_ms=0, batch_bytes=100, request_timeout_ms=500,
+            retry_backoff_ms=10, reconnect_backoff_ms=10, connection_setup_timeout_ms=500,
+        ) as producer, Consumer(fake.bootstrap, group="group") as member:  # fmt: skip
+            laid = fake.control(api, FAULTS[fault], times=1)
+            for number in range(4):
+                values = [b"%d-%d" % (number, each) for each in range(5)]
+                try:
+                    producer.begin()
+                    for value in values:
+                        producer.send("topic", value)
+                    producer.send_offsets({TopicPartition("source", 0): number}, member.group_metadata())
+                    if number % 2:
+                        producer.commit()
+                        committed += values
+                    else:
+                        producer.abort()
+                except KohortError:
+                    producer.abort()  # told, and none of it is seen
+            laid.remove()
+        topic, seen = TopicPartition("topic", 0), []
+        with Consumer(fake.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
+            reader.assign([topic])
+            deadline = time.monotonic() + PATIENCE_S
+            while reader.position(topic) < fake.end_offset("topic", 0):
+                assert time.monotonic() < deadline
+                seen += [record.value for columns in reader.poll(0.1) for record in columns]
+        assert seen == committed
+        assert len(committed) >= 5
+        assert fake.group("group").offsets[TopicPartition("source", 0)].offset == int(committed[-1].partition(b"-")[0])
+        assert fake.faults == []

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from kohort.protocol.message import Response
 from kohort.testing.fake_broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -13,6 +15,7 @@ from kohort.testing.fake_broker.handlers import (
     delete_groups,
     delete_topics,
     describe_groups,
+    end_txn,
     fetch,
     find_coordinator,
     get_telemetry_subscriptions,
@@ -30,6 +33,7 @@ from kohort.testing.fake_broker.handlers import (
     produce,
     push_telemetry,
     sync_group,
+    txn_offset_commit,
 )
 from kohort.testing.fake_broker.work import Work
 
@@ -48,6 +52,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
             produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator, join_group,
             heartbeat, leave_group, sync_group, api_versions, create_topics, delete_topics, describe_groups,
             list_groups, delete_groups, offset_delete, offset_for_leader_epoch, init_producer_id,
+            add_partitions_to_txn, add_offsets_to_txn, end_txn, txn_offset_commit,
             consumer_group_heartbeat, consumer_group_describe, get_telemetry_subscriptions, push_telemetry,
         )
     }

@@ -1,13 +1,15 @@
 """Fetch (1), versions 4-18: waits for `min_bytes` up to `max_wait_ms`; topics by name, from version 13 on by id.
 
-The first batch is given whole however small the limits are (KIP-74).
-Not done: fetch sessions (session id 0 is always answered, so clients send every partition each time), transactions
-(no aborted list; the last stable offset is the log's end), truncation by epoch, followers.
+The first batch is given whole however small the limits are (KIP-74). Readers of what is committed stop at the last
+stable offset, and are told what was aborted; transactions that a test appends as bytes count for neither.
+Not done: fetch sessions (session id 0 is always answered, so clients send every partition each time), truncation by
+epoch, followers.
 """
 
 import asyncio
 
 from kohort.protocol.apis.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -49,7 +51,7 @@ def _read(work: Work, request: FetchRequest) -> tuple[FetchResponse, int, bool]:
         topic = _topic(work, asked)
         partitions = []
         for each in asked.partitions:
-            data = _partition(work, each, topic, room, is_first=size == 0)
+            data = _partition(work, each, topic, room, isolation_level=request.isolation_level, is_first=size == 0)
             taken = len(data.records or b"")
             size, room, failed = size + taken, room - taken, failed or bool(data.error_code)
             partitions.append(data)
@@ -64,7 +66,7 @@ def _topic(work: Work, asked: FetchTopic) -> FakeTopic | None:
 
 
 def _partition(
-    work: Work, asked: FetchPartition, topic: FakeTopic | None, room: int, *, is_first: bool
+    work: Work, asked: FetchPartition, topic: FakeTopic | None, room: int, *, isolation_level: int, is_first: bool
 ) -> PartitionData:
     partition = work.cluster.partition(topic, asked.partition)
     error = leader_error(work, partition, asked.current_leader_epoch)
@@ -73,19 +75,26 @@ def _partition(
     if error or partition is None:
         return _failed(asked, error, None)
     log = partition.log
+    isolated = bool(isolation_level)
     if not log.start <= asked.fetch_offset <= log.end:
         return _failed(asked, codes.OFFSET_OUT_OF_RANGE, partition)
     records = b""
     if room > 0 or is_first:
-        records = log.read(asked.fetch_offset, min(asked.partition_max_bytes, max(room, 0)))
+        stop = partition.stable_offset if isolated else None
+        records = log.read(asked.fetch_offset, min(asked.partition_max_bytes, max(room, 0)), stop)
         if len(records) > room and not is_first:
             records = b""
     return PartitionData(
         partition_index=asked.partition,
         high_watermark=log.end,
-        last_stable_offset=log.end,
+        last_stable_offset=partition.stable_offset,
         log_start_offset=log.start,
-        aborted_transactions=() if work.call.request.isolation_level else None,  # type: ignore[attr-defined]
+        aborted_transactions=tuple(
+            AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+            for one in partition.transactions.aborted_within(asked.fetch_offset, partition.stable_offset)
+        )
+        if isolated
+        else None,
         records=records,
     )
 
@@ -96,7 +105,7 @@ def _failed(asked: FetchPartition, error: int, partition: FakePartition | None) 
         partition_index=asked.partition,
         error_code=error,
         high_watermark=known.end if known else -1,
-        last_stable_offset=known.end if known else -1,
+        last_stable_offset=partition.stable_offset if partition else -1,
         log_start_offset=known.start if known else -1,
         aborted_transactions=None,
         records=b"",

@@ -1,7 +1,7 @@
 """InitProducerId (22), versions 0-5: an id for an idempotent producer, another one each time; for a transactional id
-always the same, under a higher epoch each time.
+always the same, under a higher epoch each time, and what was open under it is aborted.
 
-Not done: transactions themselves, the ends of ids and epochs.
+Not done: the ends of ids and epochs.
 """
 
 from kohort.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -13,7 +13,16 @@ VERSIONS = (0, 5)
 
 
 async def handle(work: Work, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    if request.transactional_id == "":
-        return InitProducerIdResponse(error_code=codes.INVALID_REQUEST, producer_epoch=-1)
-    producer_id, epoch = work.cluster.producer(request.transactional_id)
-    return InitProducerIdResponse(error_code=codes.NONE, producer_id=producer_id, producer_epoch=epoch)
+    name = request.transactional_id
+    if name is None:
+        producer_id = work.cluster.transactions.producer_id()
+        return InitProducerIdResponse(error_code=codes.NONE, producer_id=producer_id, producer_epoch=0)
+    if error := codes.INVALID_REQUEST if not name else work.group_error(name):
+        return InitProducerIdResponse(error_code=error, producer_epoch=-1)
+    known = request.producer_id, request.producer_epoch
+    error, producer_id, epoch = work.cluster.transactions.begin(name, request.transaction_timeout_ms, known)
+    if error == codes.PRODUCER_FENCED and work.call.version < 4:
+        error = codes.INVALID_PRODUCER_EPOCH
+    work.tick()
+    work.wake_fetches()
+    return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)

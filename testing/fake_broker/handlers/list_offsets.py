@@ -1,6 +1,7 @@
 """ListOffsets (2), versions 1-11: earliest, latest, by time, and the highest timestamp.
 
-Not done: tiered storage (its timestamps answer with what is local, or with nothing), transactions' last stable offset.
+The latest offset is the last stable one for readers of what is committed.
+Not done: tiered storage (its timestamps answer with what is local, or with nothing).
 """
 
 from kohort.protocol.apis.list_offsets import (
@@ -26,18 +27,25 @@ async def handle(work: Work, request: ListOffsetsRequest) -> ListOffsetsResponse
     for asked in request.topics:
         topic = work.cluster.topics.get(asked.name)
         answers = tuple(
-            _one(work, each, work.cluster.partition(topic, each.partition_index)) for each in asked.partitions
+            _one(
+                work, each, work.cluster.partition(topic, each.partition_index), isolated=bool(request.isolation_level)
+            )
+            for each in asked.partitions
         )
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
-def _one(work: Work, asked: ListOffsetsPartition, partition: FakePartition | None) -> ListOffsetsPartitionResponse:
+def _one(
+    work: Work, asked: ListOffsetsPartition, partition: FakePartition | None, *, isolated: bool
+) -> ListOffsetsPartitionResponse:
     number = asked.partition_index
     if error := leader_error(work, partition, asked.current_leader_epoch):
         return ListOffsetsPartitionResponse(partition_index=number, error_code=error)
     assert partition is not None
     offset, timestamp_ms = _offset(partition.log, asked.timestamp)
+    if isolated and asked.timestamp == _LATEST:
+        offset = partition.stable_offset
     epoch = partition.epoch if work.call.version >= 4 else -1
     return ListOffsetsPartitionResponse(
         partition_index=number, offset=offset, timestamp=timestamp_ms, leader_epoch=epoch

@@ -1,7 +1,8 @@
 """OffsetFetch (9), versions 1-10: one group, from version 8 on several; topics by name, from version 10 on by id.
 
 Where nothing is committed the offset is -1, with an empty text.
-Not done: offsets pending in transactions, authorization.
+Whoever wants what is stable is refused what an open transaction may still change (KIP-447).
+Not done: authorization.
 """
 
 from kohort.fastpath.topic_partition import TopicPartition
@@ -47,7 +48,7 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
                         committed_offset=found.offset,
                         committed_leader_epoch=found.leader_epoch,
                         metadata=found.metadata,
-                        error_code=error,
+                        error_code=error or _unstable(work, request.group_id, TopicPartition(name, number)),
                     )
                     for number in numbers
                     for found in [offsets.get(TopicPartition(name, number), _NOTHING)]
@@ -67,12 +68,12 @@ def _group(work: Work, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGro
     offsets = work.groups.offsets(asked.group_id)
     topics = asked.topics if asked.topics is not None else _all(work, offsets)
     return OffsetFetchResponseGroup(
-        group_id=asked.group_id, topics=tuple(_topic(work, offsets, topic) for topic in topics)
+        group_id=asked.group_id, topics=tuple(_topic(work, asked.group_id, offsets, topic) for topic in topics)
     )
 
 
 def _topic(
-    work: Work, offsets: dict[TopicPartition, Committed], asked: OffsetFetchRequestTopics
+    work: Work, group_id: str, offsets: dict[TopicPartition, Committed], asked: OffsetFetchRequestTopics
 ) -> OffsetFetchResponseTopics:
     name: str | None = asked.name
     if work.call.version >= 10:
@@ -80,17 +81,27 @@ def _topic(
         name = known.name if known else None
     partitions = []
     for number in asked.partition_indexes:
-        found = _NOTHING if name is None else offsets.get(TopicPartition(name, number), _NOTHING)
+        found, error = _NOTHING, codes.UNKNOWN_TOPIC_ID
+        if name is not None:
+            partition = TopicPartition(name, number)
+            found, error = offsets.get(partition, _NOTHING), _unstable(work, group_id, partition)
         partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=number,
                 committed_offset=found.offset,
                 committed_leader_epoch=found.leader_epoch,
                 metadata=found.metadata,
-                error_code=codes.UNKNOWN_TOPIC_ID if name is None else codes.NONE,
+                error_code=error,
             )
         )
     return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=tuple(partitions))
+
+
+def _unstable(work: Work, group_id: str, partition: TopicPartition) -> int:
+    request = work.call.request
+    assert isinstance(request, OffsetFetchRequest)
+    wanted = request.require_stable and work.groups.is_undecided(group_id, partition)
+    return codes.UNSTABLE_OFFSET_COMMIT if wanted else codes.NONE
 
 
 def _by_topic(offsets: dict[TopicPartition, Committed]) -> dict[str, list[int]]:

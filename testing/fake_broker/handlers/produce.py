@@ -1,12 +1,14 @@
 """Produce (0), versions 3-13: appends whole batches of magic 2 after checking them; topics by name, from 13 on by id.
 
-With acks 0 there is no answer. Sequence numbers of idempotent producers are looked at (`producers.py`).
-Not done: transactions (refused), limits on batch size, timestamps of the log.
+With acks 0 there is no answer. Sequence numbers of idempotent producers are looked at (`producers.py`); a transaction's
+batch is taken where the partition was added to it.
+Not done: limits on batch size, timestamps of the log.
 """
 
 from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
 from kohort.fastpath.errors import CorruptRecord
+from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -28,9 +30,7 @@ async def handle(work: Work, request: ProduceRequest) -> ProduceResponse | None:
     for sent in request.topic_data:
         by_id = work.call.version >= 13
         topic = work.cluster.topic_by_id(sent.topic_id) if by_id else work.cluster.topics.get(sent.name)
-        refused = codes.INVALID_REQUEST if request.transactional_id is not None else codes.NONE
-        if topic is None and by_id:
-            refused = codes.UNKNOWN_TOPIC_ID
+        refused = codes.UNKNOWN_TOPIC_ID if topic is None and by_id else codes.NONE
         answers = tuple(_append(work, topic, each, refused) for each in sent.partition_data)
         topics.append(TopicProduceResponse(name=sent.name, topic_id=sent.topic_id, partition_responses=answers))
     work.wake_fetches()
@@ -41,15 +41,19 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
     partition = work.cluster.partition(topic, sent.index)
     error = refused or leader_error(work, partition, -1)
     base_offset = -1
-    if not error and partition is not None:
+    if not error and topic is not None and partition is not None:
         data = bytes(sent.records or b"")
         try:
             decode(data)
             batch = next(batches(data))
             error, base_offset = partition.producers.judge(batch)
+            tp = TopicPartition(topic.name, sent.index)
+            if not error and batch.transactional and not work.cluster.transactions.has_partition(batch.producer_id, tp):
+                error = codes.INVALID_TXN_STATE
             if not error and base_offset < 0:
                 base_offset = partition.log.append(data, partition.epoch)
                 partition.producers.took(batch, base_offset)
+                partition.transactions.took(batch, base_offset)
         except (CorruptRecord, ValueError):
             error = codes.CORRUPT_MESSAGE
     return PartitionProduceResponse(

@@ -1,0 +1,52 @@
+"""AddPartitionsToTxn (24), versions 0-3: partitions are part of the transaction, all that are named or none.
+
+Not done: the versions from 4 on, in which brokers ask each other; what transactions.py leaves out.
+"""
+
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.work import Work
+
+KEY = 24
+VERSIONS = (0, 3)
+
+
+async def handle(work: Work, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    name = request.v3_and_below_transactional_id
+    topics = request.v3_and_below_topics
+    error = work.transaction_error(name, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    asked = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
+    missing = {
+        one for one in asked if work.cluster.partition(work.cluster.topics.get(one.topic), one.partition) is None
+    }
+    if not error and not missing:
+        work.cluster.transactions.add(name, work.now, partitions=asked)
+        work.tick()
+
+    def told(one: TopicPartition) -> int:
+        if error:
+            return error
+        if one in missing:
+            return codes.UNKNOWN_TOPIC_OR_PARTITION
+        return codes.OPERATION_NOT_ATTEMPTED if missing else codes.NONE
+
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=number, partition_error_code=told(TopicPartition(topic.name, number))
+                    )
+                    for number in topic.partitions
+                ),
+            )
+            for topic in topics
+        )
+    )

@@ -1,0 +1,119 @@
+"""Transactions as their coordinator plays them (KIP-98): a machine without socket, thread or clock.
+
+Calls bring `now` (seconds, any origin). Whatever ends a transaction (EndTxn, a producer that begins anew, its timeout)
+ends it at once: `settle` is called with it, writes the markers, and applies or drops the offsets.
+Not done: KIP-890's second version (partitions that come by Produce alone, an epoch for each transaction), two-phase
+commit, the ends of epochs, authorization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.testing.fake_broker import codes
+
+MAX_TIMEOUT_MS: Final = 900_000
+
+
+@dataclass(eq=False, slots=True)
+class Transactional:
+    """One transactional id: who has it, and the transaction that is open under it, if one is.
+
+    `before`: the epoch that was bumped last, for a producer that did not hear of the bump; `committed`: how the last
+    transaction ended, for one that did not hear of the end.
+    """
+
+    producer_id: int
+    epoch: int = -1
+    before: int = -1
+    timeout_s: float = 0.0
+    committed: bool | None = None
+    partitions: set[TopicPartition] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    deadline: float | None = None
+
+
+Settle = Callable[[Transactional, bool], None]
+
+
+class Transactions:
+    """All transactional ids of one cluster; producer ids are counted, so that a run repeats itself."""
+
+    def __init__(self, settle: Settle) -> None:
+        self._settle = settle
+        self._ids: dict[str, Transactional] = {}
+        self._producer_ids = count()
+
+    def producer_id(self) -> int:
+        """One that nobody had."""
+        return next(self._producer_ids)
+
+    def begin(self, name: str, timeout_ms: int, known: tuple[int, int]) -> tuple[int, int, int]:
+        """InitProducerId: (error code, producer id, epoch). What was open under the name is aborted.
+
+        `known`: the id and the epoch that the producer has, (-1, -1) where it has none (KIP-360).
+        """
+        if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
+            return codes.INVALID_TRANSACTION_TIMEOUT, -1, -1
+        one = self._ids.get(name)
+        if one is None:
+            one = self._ids[name] = Transactional(self.producer_id())
+        elif known[0] >= 0 and known == (one.producer_id, one.before):
+            return codes.NONE, one.producer_id, one.epoch
+        elif known[0] >= 0 and known != (one.producer_id, one.epoch):
+            return codes.PRODUCER_FENCED, -1, -1
+        one.before, one.epoch, one.timeout_s = known[1], one.epoch + 1, timeout_ms / 1000
+        if one.deadline is not None:
+            self._end(one, committed=False)
+        one.committed = None
+        return codes.NONE, one.producer_id, one.epoch
+
+    def error(self, name: str, producer_id: int, epoch: int) -> int:
+        """Why this producer may do nothing under the name, or 0."""
+        one = self._ids.get(name)
+        if one is None or one.producer_id != producer_id:
+            return codes.INVALID_PRODUCER_ID_MAPPING
+        return codes.NONE if one.epoch == epoch else codes.PRODUCER_FENCED
+
+    def add(self, name: str, now: float, *, partitions: set[TopicPartition] | None = None, group: str = "") -> None:
+        """These are part of the transaction, which begins with the first of them."""
+        one = self._ids[name]
+        one.partitions |= partitions or set()
+        one.groups |= {group} - {""}
+        one.committed = None
+        one.deadline = now + one.timeout_s if one.deadline is None else one.deadline
+
+    def has_group(self, name: str, group: str) -> bool:
+        return group in self._ids[name].groups
+
+    def has_partition(self, producer_id: int, partition: TopicPartition) -> bool:
+        """Whether a batch of this producer's transaction may be written there."""
+        return any(one.producer_id == producer_id and partition in one.partitions for one in self._ids.values())
+
+    def end(self, name: str, *, committed: bool) -> int:
+        """EndTxn; returns its error code. What has ended may be ended again, the same way."""
+        one = self._ids[name]
+        if one.deadline is None:
+            return codes.NONE if one.committed is committed else codes.INVALID_TXN_STATE
+        self._end(one, committed=committed)
+        return codes.NONE
+
+    def expire(self, now: float) -> bool:
+        """Abort what was open for too long; its producer is fenced. Whether there was something."""
+        late = [one for one in self._ids.values() if one.deadline is not None and one.deadline <= now]
+        for one in late:
+            one.epoch += 1
+            self._end(one, committed=False)
+        return bool(late)
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, or None."""
+        return min((one.deadline for one in self._ids.values() if one.deadline is not None), default=None)
+
+    def _end(self, one: Transactional, *, committed: bool) -> None:
+        self._settle(one, committed)
+        one.partitions, one.groups, one.deadline, one.committed = set(), set(), None, committed
