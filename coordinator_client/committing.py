@@ -39,12 +39,15 @@ class Committing:
         request = self._core.committer.owed(self._core.view if self._core.subscription else None, outside, now)
         if request is None:
             return
+        asked = self._core.committer.in_flight
 
         def done(outcome: Outcome, when: float) -> None:
+            if self._core.committer.in_flight is not asked:
+                return  # it was given up at its deadline, and what is under way now has an answer of its own
             match outcome:
                 case Answered(value):
                     self._core.meters.commit_ms.add((when - now) * 1000, when)
-                    sent = self._core.committer.in_flight.sent if self._core.committer.in_flight else None
+                    sent = asked.sent if asked is not None else None
                     refused = self._core.committer.answered(value)
                     if set(refused) & NOT_THE_COORDINATOR:
                         self._core.cluster.coordinator_gone()
