@@ -31,7 +31,8 @@ class Committing:
         self._core.committer.expire(now, everything=hopeless is not None, because=hopeless)
         due = self._core.book.due(now)
         if due and not self._core.closing:
-            self.put(due, deadline=now + self._core.config.default_api_timeout_ms / 1000)
+            # Who has sought back is committed there: the guard against rewinds is for offsets that somebody wrote down.
+            self.put(due, deadline=now + self._core.config.default_api_timeout_ms / 1000, allow_rewind=True)
         coordinator = self._core.cluster.coordinator()
         if coordinator is None:
             return
@@ -89,7 +90,7 @@ class Committing:
         """What is handled and not committed, of a manual assignment; a member commits when it lets go."""
         unsaved = self._core.book.unsaved()
         if self._core.subscription is None and unsaved:
-            self.put(unsaved, deadline=deadline)
+            self.put(unsaved, deadline=deadline, allow_rewind=True)
 
     def take_callback(self) -> Callable[[], None] | None:
         return self._done_callbacks.popleft() if self._done_callbacks else None

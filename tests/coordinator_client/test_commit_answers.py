@@ -1,6 +1,7 @@
-"""Commits of a whole consumer: whose answer an answer is."""
+"""Commits of a whole consumer: whose answer an answer is, and who may commit what when."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -14,7 +15,7 @@ from kohort.protocol.apis.offset_commit import (
 )
 from kohort.protocol.errors import BrokerError
 from kohort.testing.fake_broker import Answer, FakeBroker, Hold
-from tests.coordinator_client.kit import poll_until
+from tests.coordinator_client.kit import poll_until, read
 
 P0 = TopicPartition("topic", 0)
 INVALID_COMMIT_OFFSET_SIZE = 28
@@ -42,3 +43,30 @@ def test_the_late_answer_of_a_commit_that_was_given_up_is_not_that_of_the_next()
         held.release()
         poll_until(consumer, lambda: bool(ended))
         assert isinstance(ended[0], BrokerError)
+
+
+def subscribes(consumer: Consumer) -> None:
+    consumer.subscribe(["topic"])
+
+
+def assigns(consumer: Consumer) -> None:
+    consumer.assign([P0])
+
+
+@pytest.mark.proves("S-04")
+@pytest.mark.parametrize("reads", [subscribes, assigns])
+@pytest.mark.parametrize("interval_ms", [50, 3_600_000])
+def test_who_has_sought_back_is_committed_there_by_itself(reads: Callable[[Consumer], None], interval_ms: int) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"%d" % number) for number in range(20)])
+        fake.commit("group", {P0: 15})
+        with Consumer(
+            fake.bootstrap, group="group", enable_auto_commit=True, auto_commit_interval_ms=interval_ms
+        ) as consumer:
+            reads(consumer)
+            read(consumer, 5)
+            consumer.seek(P0, 3)
+            consumer.pause([P0])  # or it would read on from there
+            consumer.poll(0.3)
+            consumer.poll(0.3)
+        assert fake.group("group").offsets[P0].offset == 3
