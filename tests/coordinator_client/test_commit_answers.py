@@ -15,7 +15,7 @@ from kohort.protocol.apis.offset_commit import (
 )
 from kohort.protocol.errors import BrokerError
 from kohort.testing.fake_broker import Answer, FakeBroker, Hold
-from tests.coordinator_client.kit import poll_until, read
+from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
 
 P0 = TopicPartition("topic", 0)
 INVALID_COMMIT_OFFSET_SIZE = 28
@@ -70,3 +70,23 @@ def test_who_has_sought_back_is_committed_there_by_itself(reads: Callable[[Consu
             consumer.poll(0.3)
             consumer.poll(0.3)
         assert fake.group("group").offsets[P0].offset == 3
+
+
+@pytest.mark.proves("S-04")
+def test_a_close_that_commits_ends_with_the_answer_to_that() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"value")])
+        consumer = Consumer(
+            fake.bootstrap, group="group", enable_auto_commit=True, auto_commit_interval_ms=3_600_000,
+            auto_offset_reset="earliest", fetch_max_wait_ms=100,
+        )  # fmt: skip
+        consumer.assign([P0])
+        consumer.poll(0)
+        time.sleep(0.2)  # an automatic commit is due once at the start, and finds nothing
+        read(consumer, 1)
+        consumer.pause([P0])
+        consumer.poll(0.5)  # until nothing is fetched any more whose answer would wake anybody
+        began = time.monotonic()
+        consumer.close(PATIENCE_S)
+        assert time.monotonic() - began < PATIENCE_S / 2
+        assert fake.group("group").offsets[P0].offset == 1
