@@ -45,6 +45,7 @@ class GroupQuestion:
     def ask(self, deadline: float) -> "Future[tuple[GroupMate, ...]]":
         """The members of the consumer's group; the future raises OperationTimeout, AuthorizationFailed, BrokerError."""
         asked = _Asked(deadline, Future())
+        asked.future.set_running_or_notify_cancel()  # who stops waiting cancels nothing: its end is still told to it
         self._asked.append(asked)
         return asked.future
 

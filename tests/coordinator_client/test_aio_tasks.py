@@ -1,0 +1,30 @@
+"""Several tasks and one AsyncConsumer: one gives up waiting, another closes it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from kohort import AsyncConsumer
+from kohort.testing.fake_broker import FakeBroker, Hold
+from tests.coordinator_client.kit import PATIENCE_S
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+def test_who_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            held = Hold()
+            fake.control("DescribeGroups", lambda call: held, times=1)
+            async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.group_members(), 0.5)
+                assert held.reached.is_set()
+                held.release()
+                assert await consumer.group_members() == ()  # by the driver that the first answer has met
+
+    run(main)
