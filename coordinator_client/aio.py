@@ -104,7 +104,7 @@ class AsyncConsumer(Face):
                 case RunCallback(tell):
                     tell()
                 case None:
-                    if not await self._wait(until):
+                    if session.closed or not await self._wait(until):
                         return []
 
     async def _wait(self, until: float) -> bool:
@@ -270,6 +270,7 @@ class AsyncConsumer(Face):
                 await self._run_until(lambda core: core.left, timeout_s)
             finally:
                 session.closed = True
+                self._news.set()  # another task may be waiting in poll
                 await asyncio.to_thread(session.driver.stop, max(until - session.driver.now(), 1.0))
 
     async def __aenter__(self) -> Self:

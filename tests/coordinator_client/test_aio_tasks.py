@@ -28,3 +28,23 @@ def test_who_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
                 assert await consumer.group_members() == ()  # by the driver that the first answer has met
 
     run(main)
+
+
+@pytest.mark.proves("B-36")
+def test_iteration_ends_when_another_task_closes_the_consumer() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            consumer = AsyncConsumer(fake.bootstrap, group="group")
+            consumer.subscribe(["topic"])
+
+            async def iterate() -> None:
+                async for _ in consumer:
+                    pass
+
+            iterating = asyncio.create_task(iterate())
+            while not consumer.assignment:
+                await asyncio.sleep(0.01)
+            await consumer.close()
+            await asyncio.wait_for(iterating, 5)
+
+    run(main)
