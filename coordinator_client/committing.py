@@ -10,7 +10,7 @@ from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSe
 from kohort.coordinator_client.errors import CommitRewind, IllegalState
 from kohort.coordinator_client.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
 from kohort.coordinator_client.outgoing import Line
-from kohort.coordinator_client.ready import CommitOrder
+from kohort.coordinator_client.ready import CommitOrder, MemberView
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError, TopicPartition
 
@@ -37,7 +37,7 @@ class Committing:
         if coordinator is None:
             return
         outside = Identity(self._core.config.group or "", instance_id=None)
-        request = self._core.committer.owed(self._core.view if self._core.subscription else None, outside, now)
+        request = self._core.committer.owed(self._membership, outside, now)
         if request is None:
             return
         asked = self._core.committer.in_flight
@@ -63,6 +63,13 @@ class Committing:
 
         ask = Ask("OffsetCommit", request, done, self._core.request_s, BEFORE_TOPIC_IDS)
         self._core.send(self.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
+
+    @property
+    def _membership(self) -> MemberView | None:
+        """What fences a commit; None where there is no membership to. Who unsubscribes has one until it has let go."""
+        core = self._core
+        parting = core.view is not None and core.view.identity.generation >= 0 and not core.manual
+        return core.view if core.subscription is not None or parting else None
 
     @property
     def offsets_line(self) -> Line:

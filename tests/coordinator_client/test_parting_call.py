@@ -1,14 +1,17 @@
-"""A hook call that is due when the user parts is withdrawn, and nobody can take it any more before that is so."""
+"""A hook call that is due when the user parts is withdrawn, and nobody can take it any more before that is so; one that
+lets go may commit as ever."""
 
 import time
 from collections.abc import Callable
 
 import pytest
 
-from kohort.coordinator_client import Consumer
+from kohort.coordinator_client import Consumer, RebalanceHooks, Revoked
 from kohort.coordinator_client.core import Core
+from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.apis.offset_commit import OffsetCommitRequest
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S, Witness
+from tests.coordinator_client.kit import PATIENCE_S, Witness, poll_until
 
 
 def closes(core: Core, now: float) -> None:
@@ -39,3 +42,27 @@ def test_an_assignment_that_nobody_was_told_of_is_not_told_once_the_consumer_par
         consumer._run_until(lambda core: core.out, PATIENCE_S)
         assert session.read(lambda core: core.out)
     assert hooks.kinds() == []  # what was never given cannot be let go
+
+
+@pytest.mark.proves("G-15", "S-08")
+def test_on_revoked_may_commit_while_the_consumer_unsubscribes() -> None:
+    mine = TopicPartition("topic", 0)
+
+    class Commits(RebalanceHooks):
+        def on_revoked(self, event: Revoked) -> None:
+            consumer.commit({mine: 7})
+
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["topic"], hooks=Commits())
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        owner = consumer.group_metadata()
+        consumer.unsubscribe()
+        (call,) = fake.calls_of("OffsetCommit")
+        assert isinstance(call.request, OffsetCommitRequest)
+        assert (call.request.generation_id_or_member_epoch, call.request.member_id) == (
+            owner.generation,
+            owner.member_id,
+        )
+        assert fake.group("group").offsets[mine].offset == 7
+        consumer.commit({mine: 9})  # in a group that is empty now anybody may
+        assert fake.group("group").offsets[mine].offset == 9
