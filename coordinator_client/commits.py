@@ -6,6 +6,7 @@ partitions that are still owned under the same epoch, and fails for the others, 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count, takewhile
 from typing import Any, NamedTuple
 
 from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, OperationTimeout, RebalanceInProgress
@@ -54,7 +55,7 @@ class Commit:
     """A commit that is not settled. `offsets` is what remains of it, `epochs` the assignment it was made under.
 
     `order`: the serial of the machine's CommitOrder that it serves, whose identity is then fixed. `in_doubt`: it was
-    sent, and its connection ended before an answer came.
+    sent, and its connection ended before an answer came. `number`: its place among all that users made.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Commit:
         self.identity = identity
         self.order = order
         self.blocking = blocking
+        self.number = 0
         self.sent: Identity | None = None
         self.sent_at: float | None = None
         self.newer_than: int | None = None
@@ -97,13 +99,20 @@ class Committer:
         self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_LENGTH)
         self._queue: deque[Commit] = deque()
         self._judged: Commit | None = None
+        self._numbers = count(1)
 
     def put(self, commit: Commit) -> None:
         # The machine waits for its order with everybody else's rebalance: it goes before what users queued.
         if commit.order is not None:
             self._queue.appendleft(commit)
         else:
+            commit.number = next(self._numbers)
             self._queue.append(commit)
+
+    def _line_up(self, commit: Commit) -> None:
+        """Where it was before it was sent, for it may have passed some that are held."""
+        before = takewhile(lambda other: other.number < commit.number, self._queue)
+        self._queue.insert(sum(1 for _ in before), commit)
 
     def __len__(self) -> int:
         return len(self._queue) + (self.in_flight is not None) + (self._judged is not None)
@@ -112,8 +121,12 @@ class Committer:
         """The request for the first commit that may go now. `outside`: the identity where there is no membership."""
         if self.in_flight is not None or self._judged is not None:
             return None
+        held = False
         for commit in list(self._queue):
             if commit.newer_than is not None and not self._reopened(commit, view):
+                held = True
+                continue
+            if held and commit.order is None and not commit.blocking:
                 continue
             identity = commit.identity or (view.identity if view is not None else outside)
             if commit.order is None and view is not None:
@@ -199,7 +212,7 @@ class Committer:
             return
         if again:
             commit.attempts = commit.attempts.failed(now, self.backoff, chance)
-        self._queue.appendleft(commit)
+        self._line_up(commit)
 
     def _verdict(self, commit: Commit, code: int, view: MemberView | None) -> CommitVerdict:
         if view is None or commit.sent is None:
@@ -222,7 +235,7 @@ class Committer:
         if commit is not None:
             commit.in_doubt = True
             commit.attempts = commit.attempts.failed(now, self.backoff, chance)
-            self._queue.appendleft(commit)
+            self._line_up(commit)
 
     def not_sent(self, error: KohortError, now: float) -> None:
         """It cannot be sent at all."""

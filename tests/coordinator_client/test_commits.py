@@ -188,6 +188,41 @@ def test_a_commit_that_a_rebalance_overtook_is_held_and_sent_again_for_what_is_k
     assert error.place["partition"] == 1
 
 
+@pytest.mark.proves("S-08", "E-05")
+def test_what_a_rebalance_overtook_is_sent_again_in_the_order_in_which_it_was_made() -> None:
+    rig = Rig()
+    rig.put("one", {P0: 1})
+    rig.sent()
+    rig.view = VIEW._replace(state=MemberState.JOINING)
+    rig.answer({P0: 22})
+    rig.put("two", {P0: 2})
+    while rig.owed() is not None:
+        rig.answer({P0: 22})
+    rig.view = VIEW._replace(identity=ME._replace(generation=6))
+    assert rig.sent() == {P0: 1}
+    rig.answer({P0: 0})
+    assert rig.sent() == {P0: 2}  # and not the older one for the last word
+    rig.answer({P0: 0})
+    assert rig.ended == [("one", None), ("two", None)]
+
+
+@pytest.mark.proves("E-05")
+def test_who_passed_a_held_commit_does_not_stay_before_it() -> None:
+    rig = Rig()
+    rig.put("one", {P0: 1})
+    rig.sent()
+    rig.view = VIEW._replace(state=MemberState.JOINING)
+    rig.answer({P0: 22})
+    rig.put("two", {P0: 2}, blocking=True)  # whoever waits for it holds up the rebalance that the held one waits for
+    assert rig.sent() == {P0: 2}
+    rig.answer({P0: 14})
+    rig.now = 0.2
+    rig.view = VIEW._replace(identity=ME._replace(generation=6))
+    assert rig.sent() == {P0: 1}
+    rig.answer({P0: 0})
+    assert rig.sent() == {P0: 2}
+
+
 @pytest.mark.proves("E-05")
 def test_whoever_waits_for_a_commit_is_not_held_up_by_a_rebalance() -> None:
     rig = Rig()
