@@ -15,6 +15,7 @@ from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.reactions import CommitVerdict, commit_verdict
 from kohort.coordinator_client.ready import MemberView
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
+from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -217,7 +218,10 @@ class Committer:
     def _verdict(self, commit: Commit, code: int, view: MemberView | None) -> CommitVerdict:
         if view is None or commit.sent is None:
             return CommitVerdict.RETRY if code in RETRIED_WITHOUT_MEMBER else CommitVerdict.RAISE
-        return commit_verdict(code, commit.sent, view)
+        verdict = commit_verdict(code, commit.sent, view)
+        if verdict is CommitVerdict.RETRY and commit.order is not None and view.state is not MemberState.COMMITTING:
+            return CommitVerdict.FAIL  # nobody waits for it, and as who we are now nothing of it is ours to commit
+        return verdict
 
     def _hold(self, commit: Commit, partition: TopicPartition, code: int, view: MemberView | None) -> None:
         if commit.order is not None or commit.blocking:

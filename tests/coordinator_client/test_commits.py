@@ -304,6 +304,29 @@ def test_an_order_of_the_machine_goes_first_under_its_own_identity() -> None:
     assert request.topics[0].partitions[0].partition_index == 1
 
 
+@pytest.mark.proves("B-26", "E-05")
+@pytest.mark.parametrize("code", [7, 14, 16, 113])
+@pytest.mark.parametrize(
+    ("now", "state"),
+    [
+        (Identity("g"), MemberState.JOINING),  # lost
+        (Identity("g", 9, "m"), MemberState.STABLE),  # lost, and in the group again by the id it had
+    ],
+)
+def test_an_order_is_not_sent_again_as_somebody_who_owns_nothing_of_it(
+    code: int, now: Identity, state: MemberState
+) -> None:
+    rig = Rig()
+    rig.put("order", {P0: 1}, order=3, identity=ME)
+    rig.sent()
+    rig.view = VIEW._replace(identity=now, state=state, assignment=Assignment())
+    rig.answer({P0: code})
+    rig.now = 0.2
+    assert rig.owed() is None
+    ((_, error),) = rig.ended
+    assert isinstance(error, CommitFailed)
+
+
 def test_a_hook_that_waits_for_the_caller_ends_what_the_caller_waits_for() -> None:
     rig = Rig()
     rig.put("waits", {P0: 1}, blocking=True)
