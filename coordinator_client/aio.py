@@ -267,11 +267,18 @@ class AsyncConsumer(Face):
             try:
                 self._commit_on_close(until)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
-                await self._run_until(lambda core: core.left, timeout_s)
+                await self._leave(until)
             finally:
                 session.closed = True
                 self._news.set()  # another task may be waiting in poll
                 await asyncio.to_thread(session.driver.stop, max(until - session.driver.now(), 1.0))
+
+    async def _leave(self, until: float) -> None:
+        try:
+            await self._run_until(lambda core: core.left, until - self._session.driver.now())
+        except Exception:
+            await self._leave(until)
+            raise
 
     async def __aenter__(self) -> Self:
         return self

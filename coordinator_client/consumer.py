@@ -546,7 +546,7 @@ class Consumer(Face):
     def close(self, timeout_s: float = 30.0) -> None:
         """Let partitions go (hooks run), commit if that is automatic, leave the group, close every connection.
 
-        Done after `timeout_s` seconds at the latest. Safe to call again.
+        Done after `timeout_s` seconds at the latest; what a hook raises is raised then. Safe to call again.
         """
         session = self._session
         if session.closed:
@@ -556,10 +556,18 @@ class Consumer(Face):
             try:
                 self._commit_on_close(until)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
-                self._run_until(lambda core: core.left, timeout_s)
+                self._leave(until)
             finally:
                 session.closed = True
                 session.driver.stop(max(until - session.driver.now(), 1.0))
+
+    def _leave(self, until: float) -> None:
+        # What a hook raises has to wait: else the group would keep its partitions for us until the session is over.
+        try:
+            self._run_until(lambda core: core.left, until - self._session.driver.now())
+        except Exception:
+            self._leave(until)
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -1,12 +1,13 @@
 """A hook call that is due when the user parts is withdrawn, and nobody can take it any more before that is so; one that
 lets go may commit as ever."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
 import pytest
 
-from kohort.coordinator_client import Consumer, RebalanceHooks, Revoked
+from kohort.coordinator_client import AsyncConsumer, Consumer, RebalanceHooks, Revoked
 from kohort.coordinator_client.core import Core
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.offset_commit import OffsetCommitRequest
@@ -66,3 +67,30 @@ def test_on_revoked_may_commit_while_the_consumer_unsubscribes() -> None:
         assert fake.group("group").offsets[mine].offset == 7
         consumer.commit({mine: 9})  # in a group that is empty now anybody may
         assert fake.group("group").offsets[mine].offset == 9
+
+
+class Raises(RebalanceHooks):
+    def on_revoked(self, event: Revoked) -> None:
+        raise RuntimeError("on_revoked is faulty")
+
+
+@pytest.mark.proves("B-36", "B-43")
+def test_a_hook_that_raises_does_not_keep_a_closing_consumer_in_its_group() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        consumer = Consumer(fake.bootstrap, group="group")
+        consumer.subscribe(["topic"], hooks=Raises())
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        with pytest.raises(RuntimeError, match="faulty"):
+            consumer.close(PATIENCE_S)
+        assert len(fake.calls_of("LeaveGroup")) == 1
+
+        async def asynchronous() -> None:
+            other = AsyncConsumer(fake.bootstrap, group="other")
+            other.subscribe(["topic"], hooks=Raises())
+            while not other.assignment:
+                await other.poll(0.1)
+            with pytest.raises(RuntimeError, match="faulty"):
+                await other.close(PATIENCE_S)
+
+        asyncio.run(asyncio.wait_for(asynchronous(), PATIENCE_S))
+        assert len(fake.calls_of("LeaveGroup")) == 2
