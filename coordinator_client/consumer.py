@@ -217,7 +217,7 @@ class Face:
             return self._session.read(lambda core: core.marks.paused(core.visible))
 
     def wakeup(self) -> None:
-        """From any thread: the running poll, or else the next one, raises WakeupError."""
+        """From any thread, or a signal's handler: the running poll, or else the next one, raises WakeupError."""
         self._session.wakeup()
 
     # --- seeing

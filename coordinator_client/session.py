@@ -157,11 +157,10 @@ class Session:
         return self.read(lambda core: metrics_of(core, self.driver.now()))
 
     def wakeup(self) -> None:
-        """From any thread."""
-        with self.driver.lock:
-            self._wakeup = True
-            self.core.news = True
-            self.driver.lock.notify_all()
+        """From any thread, and from a signal's handler: it may have interrupted the one who holds the lock."""
+        self._wakeup = True
+        self.core.news = True
+        self.driver.wake()  # whose turn tells a poll that waits
         if self.driver.on_news is not None:
             self.driver.on_news()
 
