@@ -39,6 +39,7 @@ class Reporting(Part):
         self.news = 0
         self._told: dict[str, Any] = {}
         self._saying: dict[str, Any] | None = None
+        self._sent_pattern = False  # whether the coordinator may have one of ours, which names alone do not replace
         self._owes_ack = False
         self._hurry = False
         self._failures = 0
@@ -108,6 +109,7 @@ class Reporting(Part):
             said["topic_partitions"] = self.target.by_id(self._holding.partitions)
             self._owes_ack = self._owes_ack and not self._acknowledges
         self._saying = {name: value for name, value in said.items() if self._told.get(name, _UNSAID) != value}
+        self._sent_pattern |= bool(said.get("subscribed_topic_regex"))
         self._hurry = False
         self._pulse.beat_sent_at = self._walk.now
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
@@ -128,7 +130,7 @@ class Reporting(Part):
             said["subscribed_topic_regex"] = subscription.broker_pattern
         elif self._topics.meant is not None:
             said["subscribed_topic_names"] = tuple(sorted(self._topics.meant))
-            if self._told.get("subscribed_topic_regex"):
+            if self._sent_pattern:
                 said["subscribed_topic_regex"] = ""
         return said
 
@@ -137,7 +139,7 @@ class Reporting(Part):
     def forget(self) -> None:
         """Membership is gone: nothing that was said or told holds any more."""
         self._told, self._saying = {}, None
-        self._owes_ack = self._hurry = False
+        self._sent_pattern = self._owes_ack = self._hurry = False
         self.target.forget()
 
     def on_beat(self, event: ev.GroupBeat) -> None:

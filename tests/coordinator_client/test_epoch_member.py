@@ -196,6 +196,28 @@ def test_a_pattern_of_the_brokers_is_told_as_it_is_and_taken_back_by_name() -> N
     assert (rig.report.subscribed_topic_regex, rig.report.subscribed_topic_names) == ("", ("t1",))
 
 
+@pytest.mark.proves("E-09", "G-16")
+@pytest.mark.parametrize("code", [14, 16, None])
+def test_a_pattern_of_the_brokers_is_taken_back_also_if_that_is_not_answered_well_at_first(code: int | None) -> None:
+    rig = EpochRig()
+    rig.subscribe_on_broker("t.*")
+    rig.found()
+    rig.told_us(epoch=1, assigned=())
+    rig.run_hook()
+    rig.told_us(epoch=1)
+    rig.subscribe("t1")
+    if code is None:
+        rig.cut(API)
+    else:
+        rig.told_us(code)
+    if code != 14:
+        rig.found()
+    rig.after(0.2)
+    assert (rig.report.subscribed_topic_regex, rig.report.subscribed_topic_names) == ("", ("t1",))
+    rig.told_us(epoch=1)
+    assert rig.next_report().subscribed_topic_regex is None  # said once and heard, it need not be said again
+
+
 # ------------------------------------------------------------------------------------------------------------- errors
 
 
