@@ -45,9 +45,11 @@ class Target:
     ) -> Named:
         """What to own now: of the target what has a name, is subscribed to, and is not still owned under another id."""
         told = self.told or {}
-        names = {info.topic_id: name for name, info in topics.items() if info.topic_id in told}
         held = {partition.topic for partition in owned}
         self._came_as = {name: came for name, came in self._came_as.items() if name in held}
+        # What we own has its name though metadata lacks it now: whether the topic is gone, the coordinator says.
+        names = {came: name for name, came in self._came_as.items() if came in told and name not in topics}
+        names |= {info.topic_id: name for name, info in topics.items() if info.topic_id in told}
         named = set()
         for topic_id, numbers in told.items():
             name = names.get(topic_id)
@@ -58,7 +60,7 @@ class Target:
 
     def came(self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicInfo]) -> None:
         """These are ours from now on, under the ids that their topics have."""
-        for topic in {partition.topic for partition in partitions}:
+        for topic in {partition.topic for partition in partitions} & topics.keys():  # else held, and known from then
             self._came_as[topic] = topics[topic].topic_id
 
     def by_id(self, owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:

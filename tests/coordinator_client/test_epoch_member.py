@@ -143,6 +143,23 @@ def test_a_topic_whose_name_is_not_known_is_looked_up_and_the_rest_does_not_wait
     assert not rig.ready.wanted.everything
 
 
+@pytest.mark.proves("G-08")
+def test_a_topic_that_metadata_lacks_for_a_while_stays_until_the_coordinator_takes_it() -> None:
+    rig = stable()
+    rig.topics(t=0)  # as of a broker that is behind, or of an authorizer that is away
+    assert (rig.state, rig.owned, rig.ready.view.fetchable) == ("STABLE", T, T)
+    rig.after(6.0)
+    assert (rig.state, rig.owned) == ("STABLE", T)
+    rig.told_us(epoch=2, assigned=T | tps("t-4"))
+    rig.run_hook()
+    assert rig.report.topic_partitions == by_id(T | tps("t-4"))
+    rig.told_us(epoch=2)
+    rig.assign((), epoch=3)
+    call = rig.run_hook()
+    assert isinstance(call.event, Revoked)
+    assert call.event.partitions == T | tps("t-4")
+
+
 @pytest.mark.proves("B-39")
 def test_a_topic_made_anew_is_let_go_under_its_old_id_before_it_is_taken_under_the_new_one() -> None:
     rig = stable(tps("t-0..1"))
