@@ -136,9 +136,12 @@ def make_plan(
 
 def _described(said: Said) -> dict[str, object]:
     subscription = said.subscription
+    owned: dict[str, tuple[int, ...]] = {}
+    for each in subscription.owned_partitions:  # nothing says that a topic is named only once
+        owned[each.topic] = owned.get(each.topic, ()) + each.partitions
     return {
         "topics": subscription.topics,
-        "owned": {each.topic: each.partitions for each in subscription.owned_partitions},
+        "owned": owned,
         "generation": subscription.generation_id,
         "rack": subscription.rack_id,
         "user_data": subscription.user_data,

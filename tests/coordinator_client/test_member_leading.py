@@ -2,9 +2,11 @@
 
 import pytest
 
-from kohort.assignors import GroupView, MemberSubscription, Plan, Rebalance
-from kohort.coordinator_client.leading import AssignorFailed, MemberUnreadable
+from kohort.assignors import GroupView, MemberSubscription, Plan, Rebalance, get
+from kohort.coordinator_client.events import TopicInfo
+from kohort.coordinator_client.leading import AssignorFailed, MemberUnreadable, make_plan, read_members
 from kohort.protocol.apis.join_group import JoinGroupResponseMember
+from kohort.protocol.membership import Subscription, TopicPartitions, build_subscription
 from tests.coordinator_client.rig import Rig, as_leader, fatal, said, tps
 
 
@@ -69,3 +71,24 @@ def test_a_member_whose_extras_are_unreadable_is_read_as_version_0() -> None:
     mangled = b"\x00\x03" + said("m2", "t").metadata[2:-4]  # claims version 3 and ends too early
     rig.joined(leader=None, members=(said("m1", "t"), JoinGroupResponseMember(member_id="m2", metadata=mangled)))
     assert rig.plan() == {"m1": tps("t-0"), "m2": tps("t-1")}
+
+
+@pytest.mark.proves("G-08", "B-20")
+def test_a_member_may_name_a_topic_of_what_it_owns_more_than_once() -> None:
+    owns = build_subscription(
+        Subscription(
+            topics=("t", "u"),
+            owned_partitions=tuple(
+                TopicPartitions(topic=topic, partitions=(number,)) for number in (0, 1) for topic in ("t", "u")
+            ),
+            generation_id=5,
+        )
+    )
+    members = (JoinGroupResponseMember(member_id="m1", metadata=owns), said("m2", "t", "u"))
+    plan = make_plan(
+        get("cooperative-sticky"),
+        read_members(members, "cooperative-sticky"),
+        {"t": TopicInfo(2), "u": TopicInfo(2)},
+    )
+    assert len(plan["m1"]) == 2
+    assert len(plan["m2"]) == 0  # what is to move has a reader until that one lets go
