@@ -26,9 +26,11 @@ from kohort.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kohort.protocol.errors import UnsupportedVersion
 
 CONSUMER_REPLICA_ID = -1
 FIRST_VERSION_OF_MANY_GROUPS = 8
+FIRST_VERSION_FOR_CONSUMERS = 3  # of OffsetForLeaderEpoch: from it on who may describe a topic may ask
 
 
 class ListFailure(NamedTuple):
@@ -128,8 +130,12 @@ def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
     return CommittedAnswer(error, found, failed)
 
 
-def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> OffsetForLeaderEpochRequest:
-    """Where the log of each position's epoch ends, asked from leaders."""
+def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int], OffsetForLeaderEpochRequest]:
+    """Where the log of each position's epoch ends, asked from leaders.
+
+    By version: brokers before 2.3 answer only those who may run the cluster, and the oldest do not say which epoch's
+    end it is that they name, so for theirs it raises UnsupportedVersion.
+    """
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for ask in asks:
         topics.setdefault(ask.partition.topic, []).append(
@@ -137,10 +143,19 @@ def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> OffsetForLeader
                 partition=ask.partition.partition, current_leader_epoch=ask.leader_epoch, leader_epoch=ask.epoch
             )
         )
-    return OffsetForLeaderEpochRequest(
+    request = OffsetForLeaderEpochRequest(
         replica_id=CONSUMER_REPLICA_ID,
         topics=tuple(OffsetForLeaderTopic(topic=name, partitions=tuple(ps)) for name, ps in topics.items()),
     )
+
+    def build(version: int) -> OffsetForLeaderEpochRequest:
+        if version < FIRST_VERSION_FOR_CONSUMERS:
+            raise UnsupportedVersion(
+                "the broker tells only other brokers where epochs end", api="OffsetForLeaderEpoch", version=version
+            )
+        return request
+
+    return build
 
 
 def epoch_ends(response: OffsetForLeaderEpochResponse) -> dict[TopicPartition, tuple[int, int, int]]:

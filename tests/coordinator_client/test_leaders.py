@@ -179,3 +179,20 @@ def test_an_election_that_loses_nothing_costs_nothing() -> None:
         assert [record.offset for record in read(consumer, 5)] == [10, 11, 12, 13, 14]
         assert fake.calls_of("OffsetForLeaderEpoch")
         assert [gap for gap in gaps if gap.wanted is not None] == []
+
+
+@pytest.mark.proves("E-08")
+@pytest.mark.parametrize("newest", [0, 2])
+def test_brokers_before_2_3_are_not_asked_where_an_epoch_ends(newest: int) -> None:
+    """They answer only those who may run the cluster, and the oldest do not say whose end it is that they name."""
+    with (
+        FakeBroker(topics={"topic": 1}, nodes=2, versions={"OffsetForLeaderEpoch": (0, newest)}) as fake,
+        reader(fake, auto_offset_reset="none") as consumer,
+    ):
+        fill(fake, 0, 5)
+        consumer.assign({P0: 0})
+        read(consumer, 5)
+        fake.set_leader("topic", 0, 2)
+        fill(fake, 5, 5)
+        assert [record.offset for record in read(consumer, 5)] == [5, 6, 7, 8, 9]
+        assert not fake.calls_of("OffsetForLeaderEpoch")
