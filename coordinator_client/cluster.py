@@ -11,6 +11,7 @@ from kohort.coordinator_client.endpoints import Endpoints
 from kohort.coordinator_client.errors import AuthenticationFailed, TlsError
 from kohort.coordinator_client.events import TopicsChanged
 from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.metadata import believable
 from kohort.coordinator_client.outgoing import Line
 from kohort.coordinator_client.ready import Coordinator
 from kohort.coordinator_client.refresh import MetadataKeeper
@@ -120,7 +121,7 @@ class Contacts:
 
     def _metadata_came(self, outcome: Outcome, now: float) -> None:
         if isinstance(outcome, Answered):
-            self._metadata_answered(outcome.value, now)
+            self._metadata_answered(believable(outcome.value, outcome.version), now)
             return
         if isinstance(outcome, NotSent):
             self._core.fail(outcome.error)

@@ -14,7 +14,9 @@ from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopi
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_NODE = -1
+NO_EPOCH = -1
 LEADER_NOT_AVAILABLE = 5
+FIRST_VERSION_OF_SOUND_EPOCHS = 9
 
 
 class Broker(NamedTuple):
@@ -128,6 +130,18 @@ class ClusterView(NamedTuple):
 
 
 NOTHING_KNOWN = ClusterView()
+
+
+def believable(answer: MetadataResponse, version: int) -> MetadataResponse:
+    """The answer, without leader epochs where a broker before 2.4 gave it: while such a cluster moves replicas they may
+    be old ones, and whoever asks a leader under an old epoch is fenced for as long as the move takes."""
+    if version >= FIRST_VERSION_OF_SOUND_EPOCHS:
+        return answer
+    topics = (
+        topic._replace(partitions=tuple(one._replace(leader_epoch=NO_EPOCH) for one in topic.partitions))
+        for topic in answer.topics
+    )
+    return answer._replace(topics=tuple(topics))
 
 
 def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView | None:

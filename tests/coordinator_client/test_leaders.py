@@ -196,3 +196,20 @@ def test_brokers_before_2_3_are_not_asked_where_an_epoch_ends(newest: int) -> No
         fill(fake, 5, 5)
         assert [record.offset for record in read(consumer, 5)] == [5, 6, 7, 8, 9]
         assert not fake.calls_of("OffsetForLeaderEpoch")
+
+
+@pytest.mark.proves("E-07")
+def test_epochs_that_brokers_before_2_4_tell_are_not_believed() -> None:
+    """While such a cluster moves replicas its Metadata may name an old epoch; who fetches under it is fenced."""
+
+    def lagging(answer: Any) -> Any:
+        topics = [one._replace(partitions=(one.partitions[0]._replace(leader_epoch=0),)) for one in answer.topics]
+        return answer._replace(topics=tuple(topics))
+
+    with FakeBroker(topics={"topic": 1}, versions={"Metadata": (0, 8)}) as fake:
+        fake.set_leader("topic", 0, 1)  # epoch 1 begins
+        fake.control("Metadata", lambda call: Alter(lagging))
+        with reader(fake) as consumer:
+            fill(fake, 0, 5)
+            consumer.assign([P0])
+            assert [record.offset for record in read(consumer, 5)] == [0, 1, 2, 3, 4]
