@@ -126,6 +126,8 @@ cdef class BatchBuilder:
             pairs = tuple(headers.items() if hasattr(headers, "items") else headers)
             fields.varint(len(pairs))
             for name, content in pairs:
+                if name is None:  # a broker would refuse the whole batch, others' records with it
+                    raise ValueError("a header without a name")
                 fields.nullable(name.encode() if isinstance(name, str) else name)
                 fields.nullable(content)
         else:
@@ -214,7 +216,7 @@ def encode(
     none. Offsets are the `Record`s' own; with `base_offset` they are counted from there, and from 0 for tuples.
     `codec`: "none", "gzip", "snappy", "lz4", "zstd"; `level` is the codec's own.
 
-    Raises ValueError for no records, offsets that do not grow and values out of range.
+    Raises ValueError for no records, offsets that do not grow, headers without a name and values out of range.
     """
     cdef BatchBuilder builder = BatchBuilder()
     cdef int64_t offset

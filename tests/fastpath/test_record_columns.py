@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kohort import KohortError, TopicPartition
 from kohort.fastpath import Record, RecordColumns, decode, encode
+from kohort.fastpath._encode import BatchBuilder, seal
 
 HEADERS = (("a", b"1"), ("b", None), ("a", b""))
 NEW = [
@@ -287,6 +288,18 @@ def test_what_encode_refuses() -> None:
         encode([(b"k", b"v")], codec="brotli")
     with pytest.raises(TypeError):
         encode([("text", b"v")])
+    with pytest.raises(ValueError, match="header without a name"):
+        encode([(b"k", b"v", 0, [(None, b"x")])])
+
+
+def test_a_header_without_a_name_costs_no_other_record_its_batch() -> None:
+    nameless: list[Any] = [("named", b"1"), (None, b"2")]
+    builder = BatchBuilder()
+    builder.append(b"k", b"before", 0)
+    with pytest.raises(ValueError, match="header without a name"):
+        builder.append(b"k", b"refused", 0, nameless)
+    builder.append(b"k", b"behind", 0)
+    assert [record.value for record in decode(seal(builder.finish()))] == [b"before", b"behind"]
 
 
 def test_partitions_are_decoded_side_by_side() -> None:
