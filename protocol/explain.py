@@ -340,19 +340,20 @@ def _decompressed(codec: int, source: memoryview, part: Part) -> bytes:
     if codec not in CODECS:
         part.fault = f"compression codec {codec} is not one that Kafka has"
         raise Stopped
-    size = min(max(CODECS[codec].size_bound(source, MAX_RECORD_BYTES), 64), MAX_RECORD_BYTES)
-    while True:
-        target = bytearray(size)
-        try:
-            return bytes(target[: CODECS[codec].decompress_into(source, target)])
-        except DoesNotFit:
-            if size >= MAX_RECORD_BYTES:
-                part.fault = f"decompresses to more than the {MAX_RECORD_BYTES} bytes that are looked at"
-                raise Stopped from None
-            size = min(size * 2, MAX_RECORD_BYTES)
-        except Broken as error:
-            part.fault = str(error)
-            raise Stopped from None
+    try:
+        size = min(max(CODECS[codec].size_bound(source, MAX_RECORD_BYTES), 64), MAX_RECORD_BYTES)
+        while True:
+            target = bytearray(size)
+            try:
+                return bytes(target[: CODECS[codec].decompress_into(source, target)])
+            except DoesNotFit:
+                if size >= MAX_RECORD_BYTES:
+                    part.fault = f"decompresses to more than the {MAX_RECORD_BYTES} bytes that are looked at"
+                    raise Stopped from None
+                size = min(size * 2, MAX_RECORD_BYTES)
+    except Broken as error:
+        part.fault = str(error)
+        raise Stopped from None
 
 
 def _codec_name(codec: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.fastpath import Codec, encode
+from kohort.fastpath.compression import XERIAL_MAGIC
 from kohort.protocol.conversation import Conversation
 from kohort.protocol.explain import Part, explain_request, explain_response
 from kohort.protocol.membership import (
@@ -14,6 +15,7 @@ from kohort.protocol.membership import (
     build_assignment,
     build_subscription,
 )
+from kohort.protocol.record_batch import build_batch
 from kohort.protocol.wire import WireConnection
 
 SUBSCRIPTION = build_subscription(
@@ -104,6 +106,14 @@ def test_a_flipped_bit_in_a_batch_is_pointed_at() -> None:
     batch[-1] ^= 1
     root = explain_request(request("Produce", 9, _produce(bytes(batch))))
     assert root.faults()[0].name == "crc"
+
+
+@pytest.mark.parametrize("payload", [b"\xff" * 10, XERIAL_MAGIC + bytes(8) + b"\0\0\1\0", b""])
+@pytest.mark.parametrize("codec", [one for one in Codec if one])
+def test_records_that_cannot_be_decompressed_are_pointed_at(codec: Codec, payload: bytes) -> None:
+    batch = build_batch(payload, attributes=int(codec), count=1)
+    (fault,) = explain_request(request("Produce", 9, _produce(batch))).faults()
+    assert fault.name == "records"
 
 
 def test_half_a_batch_at_the_end_is_no_fault() -> None:
