@@ -203,7 +203,9 @@ class Channel:
     def _read(self, now: float) -> list[tuple[Ask, Outcome]]:
         assert self.sock is not None
         outcomes: list[tuple[Ask, Outcome]] = []
-        for _ in range(READS_AT_ONCE):
+        left = READS_AT_ONCE
+        while left > 0 or self._withheld:
+            left -= 1
             try:
                 count = self.sock.recv_into(self.reader.target())
             except BlockingIOError:
@@ -221,10 +223,14 @@ class Channel:
             except KohortError as error:
                 first = self.reader.first_bytes()
                 raise Ended(explained(error, first, self.endpoint, answered=self.answered), outcomes) from error
-            # A TLS socket may hold decrypted bytes that no selector knows of, so it is read until it has none.
-            if outcomes and not (is_secure(self.sock) and self.sock.pending()):
+            if outcomes and not self._withheld:
                 break
         return outcomes
+
+    @property
+    def _withheld(self) -> bool:
+        """Whether a TLS socket holds decrypted bytes, of which no selector knows: it is read until it has none."""
+        return is_secure(self.sock) and self.sock.pending() > 0
 
     def _hung_up(self) -> KohortError:
         if self.answered:
