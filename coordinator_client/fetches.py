@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from kohort.coordinator_client.connections import Answered, Ask, NotSent, Outcome
 from kohort.coordinator_client.fetching import FetchOrder
+from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.outgoing import Line
 
 if TYPE_CHECKING:
@@ -52,4 +53,5 @@ class Fetches:
             core.news = True
 
         timeout_s = core.request_s + core.config.fetch_max_wait_ms / 1000
-        core.ask_node(order.node, Line.DATA, Ask("Fetch", order.request, done, timeout_s, order.at_most), now)
+        ask = Ask("Fetch", lambda version: fit(order.request, version), done, timeout_s, order.at_most)
+        core.ask_node(order.node, Line.DATA, ask, now)

@@ -1,10 +1,12 @@
 """Requests whose shape, not only their fields, changed between versions: from what is meant to what a version can say.
 
 The machine fills in everything it means. Kafka's definitions then mark most later fields as ignorable, and the codec
-drops those by itself; two requests replaced one field by another, which only this knows.
+drops those by itself; three requests replaced one field by another, which only this knows.
 """
 
 from typing import Any
+
+from kohort.protocol.apis.fetch import FetchRequest
 
 
 def fit(request: Any, version: int) -> Any:
@@ -16,4 +18,16 @@ def fit(request: Any, version: int) -> Any:
         # KIP-345: v3 names members in a list, with their instance ids.
         case "LeaveGroupRequest":
             return request._replace(members=()) if version < 3 else request._replace(member_id="")
+        # KIP-516: v13 has ids for names; by name a topic made anew would be forgotten together with the old one.
+        case "FetchRequest" if version < 13 and request.forgotten_topics_data:
+            return _without_what_is_told(request)
     return request
+
+
+def _without_what_is_told(request: FetchRequest) -> FetchRequest:
+    told = {(topic.topic, one.partition) for topic in request.topics for one in topic.partitions}
+    forgotten = (
+        one._replace(partitions=tuple(number for number in one.partitions if (one.topic, number) not in told))
+        for one in request.forgotten_topics_data
+    )
+    return request._replace(forgotten_topics_data=tuple(one for one in forgotten if one.partitions))

@@ -10,6 +10,7 @@ from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed
 from kohort.coordinator_client.fetch_session import INT32_MAX, FetchSession, Wanted
 from kohort.coordinator_client.fetching import Fetcher, FetchOrder, FetchOutcome
+from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.metadata import Broker, ClusterView, PartitionView, TopicView
 from kohort.coordinator_client.offsets import Phase, Positions
 from kohort.coordinator_client.resets import ResetPolicy
@@ -19,11 +20,13 @@ from kohort.protocol.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
+from kohort.protocol.message import Message
 
 ID = uuid.UUID(int=1)
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -134,6 +137,24 @@ def test_a_topic_made_anew_is_forgotten_under_its_old_id() -> None:
     request = session.next_request({P0: want(1, new)})
     assert request.forgotten == {P0: ID}
     assert request.changed == {P0: want(1, new)}
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("version", [7, 12, 13, 18])
+def test_a_topic_made_anew_is_not_forgotten_with_the_old_one_where_only_names_are_said(version: int) -> None:
+    """A broker first puts on its list what it is told, then takes off what is forgotten, by name up to version 12."""
+    rig = Rig()
+    rig.owed()
+    rig.answer(1)
+    new, before = uuid.UUID(int=2), rig.view.topics["t"]
+    rig.view = rig.view._replace(topics=MappingProxyType({"t": before._replace(id=new)}))
+    order = rig.owed()[1]
+    assert order.request.session_epoch == 1
+    said = Message.of(FetchRequest).parse(Message.of(FetchRequest).build(fit(order.request, version), version), version)
+    listed = {(topic, number) for topic in ("t" if version < 13 else ID,) for number in (0, 1)}
+    listed |= {(one.topic or one.topic_id, each.partition) for one in said.topics for each in one.partitions}
+    listed -= {(one.topic or one.topic_id, each) for one in said.forgotten_topics_data for each in one.partitions}
+    assert listed == {("t" if version < 13 else new, number) for number in (0, 1)}
 
 
 def test_doubt_opens_a_new_session_and_a_broker_without_sessions_hears_everything() -> None:
