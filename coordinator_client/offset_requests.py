@@ -30,6 +30,8 @@ from kohort.protocol.errors import UnsupportedVersion
 
 CONSUMER_REPLICA_ID = -1
 FIRST_VERSION_OF_MANY_GROUPS = 8
+FIRST_VERSION_OF_ONE_OFFSET = 1  # of ListOffsets: before, an answer was a list of where segments begin
+FIRST_VERSIONS_OF_TIMESTAMPS = {-3: 7, -4: 8, -5: 9}  # the newest record (KIP-734), local (KIP-405) and tiered ends
 FIRST_VERSION_FOR_CONSUMERS = 3  # of OffsetForLeaderEpoch: from it on who may describe a topic may ask
 
 
@@ -41,19 +43,31 @@ class ListFailure(NamedTuple):
 
 def list_offsets_request(
     wanted: Iterable[tuple[TopicPartition, int, int]], *, read_committed: bool, timeout_ms: int
-) -> ListOffsetsRequest:
-    """`wanted`: (partition, timestamp, current leader epoch)."""
+) -> Callable[[int], ListOffsetsRequest]:
+    """`wanted`: (partition, timestamp, current leader epoch). By version: a broker that does not know what a timestamp
+    stands for takes it for a time and answers with the log's start, so it raises UnsupportedVersion instead."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
+    least = FIRST_VERSION_OF_ONE_OFFSET
     for partition, timestamp, epoch in wanted:
+        least = max(least, FIRST_VERSIONS_OF_TIMESTAMPS.get(timestamp, least))
         topics.setdefault(partition.topic, []).append(
             ListOffsetsPartition(partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp)
         )
-    return ListOffsetsRequest(
+    request = ListOffsetsRequest(
         replica_id=CONSUMER_REPLICA_ID,
         isolation_level=int(read_committed),
         topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(ps)) for name, ps in topics.items()),
         timeout_ms=timeout_ms,
     )
+
+    def build(version: int) -> ListOffsetsRequest:
+        if version < least:
+            raise UnsupportedVersion(
+                "the broker is too old to be asked for such an offset", api="ListOffsets", version=version, least=least
+            )
+        return request
+
+    return build
 
 
 def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | ListFailure]:

@@ -8,6 +8,7 @@ import pytest
 from kohort.admin import Admin, AdminClosed
 from kohort.coordinator_client.errors import ForkError, OperationTimeout
 from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Delay, Drop
 from tests.coordinator_client.kit import PATIENCE_S, crash, in_a_child
@@ -50,6 +51,18 @@ def test_another_is_asked_where_a_broker_falls_silent_that_had_answered() -> Non
         fake.control("Metadata", lambda _call: Drop())
         with pytest.raises(OperationTimeout, match="Metadata"):
             admin.list_topics()
+
+
+def test_a_broker_before_3_0_is_not_asked_for_the_newest_record() -> None:
+    """It would look for the first one that is not older than 3 ms before 1970, and name the oldest."""
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"ListOffsets": (1, 6)}) as fake,
+        Admin(fake.bootstrap) as admin,
+    ):
+        fake.produce("topic", 0, [(None, b"0")])
+        assert admin.end_offsets([PLACE]) == {PLACE: 1}
+        with pytest.raises(UnsupportedVersion, match="too old"):
+            admin.newest_ms([PLACE])
 
 
 def under_way(call: Callable[[], object], end: Callable[[], object]) -> list[BaseException]:

@@ -8,10 +8,12 @@ import pytest
 from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, Truncation
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.metadata import Broker, ClusterView, PartitionView, TopicView
+from kohort.coordinator_client.offset_requests import list_offsets_request
 from kohort.coordinator_client.offsets import CommitBook, EpochAsk, ListAsk, ListedOffset, Phase, Positions
 from kohort.coordinator_client.resets import EARLIEST, LATEST, ResetPolicy
 from kohort.coordinator_client.retry import FRESH, Backoff
 from kohort.fastpath import TopicPartition
+from kohort.protocol.errors import UnsupportedVersion
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WALL = 1_700_000_000_000
@@ -279,6 +281,17 @@ def test_a_committed_offset_of_this_very_epoch_needs_no_question() -> None:
     one.committed(P0, OffsetToCommit(42, 3), WALL)
     assert one.owed_validations(cluster(epoch=3), 0.0) == {}
     assert one.point(P0) is not None
+
+
+# --- what brokers can be asked for
+
+
+@pytest.mark.parametrize(("timestamp", "least"), [(LATEST, 1), (EARLIEST, 1), (1_000, 1), (-3, 7), (-4, 8), (-5, 9)])
+def test_offsets_are_asked_for_in_versions_that_know_what_is_meant(timestamp: int, least: int) -> None:
+    build = list_offsets_request([(P0, timestamp, -1)], read_committed=False, timeout_ms=1)
+    assert build(least).topics[0].partitions[0].timestamp == timestamp
+    with pytest.raises(UnsupportedVersion, match="too old"):
+        build(least - 1)
 
 
 # --- commits
