@@ -120,7 +120,9 @@ class Contacts:
         return min(ELSEWHERE_S, self._core.config.bootstrap_timeout_ms / 4000)
 
     def _metadata_came(self, outcome: Outcome, now: float) -> None:
-        if isinstance(outcome, Answered):
+        # Without brokers it comes from one that is starting and has not been told of the cluster: that topics are not
+        # in it, or called unknown, says nothing of them.
+        if isinstance(outcome, Answered) and outcome.value.brokers:
             self._metadata_answered(believable(outcome.value, outcome.version), now)
             return
         if isinstance(outcome, NotSent):

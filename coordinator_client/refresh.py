@@ -111,16 +111,16 @@ class MetadataKeeper:
         return not self._everything and self.names <= self._answered_for
 
     def answered(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
-        """The view after an answer, told the way the group's machine wants to hear it."""
+        """The view after an answer that names brokers, told the way the group's machine wants to hear it."""
         asked, self._in_flight = self._asked, False
         self.answers += 1
         self.view = self.view.updated(answer, asked=asked)
         self._answered_for = asked
         self._forget_unwatched()
         self._answered_at = now
-        # A topic that is not there (yet) and a broker that knows nothing are asked about again, ever more slowly.
+        # A topic that is not there (yet) or has no leader is asked about again, ever more slowly.
         missing = self.missing() if asked is None else self.missing() & asked
-        if missing or not answer.brokers or self._leaderless():
+        if missing or self._leaderless():
             self._stale = True
             self._attempts = self._attempts.failed(now, self.backoff, chance)
         else:
