@@ -12,6 +12,7 @@ from kohort.coordinator_client.errors import CommitFailed
 from kohort.coordinator_client.events import Identity
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.producer import Producer
+from kohort.producer.settings import CONNECTING
 
 log = logging.getLogger("kohort.region")
 
@@ -32,7 +33,7 @@ class KafkaSink:
     the commit as an offset of a group of its own, `kohort-sink-REGION-MEMBER`, by which a commit that came about is
     known; where nothing was collected there is no transaction. read_committed readers of `topic` see each record once.
     The transactional id is that group's name, so a process that was taken for dead can write nothing any more.
-    `settings`: of the `Producer`.
+    `settings`: of the `Producer`; with those that say whom to call and how, its notes are read, too.
 
     Raises what `kohort.Producer` raises; the member ends, and its next life commits what is owed.
     """
@@ -103,7 +104,9 @@ class KafkaSink:
 
     def _looked_up(self, run: str) -> int:
         """The number of the last commit of a run, 0 before the first."""
-        with Consumer(self._bootstrap, group=self._marker) as reader:
+        # A cluster that asks a producer for a password asks its reader, too.
+        connecting = {name: value for name, value in self._settings.items() if name in CONNECTING}
+        with Consumer(self._bootstrap, group=self._marker, **connecting) as reader:
             found = reader.committed([self._note])[self._note]
         return found.offset if found is not None and found.metadata == run else 0
 

@@ -22,7 +22,7 @@ from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.offsets import Position, Positions
 from kohort.coordinator_client.events import Identity
 from kohort.fastpath.errors import KohortError
-from kohort.testing import RealPostgres
+from kohort.testing import FakeBroker, RealPostgres
 from kohort.testing.selection import Broker
 
 P0 = TopicPartition("in", 0)
@@ -271,6 +271,17 @@ def test_kafka_holds_each_effect_once_wherever_the_process_dies(
 
     # All of the first two commits' places: before, after each of the offsets, and behind the transaction.
     die_everywhere(made, range(1, 13), seen)
+
+
+def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:
+    with FakeBroker(topics={"out": 1}) as broker:
+        sink = KafkaSink(broker.bootstrap, "out", client_id="mine", linger_ms=0)
+        sink.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        try:
+            assert sink.commit(b"", CommitId("run", 1)) == 1
+        finally:
+            sink.close()
+        assert {call.client_id for call in broker.calls_of("OffsetFetch")} == {"mine"}
 
 
 # --- the frame, and what is refused
