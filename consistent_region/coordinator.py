@@ -106,7 +106,7 @@ class Coordinator:
                 record = self._stored(books)
         now = self._now()
         late = record.barrier is not None and now >= record.deadline
-        if late or (ticket is not None and rules.lease_left_s(record, ticket, now) < self.lease_s * RENEWED_BELOW):
+        if late or (ticket is not None and self._runs_low(record, ticket, now)):
             with self.store.transaction() as books:
                 record = self._keep(books, self._known(books), ticket)
         return self._view(record)
@@ -297,11 +297,15 @@ class Coordinator:
 
     def _keep(self, books: Books, record: RegionRecord, ticket: Ticket | None = None) -> RegionRecord:
         """Write the record; whoever wrote is here. What is as it was is not written: a write is synced to the disk."""
-        if ticket is not None and rules.lease_left_s(record, ticket, self._now()) < self.lease_s * RENEWED_BELOW:
-            record = rules.renewed(record, ticket, self._now(), self.lease_s)
+        now = self._now()
+        if ticket is not None and self._runs_low(record, ticket, now):
+            record = rules.renewed(record, ticket, now, self.lease_s)
         if record is not self._read[1]:
             books.put(Key("region", self.group), encode_record(record))
         return record
+
+    def _runs_low(self, record: RegionRecord, ticket: Ticket, now: float) -> bool:
+        return rules.lease_left_s(record, ticket, now, self.lease_s) < self.lease_s * RENEWED_BELOW
 
     def _view(self, record: RegionRecord) -> RegionView:
         return rules.view(record, self._now())

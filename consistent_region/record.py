@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kohort.consistent_region.barrier import Barrier
 from kohort.consistent_region.errors import CorruptManifest
@@ -17,7 +17,7 @@ from kohort.consistent_region.manifest import Contribution, StateReference, cano
 from kohort.consistent_region.offsets import Positions
 from kohort.fastpath.topic_partition import TopicPartition
 
-_CLOCKS_APART_S = 5.0
+CLOCKS_APART_S: Final = 5.0
 
 
 class MemberRecord(NamedTuple):
@@ -35,7 +35,7 @@ class MemberRecord(NamedTuple):
 
     def here(self, now: float, lease_s: float) -> bool:
         """Whether a checkpoint waits for it. A lease that ends later than any can is of a clock that began anew."""
-        return now < self.lease_until <= now + lease_s + _CLOCKS_APART_S
+        return now < self.lease_until <= now + lease_s + CLOCKS_APART_S
 
 
 @dataclass(frozen=True, slots=True)

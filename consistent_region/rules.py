@@ -33,7 +33,7 @@ from kohort.consistent_region.errors import (
 )
 from kohort.consistent_region.manifest import Contribution, Manifest, merged
 from kohort.consistent_region.offsets import Position, Positions
-from kohort.consistent_region.record import MemberRecord, RegionRecord
+from kohort.consistent_region.record import CLOCKS_APART_S, MemberRecord, RegionRecord
 from kohort.fastpath.topic_partition import TopicPartition
 
 NO_EPOCH = -1
@@ -87,19 +87,23 @@ def renewed(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) ->
     return replace(record, members={**record.members, ticket.member: known})
 
 
-def lease_left_s(record: RegionRecord, ticket: Ticket, now: float) -> float:
+def lease_left_s(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) -> float:
     """How long the member counts as here. Raises NotRegisteredError, FencedError."""
-    return _known(record, ticket).lease_until - now
+    known = _known(record, ticket)
+    return known.lease_until - now if known.here(now, lease_s) else 0.0
 
 
 def view(record: RegionRecord, now: float) -> RegionView:
     """What members are told."""
-    # `now` is before `last_at` only where the host has been started anew: then nothing is known, and none has passed.
+    # `now` is before `last_at` only where the clock began anew: then nothing is known, and none has passed.
     return RegionView(record.epoch, record.newest, record.barrier, max(now - record.last_at, 0.0), record.stopped)
 
 
 def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
     """A barrier that waits past its deadline is a failed checkpoint: the region resets, and that counts."""
+    if now < record.last_at - CLOCKS_APART_S:
+        # The clock began anew: until it was as far as before, no period would pass, and no deadline.
+        return replace(_abandon(record), last_at=now)
     if record.barrier is None or now < record.deadline:
         return record
     return _new_epoch(record, f"checkpoint {record.barrier.sequence} was not complete in time", False, None, max_resets)

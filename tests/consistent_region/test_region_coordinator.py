@@ -386,6 +386,31 @@ def test_a_clock_that_begins_anew_with_the_host_makes_nothing_older(world: World
     assert two.c.look().age_s == 0.0
 
 
+@pytest.mark.proves("B-32", "I14")
+def test_after_the_host_was_started_anew_periods_pass_again(world: World) -> None:
+    two = Two(world)
+    two.checkpoint(1, 1)
+    world.now = 3.0
+    again = world.coordinator()
+    ticket = again.register("a").ticket
+    again.go_back(ticket, 5, 1)
+    world.now += 5.0
+    assert again.look(ticket).age_s == 5.0
+
+
+@pytest.mark.proves("B-32", "I14")
+def test_members_stay_here_when_the_clock_of_their_store_is_set_back(world: World) -> None:
+    two = Two(world)
+    first = two.c.begin_checkpoint(two.a, 0).barrier
+    world.now -= 600.0
+    for ticket in (two.a, two.b):
+        two.c.look(ticket)
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    assert barrier != first  # the deadline of that one is far away now
+    assert barrier.members == ("a", "b")
+
+
 def test_the_record_comes_back_from_its_bytes(world: World) -> None:
     two = Two(world)
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
