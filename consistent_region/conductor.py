@@ -422,8 +422,11 @@ class Conductor(RebalanceHooks):
 
     def _process(self) -> bool:
         """Handle records while there are permits, up to a turn's worth."""
+        # However slow the handler: a barrier waits for one record, and not for all of a turn.
+        until = self.clock() + self.member.settings.look_interval_s
         for done in range(self.records_a_turn):
-            record = self.member.take(self.clock())
+            now = self.clock()
+            record = self.member.take(now) if now < until or not done else None
             if record is None:
                 return done > 0
             try:

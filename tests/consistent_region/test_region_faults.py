@@ -28,6 +28,7 @@ from kohort.consistent_region.store import Key, MemoryStore
 from kohort.coordinator_client.errors import OperationTimeout, TopicRecreated, Truncation
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.resets import Gap
+from kohort.testing.simulation import SimRecord
 from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand
 from tests.consistent_region.region_rig import Rig
 
@@ -250,6 +251,27 @@ def test_a_partition_that_goes_while_going_back_is_left_out_and_sought_when_it_i
     assert hand.consumer.positions == {P0: 2, P1: 0}
     hand.reads(P0, 2, 3)
     assert hand.state == {"0": [0, 1, 2, 3]}
+
+
+@pytest.mark.proves("CR-37", "CR-85", "I14")
+def test_a_slow_handler_holds_up_a_checkpoint_by_one_record_and_not_by_all_that_wait() -> None:
+    store = MemoryStore()
+    a, b = Hand(store, "a"), Hand(store, "b")
+    a.assigned(P0)
+    b.assigned(P1)
+
+    def slow(record: SimRecord, state: object) -> None:
+        b.now += 0.1
+        a.now = b.now
+        a.turn()  # on a processor of its own
+
+    b.conductor.handler = slow
+    b.consumer.batches.append([SimRecord(*P1, offset) for offset in range(1000)])
+    a.member.make_consistent(a.now)
+    for _ in range(10):
+        b.turn()
+        a.turn()
+    assert (a.member.base, a.coordinator.record().epoch) == (1, 0)
 
 
 @pytest.mark.proves("CR-47")
