@@ -464,7 +464,8 @@ class RegionMember:
     def _watch(self, view: RegionView) -> None:
         assert self._barrier is not None
         sequence = self._barrier.sequence
-        if view.newest is not None and view.newest >= sequence:
+        # A newer one was completed without us, and ours perhaps never: going back tells.
+        if view.newest == sequence:
             self._completed(sequence)
         elif view.barrier is None or view.barrier.sequence != sequence:
             self._notice("checkpoint_abandoned", f"checkpoint {sequence} was given up; nothing is lost by that")

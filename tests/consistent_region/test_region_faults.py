@@ -219,6 +219,33 @@ def test_news_of_other_checkpoints_is_ignored_and_what_completed_before_is_used_
     assert (rig.member.base, rig.member.phase, rig.member.state) == (3, Phase.OPEN, RegionState.RECORDS_FETCHED)
 
 
+@pytest.mark.proves("CR-60", "I10")
+def test_a_checkpoint_that_was_given_up_is_not_complete_because_a_later_one_is() -> None:
+    store = MemoryStore()
+    a, b = Hand(store, "a"), Hand(store, "b")
+    a.assigned(P0)
+    b.assigned(P1)
+    a.reads(P0, 0, 1)
+    a.checkpoint(b)
+    a.reads(P0, 2)
+    a.member.make_consistent(a.now)
+    a.until(lambda: a.member.phase is Phase.AWAITING)
+    # Here its process stands still, and another's start ends the barrier.
+    late = Hand(store, "late")
+    b.revoked()
+    b.assigned(P0, P1, generation=6)
+    late.assigned(generation=6)
+    late.until(lambda: late.member.state is RegionState.RESET_COMPLETE)
+    b.now = late.now = a.now + 31.0
+    late.turn()
+    b.reads(P0, 2)
+    assert b.checkpoint(late) > 2
+    a.now = b.now
+    a.turn()
+    assert a.member.state is RegionState.CR_RESET_PENDING
+    assert a.member.metrics["checkpoints_total"] == 1  # so that no sink was told of what it had prepared
+
+
 # --- partitions that go
 
 
