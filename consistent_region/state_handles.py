@@ -43,8 +43,11 @@ class DictState(dict[str, Any]):
             raise ConfigurationError("a DictState's keys are text", key=repr(wrong[0]))
         try:
             data = canonical(self)
+            same = json.loads(data) == self  # JSON writes a key that is a number as text, and a tuple as a list
         except (TypeError, ValueError) as problem:
             raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
+        if not same:
+            raise ConfigurationError("a DictState comes back as it was: text keys at every depth, lists and no tuples")
         return data
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:

@@ -182,7 +182,7 @@ def test_a_dict_comes_back_and_says_at_once_what_it_cannot_hold() -> None:
     assert state == {"a": 1, "b": {"c": [1, 2]}}
     state.reset_initial()
     assert state == {}
-    for wrong in ({1: "x"}, {"x": b"bytes"}, {"x": float("nan")}):
+    for wrong in ({1: "x"}, {"x": b"bytes"}, {"x": float("nan")}, {"x": {1: 2}}, {"x": (1, 2)}):
         with pytest.raises(ConfigurationError):
             DictState(wrong).snapshot({})  # type: ignore[arg-type]
 
