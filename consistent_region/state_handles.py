@@ -51,7 +51,10 @@ class DictState(dict[str, Any]):
         return data
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
-        value = json.loads(snapshot)
+        try:
+            value = json.loads(snapshot)
+        except ValueError as problem:
+            raise ResetFailedError(f"the snapshot is none of a DictState: {problem}") from problem
         self.clear()
         self.update(value)
 

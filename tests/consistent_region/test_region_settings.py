@@ -182,6 +182,9 @@ def test_a_dict_comes_back_and_says_at_once_what_it_cannot_hold() -> None:
     assert state == {"a": 1, "b": {"c": [1, 2]}}
     state.reset_initial()
     assert state == {}
+    for other in (b"KEFFECT\n\x00\x00\x00\x02{}", SqliteState("CREATE TABLE t (n INTEGER)").snapshot({})):
+        with pytest.raises(ResetFailedError, match="none of a DictState"):
+            state.restore(other, {})
     for wrong in ({1: "x"}, {"x": b"bytes"}, {"x": float("nan")}, {"x": {1: 2}}, {"x": (1, 2)}):
         with pytest.raises(ConfigurationError):
             DictState(wrong).snapshot({})  # type: ignore[arg-type]
