@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from kohort.consistent_region.effects import CommitId, SinkPlace
@@ -90,7 +91,8 @@ class SqlSink:
                         number = at.number
                 cursor.execute("COMMIT")
             except BaseException:
-                cursor.execute("ROLLBACK")
+                with suppress(self._errors()):  # it may be over, or the connection gone: that is not what went wrong
+                    cursor.execute("ROLLBACK")
                 raise
             finally:
                 cursor.close()

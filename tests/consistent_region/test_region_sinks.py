@@ -240,6 +240,17 @@ def test_a_database_that_is_down_is_one_error_and_the_next_life_commits(postgres
         assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
 
 
+def test_a_database_that_is_locked_is_called_so(tmp_path: Path) -> None:
+    sink = SqlSink(f"sqlite:///{tmp_path}/out.db", schema=SCHEMA)
+    sink.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+    sink._connection.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(tmp_path / "out.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(RegionError, match="database is locked"):
+        sink.commit(sink.pre_commit(), CommitId("run", 1))
+    other.close()
+
+
 @pytest.mark.broker
 def test_kafka_holds_each_effect_once_wherever_the_process_dies(
     broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str]
