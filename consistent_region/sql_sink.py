@@ -13,6 +13,8 @@ _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
     region TEXT NOT NULL, member TEXT NOT NULL, run TEXT NOT NULL, number BIGINT NOT NULL,
     PRIMARY KEY (region, member))"""
 
+NO_RUN: Final = ""
+
 
 class SqlSink:
     """Statements that a handler collects with `execute`, run in one transaction with each checkpoint.
@@ -46,7 +48,11 @@ class SqlSink:
 
     def open(self, place: SinkPlace) -> None:
         self._place = place
-        self._run([(one, ()) for one in (_NOTES, *self._schema.split(";")) if one.strip()])
+        statements = [(one, ()) for one in (_NOTES, *self._schema.split(";")) if one.strip()]
+        # A row to lock before the first commit, too.
+        marks = ", ".join([self._mark] * 4)
+        row = f"INSERT INTO kohort_sink (region, member, run, number) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        self._run([*statements, (row, (place.region, place.member, NO_RUN, 0))])
 
     def pre_commit(self) -> bytes:
         try:

@@ -1,6 +1,7 @@
 """Sinks: whatever dies, and wherever, each record's effect is outside exactly once."""
 
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -238,6 +239,25 @@ def test_a_database_that_is_down_is_one_error_and_the_next_life_commits(postgres
         pass
     with psycopg.connect(url) as database:
         assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
+
+
+def test_of_two_lives_that_commit_the_first_time_one_waits_for_the_other(postgres: RealPostgres) -> None:
+    url = postgres.fresh()
+    place = SinkPlace("r", "g", "m", lambda: Identity("g"))
+    old, new = (SqlSink(url, schema=SCHEMA) for _ in range(2))
+    for sink in (old, new):
+        sink.open(place)
+        sink.execute("INSERT INTO seen VALUES (%s)", (7,))
+        sink.execute("SELECT pg_sleep(1)")
+    at = CommitId("run", 1)
+    slow = threading.Thread(target=old.commit, args=(old.pre_commit(), at))
+    slow.start()
+    assert new.commit(new.pre_commit(), at) == 1
+    slow.join()
+    with psycopg.connect(url) as database:
+        assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
+    for sink in (old, new):
+        sink.close()
 
 
 def test_a_database_that_is_locked_is_called_so(tmp_path: Path) -> None:
