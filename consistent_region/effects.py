@@ -39,8 +39,8 @@ class SinkPlace:
 
 @dataclass(frozen=True, slots=True)
 class CommitId:
-    """Which commit this is: the `number`-th of `run`. A run is one history of one member's sinks; an operator who goes
-    back to an older checkpoint begins another. `offsets`: behind the last records that the effects came from."""
+    """Which commit this is. A `run` is one history of one member's sinks, in which each commit has a higher `number`,
+    also when an operator went back between. `offsets`: behind the last records that the effects came from."""
 
     run: str
     number: int
@@ -143,9 +143,10 @@ class Effects:
         for name, sink in self._sinks.items():
             noted = sink.commit(parts.get(name, b""), at)
             if noted > at.number:
-                # Only an operator makes a region go back behind what was committed. What comes now are other commits.
+                # Only an operator makes a region go back behind what was committed. What comes now are other commits,
+                # and none of them is the next, which a process before this one may still be about.
                 log.warning("sink %s has committed %d times, and goes back to commit %d", name, noted, at.number)
-                self._run = uuid.uuid4().hex
+                self._number = max(self._number, noted + 1)
 
 
 def unpacked(snapshot: bytes) -> tuple[str, int, bytes, dict[str, bytes]]:

@@ -318,7 +318,7 @@ def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:
 # --- the frame, and what is refused
 
 
-def test_an_operator_who_goes_back_begins_another_run(tmp_path: Path) -> None:
+def test_an_operator_who_goes_back_has_what_comes_then_committed(tmp_path: Path) -> None:
     books, state = Books(), DictState()
     url = f"sqlite:///{tmp_path}/out.db"
     for number in range(3):
@@ -335,6 +335,20 @@ def test_an_operator_who_goes_back_begins_another_run(tmp_path: Path) -> None:
         effects.completed()
     with sqlite3.connect(tmp_path / "out.db") as database:
         assert [row[0] for row in database.execute("SELECT n FROM seen")] == [0, 1, 2, 100]
+    database.close()
+
+
+def test_an_operator_who_goes_back_twice_has_that_checkpoints_effects_once(tmp_path: Path) -> None:
+    books, state = Books(), DictState()
+    for number in range(4):
+        del books.complete[1:]  # back to the first
+        sink = BurningSqlSink(f"sqlite:///{tmp_path}/out.db", Fuse(-1))
+        with life(sink, state, books) as (effects, offset):
+            sink.add(number)
+            books.complete.append((effects.snapshot(positions(offset + 1)), offset + 1))
+            effects.completed()
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        assert [row[0] for row in database.execute("SELECT n FROM seen")] == [0, 1, 2, 3]
     database.close()
 
 
