@@ -321,7 +321,8 @@ class Conductor(RebalanceHooks):
         assigned = self.consumer.assignment
         self._begin(assigned)
         holds = assigned if self.member.settings.hand_over else None
-        back = self.coordinator.go_back(self._ticket, self.member.generation, len(assigned), holds)
+        # Of no generation until the state is there: a barrier waits for no longer than a large one may take.
+        back = self.coordinator.go_back(self._ticket, NO_GENERATION, 0, holds)
         if back.manifest is None or back.state is None:
             self.state.reset_initial()
         else:
@@ -334,6 +335,7 @@ class Conductor(RebalanceHooks):
             except IllegalState:
                 # It was lost meanwhile, which the next poll tells; whoever gets it next is told where to read.
                 log.info("%s-%d went while going back", *partition)
+        self.coordinator.report(self._ticket, self.member.generation, len(assigned))
         return ev.WentBack(back.view, starts)
 
     def _contribute(self, ask: rd.Contribute) -> ev.Event:

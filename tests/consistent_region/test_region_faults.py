@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from kohort import TopicPartition
+from kohort.consistent_region import DictState
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.company import client_id
 from kohort.consistent_region.errors import (
@@ -21,7 +22,7 @@ from kohort.consistent_region.errors import (
 )
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
 from kohort.consistent_region.memory import memory_low
-from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.offsets import Position, Positions
 from kohort.consistent_region.ready import Polling, RequestReset
 from kohort.consistent_region.states import Phase, RegionState
 from kohort.consistent_region.store import Key, MemoryStore
@@ -244,6 +245,31 @@ def test_a_checkpoint_that_was_given_up_is_not_complete_because_a_later_one_is()
     a.turn()
     assert a.member.state is RegionState.CR_RESET_PENDING
     assert a.member.metrics["checkpoints_total"] == 1  # so that no sink was told of what it had prepared
+
+
+@pytest.mark.proves("CR-58", "I14")
+def test_no_checkpoint_begins_while_a_member_is_still_going_back() -> None:
+    store = MemoryStore()
+    a, b = Hand(store, "a"), Hand(store, "b")
+    a.assigned(P0)
+    b.assigned(P1)
+    a.reads(P0, 0)
+    first = a.checkpoint(b)
+
+    class Large(DictState):
+        def restore(self, snapshot: bytes, offsets: Positions) -> None:
+            b.now = a.now
+            for _ in range(1000):  # longer than a barrier waits
+                b.turn()
+            a.now = b.now
+
+    a.conductor.state = Large()
+    assert a.conductor.ticket is not None
+    a.coordinator.request_reset(a.conductor.ticket, 0, "test", forced=True, generation=None)
+    b.until(lambda: b.member.state is RegionState.RESET_COMPLETE)
+    b.member.make_consistent(b.now)
+    a.until(lambda: a.member.base != first, b)
+    assert a.coordinator.record().epoch == 1
 
 
 # --- partitions that go
