@@ -100,7 +100,8 @@ class Coordinator:
 
         Raises NotRegisteredError, FencedError for a ticket that counts no more.
         """
-        record = None if self.store.changed(self.group) else self._read[1]
+        data, known = self._read
+        record = None if self.store.changed(self.group, data) else known
         if record is None:
             with self.store.read() as books:
                 record = self._stored(books)

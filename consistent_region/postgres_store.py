@@ -79,7 +79,7 @@ class PostgresStore:
         self._news = 0  # how many notifications have come
         self._news_of: dict[str, int] = {}
         self._began_at = (0, 0.0)
-        self._read_at: dict[str, tuple[int, float]] = {}
+        self._read_at: dict[str, tuple[int, float, bytes]] = {}
 
     @contextmanager
     def transaction(self) -> Iterator["PostgresStore"]:
@@ -92,10 +92,13 @@ class PostgresStore:
             yield self
 
     def get(self, key: Key) -> bytes | None:
-        if key.kind == "region":
-            self._read_at[key.group] = self._began_at
         row = self._locking(key.group).execute(_GET, key, binary=True).fetchone()
-        return None if row is None else bytes(row[0])
+        if row is None:
+            return None
+        value = bytes(row[0])
+        if key.kind == "region":
+            self._read_at[key.group] = (*self._began_at, value)
+        return value
 
     def put(self, key: Key, value: bytes) -> None:
         connection = self._locking(key.group)
@@ -130,11 +133,12 @@ class PostgresStore:
                 self._set_clock(row[0])
         return time.monotonic() + self._ahead_s
 
-    def changed(self, group: str) -> bool:
-        """Whether the region's record may be another one than was read last; costs the server nothing."""
+    def changed(self, group: str, known: bytes) -> bool:
+        """Whether the region's record may be another one than `known`; costs the server nothing."""
         with self._lock:
-            news, at = self._read_at.get(group, (-1, 0.0))
-            if news < 0 or time.monotonic() >= at + TRUSTED_S or self._pid != os.getpid():
+            news, at, read = self._read_at.get(group, (-1, 0.0, b""))
+            # Who else uses this store may have read a newer one than who asks.
+            if read != known or time.monotonic() >= at + TRUSTED_S or self._pid != os.getpid():
                 return True
             try:
                 self._listen()

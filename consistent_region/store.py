@@ -44,8 +44,8 @@ class Store(Protocol):
     def clock(self) -> float:
         """Seconds that all who share the store count alike; they never go back while somebody counts."""
 
-    def changed(self, group: str) -> bool:
-        """Whether the region's record may be another one than was read last. False only where that is known."""
+    def changed(self, group: str, known: bytes) -> bool:
+        """Whether the region's record may be another one than `known`, which was read. False only where it is not."""
 
 
 class MemoryStore:
@@ -88,7 +88,7 @@ class MemoryStore:
     def clock(self) -> float:
         return time.monotonic()
 
-    def changed(self, group: str) -> bool:
+    def changed(self, group: str, known: bytes) -> bool:
         return True  # to look is as cheap as to know
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class SqliteStore:
     def clock(self) -> float:
         return time.monotonic()  # one for all processes of a host
 
-    def changed(self, group: str) -> bool:
+    def changed(self, group: str, known: bytes) -> bool:
         return True  # to look is as cheap as to know
 
     def close(self) -> None:

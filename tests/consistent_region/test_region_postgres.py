@@ -258,6 +258,19 @@ def test_a_look_asks_the_server_only_when_there_is_news(opened: Opened, monkeypa
     assert read == ["region"]
 
 
+def test_members_that_share_a_store_each_see_what_is_new(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened()
+    one, two = region(store), region(store)
+    ticket = one.register("a").ticket
+    two.look()
+    monkeypatch.setattr("kohort.consistent_region.postgres_store.TRUSTED_S", 3600.0)
+    one.request_reset(ticket, 0, "news", forced=True, generation=None)
+    for _ in range(50):  # until the news of it is old, too
+        assert one.look().epoch == 1
+        time.sleep(0.01)
+    assert two.look().epoch == 1
+
+
 def test_hosts_share_the_servers_clock(opened: Opened) -> None:
     one, two = opened(), opened()
     assert abs(one.clock() - two.clock()) < 5.0
