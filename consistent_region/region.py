@@ -141,7 +141,7 @@ class ConsistentRegion:
         )
         self._diary = Diary(on_moment)
         self._consumer: Consumer | None = None
-        self._stopping = threading.Event()
+        self._stopping = False  # no Event: a signal's handler would wait for the lock that the code it broke into holds
         self._lock = threading.Lock()
         self._ran = False
 
@@ -188,10 +188,10 @@ class ConsistentRegion:
                 conductor.register()
                 consumer.subscribe(self._topics, pattern=self._pattern, hooks=conductor)
                 conductor.subscribed()
-                while not self._stopping.is_set():
+                while not self._stopping:
                     idle_s = conductor.turn(TURN_WAIT_S)
                     if idle_s > 0:
-                        self._stopping.wait(idle_s)
+                        time.sleep(idle_s)
             finally:
                 conductor.stop()
                 if self._effects is not None:
@@ -205,7 +205,7 @@ class ConsistentRegion:
 
     def stop(self) -> None:
         """Have `run` return soon. What came after the last checkpoint is done again at the next start. Any thread."""
-        self._stopping.set()
+        self._stopping = True
 
     def make_consistent(self) -> None:
         """Ask for a checkpoint now. Any thread, also the handler."""
