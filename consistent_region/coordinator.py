@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from kohort.consistent_region import handing, rules
 from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
 from kohort.consistent_region.errors import (
+    ConfigurationError,
     CorruptManifest,
     InconsistentCheckpointError,
     NotRegisteredError,
@@ -51,7 +52,7 @@ class Coordinator:
 
     Every method may raise CoordinatorUnavailable; nothing was written then. `max_consecutive_resets`: as many resets
     that were not forced, without a complete checkpoint between them, stop the region. `lease_s`: checkpoints go on
-    without a member that was not heard of for so long, once others have its partitions.
+    without a member that was not heard of for so long, once others have its partitions. Raises ConfigurationError.
     """
 
     store: Store
@@ -63,6 +64,11 @@ class Coordinator:
     kept_checkpoints: int = KEPT_CHECKPOINTS
     lease_s: float = LEASE_S
     _read: tuple[bytes, RegionRecord | None] = field(default=(b"", None), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("barrier_timeout_s", "max_consecutive_resets", "kept_checkpoints", "lease_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}", setting=name)
 
     # --- membership
 

@@ -95,6 +95,8 @@ class ConsistentRegion:
             raise ConfigurationError("a region has a name", setting="region_id")
         if (topics is None) == (pattern is None):
             raise ConfigurationError("a region reads topics or a pattern, and not both", setting="topics")
+        if isinstance(topics, str):
+            raise ConfigurationError("topics are a list of names", hint=f"[{topics!r}]", setting="topics")
         if on_data_loss not in ("raise", "earliest"):
             raise ConfigurationError(f"unknown on_data_loss {on_data_loss!r}", setting="on_data_loss")
         self._start = StartPosition(start_position) if isinstance(start_position, str) else start_position  # type: ignore[arg-type]
