@@ -96,10 +96,11 @@ def _follow(
         if slices or moved:
             heard_at = time.monotonic()
         elif time.monotonic() - heard_at > ASK_AFTER_S:
-            for place in _ending_early(consumer, left, wanted):
+            for place, end in _ending_early(consumer, left, wanted).items():
                 if not skip_lost:
                     raise _lost(wanted[place], left[place], "the log ends before the range does")
-                del left[place]
+                if left[place] >= end:  # else the rest still comes: its leader may only be slow, or new
+                    del left[place]
             heard_at = time.monotonic()
 
 
@@ -111,10 +112,10 @@ def _meant(error: KohortError, left: Iterable[TopicPartition]) -> TopicPartition
 
 def _ending_early(
     consumer: "Consumer", left: Mapping[TopicPartition, int], wanted: Mapping[TopicPartition, OffsetRange]
-) -> list[TopicPartition]:
-    """For which of these waiting is in vain. Asking also finds out that nobody answers any more."""
+) -> dict[TopicPartition, int]:
+    """Which of these cannot be read whole, and where they end. Asking also finds out that nobody answers any more."""
     try:
-        return [place for place, end in consumer.end_offsets(left).items() if end < wanted[place].stop]
+        return {place: end for place, end in consumer.end_offsets(left).items() if end < wanted[place].stop}
     except OperationTimeout as error:
         one = wanted[next(iter(left))]
         raise OperationTimeout(
