@@ -71,18 +71,16 @@ def _follow(
     while left:
         try:
             slices = consumer.poll(POLL_TIMEOUT_S)
+            silent = not slices and time.monotonic() - heard_at > ASK_AFTER_S
+            ends = _ending_early(consumer, left, wanted) if silent else {}
         except (OffsetOutOfRange, TopicRecreated, Truncation, UnknownTopic) as error:
-            place = _meant(error, left)
-            if place is None:
-                continue  # something has happened to a range that is read already
-            if not isinstance(error, OffsetOutOfRange):
-                raise _lost(wanted[place], left[place], error.message) from error
-            first = consumer.beginning_offsets([place])[place]
-            if not skip_lost or not left[place] < first:
-                raise _lost(wanted[place], left[place], f"the log begins at {first}") from error
-            reached(place, first)
-            if place in left:
-                consumer.seek(place, first)
+            meant = _meant(error, left)  # nothing, if something has happened to a range that is read already
+            if meant and not skip_lost:
+                raise _lost(wanted[meant[0]], left[meant[0]], _why(consumer, meant[0], error)) from error
+            for place in meant:
+                reached(place, _next_there(consumer, wanted[place], left[place], error))
+                if place in left:
+                    consumer.seek(place, left[place])
             continue
         for columns in slices:
             if len(columns):
@@ -93,21 +91,39 @@ def _follow(
         moved = {place: position for place, position in there.items() if position > left[place]}
         for place, position in moved.items():
             reached(place, position)
-        if slices or moved:
+        if slices or moved or silent:
             heard_at = time.monotonic()
-        elif time.monotonic() - heard_at > ASK_AFTER_S:
-            for place, end in _ending_early(consumer, left, wanted).items():
-                if not skip_lost:
-                    raise _lost(wanted[place], left[place], "the log ends before the range does")
-                if left[place] >= end:  # else the rest still comes: its leader may only be slow, or new
-                    del left[place]
-            heard_at = time.monotonic()
+        for place, end in ends.items():
+            if place not in left:
+                continue
+            if not skip_lost:
+                raise _lost(wanted[place], left[place], "the log ends before the range does")
+            if left[place] >= end:  # else the rest still comes: its leader may only be slow, or new
+                del left[place]
 
 
-def _meant(error: KohortError, left: Iterable[TopicPartition]) -> TopicPartition | None:
+def _meant(error: KohortError, left: Iterable[TopicPartition]) -> list[TopicPartition]:
     """What of `left` an error is about; some tell of a topic only."""
     topic, partition = error.place.get("topic"), error.place.get("partition")
-    return next((one for one in left if one.topic == topic and partition in (None, one.partition)), None)
+    return [one for one in left if one.topic == topic and partition in (None, one.partition)]
+
+
+def _why(consumer: "Consumer", place: TopicPartition, error: KohortError) -> str:
+    if not isinstance(error, OffsetOutOfRange):
+        return error.message
+    return f"the log begins at {consumer.beginning_offsets([place])[place]}"
+
+
+def _next_there(consumer: "Consumer", wanted: OffsetRange, position: int, error: KohortError) -> int:
+    """Where a range goes on in a log that has lost something of it; its stop, if nothing of the rest is there.
+
+    As for Spark's own source: a log that was made anew, or truncated, and reaches the position again, is read on there.
+    """
+    if isinstance(error, UnknownTopic):
+        return wanted.stop
+    place = wanted.place
+    first, end = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+    return max(first, position) if position < end else wanted.stop
 
 
 def _ending_early(

@@ -1,11 +1,12 @@
 """An executor's reading, where a log is not what it was when the driver planned."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from kohort.spark import OffsetRange, lending
+from kohort.spark import DataLossError, OffsetRange, lending
 from kohort.spark import reader as reading
 from kohort.spark.reader import read_ranges
 from kohort.testing.fake_broker import Delay, FakeBroker
@@ -45,3 +46,37 @@ def read(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Read:
 def test_a_log_that_ends_early_is_read_to_its_end_also_where_its_leader_is_slow(fake: FakeBroker, read: Read) -> None:
     fake.control("Fetch", lambda call: Delay(1.0), times=1)
     assert read(OffsetRange("t", 0, 5, 20)) == [("t", 0, offset) for offset in range(5, 10)]
+
+
+@pytest.mark.proves("B-39", "B-40")
+def test_a_log_that_is_shorter_than_where_a_range_begins_may_be_skipped(fake: FakeBroker, read: Read) -> None:
+    """As when a topic was made anew between plan and task: run again, the batch must not fail for ever."""
+    with pytest.raises(DataLossError, match="start=50, stop=60"):
+        read(OffsetRange("t", 0, 50, 60), skip_lost=False)
+    assert read(OffsetRange("t", 0, 50, 60)) == []
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("records", [4, 20])
+def test_a_topic_that_is_made_anew_under_a_range_is_read_on_where_loss_is_allowed(
+    fake: FakeBroker, records: int
+) -> None:
+    settings: dict[str, Any] = {"bootstrap": fake.bootstrap, "metadata_max_age_ms": 200}
+    strict, tolerant = (read_ranges([OffsetRange("t", 0, 0, 20)], settings, skip_lost=skip) for skip in (False, True))
+    begun = [offset for slices in (strict, tolerant) for offset in next(slices).offsets]
+    assert begun == [*range(10), *range(10)]
+    fake.create_topic("t")
+    for _ in range(records):
+        fake.produce("t", 0, [(None, b"new")])
+    time.sleep(0.5)
+    with pytest.raises(DataLossError, match="made anew"):
+        list(strict)
+    assert [offset for columns in tolerant for offset in columns.offsets] == list(range(10, records))
+
+
+@pytest.mark.proves("B-39")
+def test_a_topic_that_is_gone_is_a_loss_and_may_be_skipped(fake: FakeBroker, read: Read) -> None:
+    gone = [OffsetRange("gone", number, 0, 5) for number in range(3)]
+    with pytest.raises(DataLossError, match="no such topic"):
+        read(*gone, OffsetRange("t", 0, 3, 6), skip_lost=False)
+    assert read(*gone, OffsetRange("t", 0, 3, 6)) == [("t", 0, offset) for offset in range(3, 6)]
