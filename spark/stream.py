@@ -103,6 +103,7 @@ class StreamReader(StreamBase):
         self._target: Offsets | None = None
         self._reached: Offsets | None = None
         self._committed: Offsets | None = None
+        self._there: frozenset[TopicPartition] | None = None
         self._ends: Offsets = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -124,9 +125,11 @@ class StreamReader(StreamBase):
 
     def latestOffset(self, start: Logged | None = None, limit: Any = None) -> Logged:
         before = self._reached if start is None else unlogged(start)
+        self._there = frozenset(self._places(before or {}) if self._target is None else self._target)
         if before is not None:
             self._tell_group(before)  # Spark asks for more when everything before it is done
-        self._ends = self._now(before or {}) if self._target is None else dict(self._target)
+            self._refuse_gone(before, self._there)
+        self._ends = self._consumer().end_offsets(self._there) if self._target is None else dict(self._target)
         if before is None:
             log.warning("where the stream is cannot be known after a restart with this PySpark: no limit for one batch")
             self._reached = self._ends
@@ -158,21 +161,17 @@ class StreamReader(StreamBase):
             self._asking = None
 
     def _tell_group(self, offsets: Offsets) -> None:
-        if self._options.group is not None and offsets != self._committed:
-            self._consumer().commit(offsets, allow_rewind=True)
-            self._committed = offsets
+        # A commit for what is there no more would be tried until its deadline, and be an error then.
+        there = {place: offset for place, offset in offsets.items() if self._there is None or place in self._there}
+        if self._options.group is not None and there != self._committed:
+            self._consumer().commit(there, allow_rewind=True)
+            self._committed = there
 
     def _consumer(self) -> Consumer:
         if self._asking is None:
             options = self._options
             self._asking = Consumer(group=options.group, **options.connect)
         return self._asking
-
-    def _now(self, before: Mapping[TopicPartition, int]) -> Offsets:
-        """Where the logs end now. Raises DataLossError for partitions of `before` that are gone."""
-        places = self._places(before)
-        self._refuse_gone(before, places)
-        return self._consumer().end_offsets(places)
 
     def _places(self, before: Mapping[TopicPartition, int]) -> tuple[TopicPartition, ...]:
         """Asked anew each time: topics and partitions may have been added. A topic may also be gone that was read."""

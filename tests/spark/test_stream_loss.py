@@ -1,0 +1,56 @@
+"""A stream's driver, and topics that go away under it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kohort import TopicPartition
+from kohort.spark import DataLossError
+from kohort.spark import stream as streaming
+from kohort.spark.options import SourceOptions
+from kohort.spark.source import SCHEMA
+from kohort.spark.stream import StreamReader
+from kohort.testing.fake_broker import FakeBroker
+
+Make = Callable[..., StreamReader]
+BEGIN = {"goes": {"0": 0}, "stays": {"0": 0}}
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
+    monkeypatch.setattr(streaming, "TOPIC_TIMEOUT_S", 0.5)
+    with FakeBroker(topics={"goes": 1, "stays": 1}) as broker:
+        for topic in BEGIN:
+            broker.produce(topic, 0, [(None, b"value")])
+        yield broker
+
+
+@pytest.fixture
+def reader(fake: FakeBroker) -> Iterator[Make]:
+    """`reader(option=...)` is the driver's side of a stream over both topics."""
+    made: list[StreamReader] = []
+
+    def make(**given: str) -> StreamReader:
+        way = {} if "assign" in given else {"subscribe": ",".join(BEGIN)}
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "2000"}
+        options = there | {"startingOffsets": "earliest"} | way | given
+        made.append(StreamReader(SourceOptions.of(options, streaming=True), SCHEMA))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.mark.proves("B-39")
+def test_the_group_is_told_of_what_is_still_there(fake: FakeBroker, reader: Make) -> None:
+    group = {"kafka.group.id": "g"}
+    stream, tolerant = reader(**group), reader(**group, failOnDataLoss="false")
+    before = stream.latestOffset(stream.initialOffset())
+    fake.delete_topic("goes")
+    with pytest.raises(DataLossError, match=r"there no more \(topic=goes, partition=0\)"):
+        stream.latestOffset(before)
+    assert tolerant.latestOffset(before) == {"stays": {"0": 1}}
+    tolerant.commit(before)
+    told = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
+    assert told == {TopicPartition("stays", 0): 1}
