@@ -113,7 +113,7 @@ class StreamReader(StreamBase):
     def initialOffset(self) -> Logged:
         # PySpark 4.0 and 4.1 ask how far a stream may go before they ask where it begins: "latest" is one place.
         ends = self._reached
-        places = self._places({}) if ends is None else tuple(ends)
+        places = self._places(None) if ends is None else tuple(ends)
         self._reached = Log(self._consumer(), places, has_group=False, latest=ends).resolve(
             self._options.start, "start", self._options.on_late_time
         )
@@ -125,7 +125,7 @@ class StreamReader(StreamBase):
 
     def latestOffset(self, start: Logged | None = None, limit: Any = None) -> Logged:
         before = self._reached if start is None else unlogged(start)
-        self._there = frozenset(self._places(before or {}) if self._target is None else self._target)
+        self._there = frozenset(self._places(before) if self._target is None else self._target)
         if before is not None:
             self._tell_group(before)  # Spark asks for more when everything before it is done
             self._refuse_gone(before, self._there)
@@ -173,10 +173,14 @@ class StreamReader(StreamBase):
             self._asking = Consumer(group=options.group, **options.connect)
         return self._asking
 
-    def _places(self, before: Mapping[TopicPartition, int]) -> tuple[TopicPartition, ...]:
-        """Asked anew each time: topics and partitions may have been added. A topic may also be gone that was read."""
+    def _places(self, before: Mapping[TopicPartition, int] | None) -> tuple[TopicPartition, ...]:
+        """Asked anew each time: topics and partitions may have been added. A topic may also be gone that was read.
+
+        `before`: where the stream is; None where it begins, with everything that is named.
+        """
         options, consumer = self._options, self._consumer()
-        known = {place.topic for place in before}
+        known = {place.topic for place in before or ()}
+        may_lack = before is not None and options.skip_lost
         names = options.topics or sorted({place.topic for place in options.partitions})
         found: set[TopicPartition] = set()
         if options.pattern is not None:
@@ -186,13 +190,16 @@ class StreamReader(StreamBase):
             )
         everything = consumer.topics() if len(names) > 1 else {}
         for name in names:
+            if may_lack and everything and name not in everything.keys() | known:
+                continue  # gone for longer than a trigger, and not worth waiting for
             try:
                 found.update(everything.get(name) or consumer.partitions_for(name, TOPIC_TIMEOUT_S, fresh=True))
             except UnknownTopic:
-                if name not in known:
+                if name not in known and not may_lack:
                     raise
         if options.partitions:
-            if strangers := sorted(set(options.partitions) - found - before.keys()):
+            strangers = sorted(set(options.partitions) - found - (before or {}).keys())
+            if strangers and not may_lack:
                 raise OptionError(
                     "no such partition", option="assign", topic=strangers[0].topic, partition=strangers[0].partition
                 )

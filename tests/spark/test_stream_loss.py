@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kohort import TopicPartition
+from kohort import KohortError, TopicPartition
 from kohort.spark import DataLossError
 from kohort.spark import stream as streaming
 from kohort.spark.options import SourceOptions
@@ -54,3 +54,21 @@ def test_the_group_is_told_of_what_is_still_there(fake: FakeBroker, reader: Make
     tolerant.commit(before)
     told = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
     assert told == {TopicPartition("stays", 0): 1}
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("way", [{}, {"assign": '{"goes":[0],"stays":[0]}'}, {"subscribe": "goes"}])
+def test_a_topic_that_is_gone_stays_gone_until_it_is_made_anew(
+    fake: FakeBroker, reader: Make, way: dict[str, str]
+) -> None:
+    stream, again = (reader(**way, failOnDataLoss="false") for _ in range(2))
+    before = stream.latestOffset(stream.initialOffset())
+    fake.delete_topic("goes")
+    left = {} if "subscribe" in way else {"stays": {"0": 1}}
+    assert stream.latestOffset(before) == stream.latestOffset(left) == left
+    again.prepareForTriggerAvailableNow()
+    assert again.latestOffset(before) == again.latestOffset(left) == left
+    fake.create_topic("goes")
+    assert stream.latestOffset(left) == {"goes": {"0": 0}} | left
+    with pytest.raises(KohortError, match="no such topic"):
+        reader(subscribe="goes,misspelt", failOnDataLoss="false").initialOffset()
