@@ -1,0 +1,53 @@
+"""What a plan knows of logs that grow while it asks."""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from kohort import TopicPartition
+from kohort.spark.plan import EPOCH, Log
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Listed(NamedTuple):
+    offset: int
+
+
+class Growing:
+    """A consumer's answers; after each, every log grows by records of the times 10 and 20 ms."""
+
+    def __init__(self, times_ms: Mapping[TopicPartition, Iterable[int]]) -> None:
+        self.logs = {place: list(times) for place, times in times_ms.items()}
+
+    def _grown(self, answer: Any) -> Any:
+        for log in self.logs.values():
+            log += [10, 20]
+        return answer
+
+    def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._grown({place: len(self.logs[place]) for place in places})
+
+    def beginning_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._grown(dict.fromkeys(places, 0))
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Listed | None]:
+        found = {}
+        for place, time_ms in times.items():
+            late = [offset for offset, at in enumerate(self.logs[place]) if at >= time_ms]
+            found[place] = Listed(late[0]) if late else None
+        return self._grown(found)
+
+
+@pytest.mark.parametrize("time_ms", [5, 15, 25])
+def test_a_time_is_no_offset_behind_records_that_came_while_it_was_looked_up(time_ms: int) -> None:
+    """What is written meanwhile is neither passed over by who reads from a time, nor read by who reads up to it."""
+    consumer: Any = Growing({A: [1, 2, 3], B: [1, 30]})
+    log = Log(consumer, (A, B), has_group=False)
+    point = EPOCH + timedelta(milliseconds=time_ms)
+    assert log.resolve(point, "start") == {A: 3, B: 1}
+    stops = log.resolve(point + timedelta(milliseconds=5), "stop")
+    assert stops == {A: 3, B: 1}
+    log.check(stops, "stop")
