@@ -276,12 +276,12 @@ def _offset(value: Any, option: str, forbidden: int | None) -> Point:
 
 def _time(value: Any, option: str) -> datetime:
     try:
-        time_ms = int(value)
-    except (TypeError, ValueError):
-        time_ms = -1
-    if time_ms < 0 or isinstance(value, bool | float):
+        time = EPOCH + timedelta(milliseconds=int(value))
+    except (TypeError, ValueError, OverflowError):  # the last is after the year 9999, as microseconds are
+        time = None
+    if time is None or time < EPOCH or isinstance(value, bool | float):
         raise OptionError(f"{value!r} is no time in milliseconds since 1970", option=option)
-    return EPOCH + timedelta(milliseconds=time_ms)
+    return time
 
 
 def _json(given: Mapping[str, str], option: str) -> dict[str, Any]:

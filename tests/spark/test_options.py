@@ -91,6 +91,8 @@ def test_assign_names_partitions() -> None:
         ({"startingOffsets": '{"a":7}'}, "by topic and partition"),
         ({"startingOffsets": '{"a":'}, "not JSON"),
         ({"startingTimestamp": "yesterday"}, "'yesterday' is no time in milliseconds"),
+        ({"startingTimestamp": "1709208000123000"}, "'1709208000123000' is no time in milliseconds"),
+        ({"endingOffsetsByTimestamp": f'{{"a":{{"0":{2**63 - 1}}}}}'}, "is no time in milliseconds"),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "must be error or latest"),
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
         ({"minPartitions": "0"}, "must be a whole number above 0"),
