@@ -190,14 +190,18 @@ def by_topic(batch: "pa.RecordBatch", topic: str | None) -> "Iterator[tuple[str,
 
 
 def _by_kind_of_partition(rows: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
+    """In turns, for a key may decide for a partition that another row names: there, too, rows stay in their order."""
+    import pyarrow.compute as pc
+
     partitions = rows.column("partition") if "partition" in rows.schema.names else None
     if partitions is None or partitions.null_count == 0:
         yield rows
         return
-    named = rows.filter(partitions.is_valid())
-    if named.num_rows:
-        yield named
-    yield rows.filter(partitions.is_null()).drop_columns(["partition"])
+    turns, start = pc.run_end_encode(partitions.is_valid()), 0
+    for end, named in zip(turns.run_ends.to_pylist(), turns.values.to_pylist(), strict=True):
+        turn = rows.slice(start, end - start)
+        yield turn if named else turn.drop_columns(["partition"])
+        start = end
 
 
 def _as_arrow(rows: "Iterator[Row]", schema: StructType) -> "Iterator[pa.RecordBatch]":

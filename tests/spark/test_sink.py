@@ -12,6 +12,7 @@ from kohort import Consumer, Record, TopicPartition
 from kohort.coordinator_client import ConfigError
 from kohort.spark import OptionError, PlanError
 from kohort.spark.sink import BatchWriter, RowStreamWriter, SinkOptions, by_topic, check_columns
+from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 from tests.spark.queries import ended
 from tests.spark.sent import varied
@@ -100,13 +101,31 @@ def test_rows_go_to_their_topics_in_their_order() -> None:
     })  # fmt: skip
     found = [(topic, rows.to_pydict()) for topic, rows in by_topic(batch, None)]
     assert found == [
-        ("b", {"value": ["1", "4"], "partition": [0, 2]}),
+        ("b", {"value": ["1"], "partition": [0]}),
         ("b", {"value": ["3"]}),
+        ("b", {"value": ["4"], "partition": [2]}),
         ("a", {"value": ["2"]}),
     ]
-    assert [topic for topic, _rows in by_topic(batch, "c")] == ["c", "c"]
+    assert [topic for topic, _rows in by_topic(batch, "c")] == ["c", "c", "c"]
     with pytest.raises(PlanError, match="names no topic"):
         list(by_topic(pa.RecordBatch.from_pydict({"value": ["1"], "topic": pa.nulls(1, pa.string())}), None))
+
+
+def test_rows_keep_their_order_in_a_partition_that_some_name_and_others_do_not() -> None:
+    place = TopicPartition("t", 0)
+    with FakeBroker(topics={"t": 1}) as fake:
+        options = SinkOptions.of({"kafka.bootstrap.servers": fake.bootstrap, "topic": "t"})
+        batch = pa.RecordBatch.from_pydict({
+            "key": [b"k"] * 6, "value": [b"%d" % n for n in range(6)],
+            "partition": pa.array([None, None, 0, None, 0, 0], pa.int32()),
+        })  # fmt: skip
+        assert BatchWriter(options, schema()).write(iter([batch])).records == 6
+        with Consumer(fake.bootstrap) as consumer:
+            consumer.assign({place: 0}, until={place: 6})
+            values: list[bytes | None] = []
+            while len(values) < 6:
+                values += [record.value for columns in consumer.poll(1.0) for record in columns]
+    assert values == [b"%d" % n for n in range(6)]
 
 
 @pytest.mark.broker
