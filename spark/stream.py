@@ -146,10 +146,11 @@ class StreamReader(StreamBase):
         before, after = unlogged(start), unlogged(end)
         self._refuse_gone(before, after)
         before |= self._begin_of_new(before, after)
-        self._check(before, after)
+        stops = {place: stop for place, stop in after.items() if place in before}
+        self._check(before, stops)
         self._reached = after
         return self._pieces(
-            [OffsetRange(*place, before[place], max(before[place], stop)) for place, stop in after.items()]
+            [OffsetRange(*place, before[place], max(before[place], stop)) for place, stop in stops.items()]
         )
 
     def commit(self, end: Logged) -> None:
@@ -216,9 +217,14 @@ class StreamReader(StreamBase):
             )  # fmt: skip
 
     def _begin_of_new(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
-        """Where partitions begin that were added since."""
-        added = sorted(ends.keys() - before.keys())
-        begin = self._consumer().beginning_offsets(added) if added else {}
+        """Where partitions begin that were added since, and are still there."""
+        added = ends.keys() - before.keys()
+        if not added:
+            return {}
+        if self._there is None:  # a batch of an earlier life is run again
+            self._there = frozenset(self._places({**before, **ends}))
+        self._refuse_gone(added, self._there)
+        begin = self._consumer().beginning_offsets(sorted(added & self._there))
         for place, offset in sorted(begin.items()):
             if offset and not self._options.skip_lost:
                 raise data_loss(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort import KohortError, TopicPartition
-from kohort.spark import DataLossError
+from kohort.spark import DataLossError, OffsetRange
 from kohort.spark import stream as streaming
 from kohort.spark.options import SourceOptions
 from kohort.spark.source import SCHEMA
@@ -72,3 +72,15 @@ def test_a_topic_that_is_gone_stays_gone_until_it_is_made_anew(
     assert stream.latestOffset(left) == {"goes": {"0": 0}} | left
     with pytest.raises(KohortError, match="no such topic"):
         reader(subscribe="goes,misspelt", failOnDataLoss="false").initialOffset()
+
+
+@pytest.mark.proves("B-39")
+def test_a_batch_that_is_run_again_may_have_begun_with_a_topic_that_is_gone(fake: FakeBroker, reader: Make) -> None:
+    before = {"stays": {"0": 0}}
+    end = reader().latestOffset(before)
+    assert end == {"goes": {"0": 1}, "stays": {"0": 1}}
+    fake.delete_topic("goes")
+    with pytest.raises(DataLossError, match=r"there no more \(topic=goes, partition=0\)"):
+        reader().partitions(before, end)
+    again = reader(failOnDataLoss="false").partitions(before, end)
+    assert [one for task in again for one in task.value] == [OffsetRange("stays", 0, 0, 1)]
