@@ -29,6 +29,7 @@ BEFORE_TOPIC_IDS = 9  # the last version of OffsetCommit and OffsetFetch that na
 UNKNOWN_OUTCOME = -1
 RETRIED_WITHOUT_MEMBER = frozenset({3, 5, 6, 7, 14, 15, 16})
 NOT_THE_COORDINATOR = frozenset({15, 16})
+UNKNOWN_MEMBER = 25
 AUTHORIZATION_CODES = frozenset({29, 30})
 LEDGER_LENGTH = 1_000
 
@@ -311,6 +312,9 @@ def _error(
             hint="do not commit again; poll, and read from the last committed offset",
             **place,
         )
+    if view is None and code == UNKNOWN_MEMBER:
+        hint = "stop them first, or commit for another group"
+        return CommitFailed("the group has members, and its offsets are theirs", hint=hint, **place)
     if code in AUTHORIZATION_CODES:
         return AuthorizationFailed("not allowed to commit", **place)
     return BrokerError(code, api="OffsetCommit", **place)

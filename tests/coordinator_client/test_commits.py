@@ -344,7 +344,8 @@ def test_without_membership_the_group_alone_is_named() -> None:
     assert (request.generation_id_or_member_epoch, request.member_id) == (-1, "")
     rig.answer({P0: 25})
     ((_, error),) = rig.ended
-    assert isinstance(error, BrokerError)
+    assert isinstance(error, CommitFailed)
+    assert "the group has members" in str(error)
 
 
 def test_what_users_write() -> None:
