@@ -90,7 +90,8 @@ class GroupMember(RebalanceHooks):
     def take(self, choose: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> Taken:
         """The next micro-batch: of what is owned, from where it stands to where `choose(positions)` says.
 
-        What is being let go is left out, and so is what went while `choose` asked the brokers.
+        What is being let go is left out, and so is what went while `choose` asked the brokers. Where it says less than
+        where a partition stands, its log has lost what was read: reading goes on from there with what comes next.
         """
         with self._changed:
             self._raise()
@@ -105,6 +106,8 @@ class GroupMember(RebalanceHooks):
                 for place in sorted(still)
                 if ends.get(place, 0) > positions[place]
             ]
+            for place, held in still.items():
+                held.position = min(held.position, ends.get(place, held.position))
             if not ranges:
                 return NOTHING
             self._batch = Taken(self._generation, tuple(ranges))

@@ -78,8 +78,9 @@ class GroupStreamReader(StreamBase):
 
     def _ends(self, positions: Mapping[TopicPartition, int], limit: Any) -> Mapping[TopicPartition, int]:
         known = self._consumer().end_offsets(positions)
-        for place, end in sorted(known.items()):
-            if end < positions[place] and not self._options.skip_lost:
+        lost = {place: end for place, end in sorted(known.items()) if end < positions[place]}
+        for place, end in lost.items():
+            if not self._options.skip_lost:
                 raise data_loss(
                     "PARTITION_OFFSET_CHANGED",
                     f"the log ends at {end}, before what the group has read already",
@@ -89,7 +90,7 @@ class GroupStreamReader(StreamBase):
         if self._target is not None:
             known = {place: min(end, self._target.get(place, 0)) for place, end in known.items()}
         ends = {place: max(end, positions[place]) for place, end in known.items()}
-        return self._paced(positions, ends, limit, hurry=self._target is not None)
+        return {**self._paced(positions, ends, limit, hurry=self._target is not None), **lost}
 
 
 def logged_batch(taken: Taken) -> LoggedBatch:

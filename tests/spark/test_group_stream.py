@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_
 from kohort.spark.options import SourceOptions
 from kohort.spark.reader import read_ranges
 from kohort.spark.source import SCHEMA
+from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 from tests.spark.sent import varied
 
@@ -236,6 +238,30 @@ def test_a_batch_that_takes_too_long_is_not_waited_for_and_not_committed(
         assert committed() == [0, 0, 10]
     finally:
         member.close()
+
+
+@pytest.mark.proves("B-38", "B-40")
+def test_what_comes_after_a_loss_that_is_allowed_is_read(group: str) -> None:
+    with FakeBroker(topics={"t": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "group": group}
+        given = {**there, "startingOffsets": "earliest", "failOnDataLoss": "false"}
+        one = App(SourceOptions.of(given, streaming=True))
+        produce = partial(fake.produce, "t", 0, [(None, b"value")])
+        try:
+            for _ in range(10):
+                produce()
+            one.execute(one.plan())
+            one.step()
+            fake.truncate("t", 0, 4)
+            one.step()  # finds out
+            for _ in range(3):
+                produce()
+            one.execute(one.plan())
+            one.step()
+            assert [offset for *_, offset in one.seen] == [*range(10), 4, 5, 6]
+            assert fake.group(group).offsets[TopicPartition("t", 0)].offset == 7
+        finally:
+            one.stream.stop()
 
 
 @pytest.mark.broker
