@@ -242,7 +242,6 @@ class GroupCoordinator:
             old.joining(_refused(codes.FENCED_INSTANCE_ID, old.member_id))
         if old.syncing is not None:
             old.syncing(SyncGroupResponse(error_code=codes.FENCED_INSTANCE_ID))
-        unchanged = old.protocols == protocols_of(request)
         led = group.leader == old.member_id
         # It keeps its place among the members, so that votes and listings stay as they were.
         group.members = {
@@ -255,7 +254,7 @@ class GroupCoordinator:
         if led:
             group.leader = fresh
         group.unsynced = {fresh if member_id == before else member_id for member_id in group.unsynced}
-        if group.state is GroupState.STABLE and unchanged:
+        if group.state is GroupState.STABLE and group.vote() == group.protocol:
             if led and version < 9:
                 # Before it could be told to leave the assignment alone, it was told that another led (KIP-814).
                 reply(_joined(group, old)._replace(leader=before, members=()))

@@ -314,6 +314,27 @@ def test_static_member_comes_back_to_its_place_and_its_old_self_is_fenced(member
     assert ada.heartbeat() == REBALANCING
 
 
+@pytest.mark.proves("G-17")
+def test_static_member_that_comes_back_with_other_metadata_moves_nobody(member: Cast) -> None:
+    ada, ben = member(instance_id="a"), member(instance_id="b")
+    settled(ada, ben)
+    # As a sticky one's: it told what it owned, and after its restart it owns nothing.
+    again = member(instance_id="b", protocols={"range": told(b"owns nothing")})
+    joined = again.join()
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, ben.generation, ada.member_id)
+    assert again.sync() == (0, f"for {ben.member_id}".encode())
+    assert ada.heartbeat() == 0
+
+
+def test_static_member_that_comes_back_with_another_favourite_starts_a_rebalance(member: Cast) -> None:
+    both = {"range": told(), "roundrobin": told()}
+    ada = member(instance_id="a", protocols=both)
+    settled(ada)
+    again = member(instance_id="a", protocols={"roundrobin": told(), "range": told()})
+    joined = again.join()
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 2, "roundrobin")
+
+
 def test_static_leader_comes_back_and_need_not_assign_again(member: Cast) -> None:
     ada = member(instance_id="a")
     settled(ada)
