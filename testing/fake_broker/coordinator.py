@@ -216,7 +216,7 @@ class GroupCoordinator:
         self._rebalance(group, now)
 
     def _rejoin(self, group: Group, member: Member, request: JoinGroupRequest, now: float, reply: JoinReply) -> None:
-        changed = member.protocols != protocols_of(request)
+        changed = [*member.protocols.items()] != [*protocols_of(request).items()]  # their order is the member's vote
         leads_stable = group.state is GroupState.STABLE and member.member_id == group.leader
         if group.state is not GroupState.PREPARING and not changed and not leads_stable:
             # It has not seen the answer to its join, or rejoins without a reason: the generation stands.

@@ -171,6 +171,18 @@ def test_rejoin_of_a_follower_with_another_subscription_starts_a_rebalance(membe
     assert follower.joined().error_code == 0
 
 
+def test_rejoin_of_a_follower_with_another_favourite_starts_a_rebalance(member: Cast) -> None:
+    both = {"range": told(), "roundrobin": told()}
+    ada, ben = member(protocols=both), member(protocols=both)
+    settled(ada, ben)
+    leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
+    follower.protocols = {"roundrobin": told(), "range": told()}
+    follower.send_join()
+    hears_of_rebalance(leader)
+    assert follower.is_waiting
+    assert leader.join().error_code == 0
+
+
 @pytest.mark.parametrize("api", ["heartbeat", "sync", "commit"])
 def test_wrong_generation_and_wrong_member(member: Cast, api: str) -> None:
     ada = member()
