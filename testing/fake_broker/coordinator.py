@@ -51,7 +51,7 @@ class GroupCoordinator:
         full = len(group.members) + len(group.pending) >= self.settings.group_max_size
         if full and member_id not in group.members and member_id not in group.pending:
             reply(_refused(codes.GROUP_MAX_SIZE_REACHED, member_id))
-        elif not group.supports(protocols_of(request), request.protocol_type) and not _alone(group, request):
+        elif not group.supports(protocols_of(request), request.protocol_type):
             reply(_refused(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id and instance_id is not None and instance_id in group.static:
             self._replace_static(group, request, version, now, reply)
@@ -356,12 +356,6 @@ class GroupCoordinator:
             member.syncing(SyncGroupResponse(error_code=codes.UNKNOWN_MEMBER_ID))
         if group.leader == member.member_id:
             group.leader = next(iter(group.members), None)
-
-
-def _alone(group: Group, request: JoinGroupRequest) -> bool:
-    """The only member may come back with other assignors."""
-    others = [member for member in group.members.values() if member.member_id != request.member_id]
-    return not others and bool(request.protocols) and request.protocol_type == group.protocol_type
 
 
 def _identity_error(group: Group, member_id: str, instance_id: str | None) -> int:

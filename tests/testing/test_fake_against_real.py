@@ -183,6 +183,14 @@ def test_rejoin_of_a_follower_with_another_favourite_starts_a_rebalance(member: 
     assert leader.join().error_code == 0
 
 
+def test_lone_member_cannot_change_to_protocols_that_it_did_not_have(member: Cast) -> None:
+    ada = member()
+    settled(ada)
+    ada.protocols = {"sticky": told()}
+    assert ada.join().error_code == INCONSISTENT
+    assert ada.heartbeat() == 0
+
+
 @pytest.mark.parametrize("api", ["heartbeat", "sync", "commit"])
 def test_wrong_generation_and_wrong_member(member: Cast, api: str) -> None:
     ada = member()
