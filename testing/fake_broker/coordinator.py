@@ -267,11 +267,8 @@ class GroupCoordinator:
     def _rebalance(self, group: Group, now: float) -> None:
         """Enter PREPARING, or go on in it."""
         if group.state is not GroupState.PREPARING:
-            for member in group.members.values():
-                member.assignment = b""
-                if member.syncing is not None:
-                    reply, member.syncing = member.syncing, None
-                    reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
+            if group.state is GroupState.COMPLETING:
+                self._give_up(group)
             delay_s = self.settings.group_initial_rebalance_delay_ms / 1000
             group.gathering = group.state is GroupState.EMPTY
             group.state = GroupState.PREPARING
@@ -280,6 +277,14 @@ class GroupCoordinator:
                 return
             group.deadline = now + (delay_s if group.gathering else _rebalance_timeout_s(group))
         self._progress(group, now)
+
+    def _give_up(self, group: Group) -> None:
+        """A generation that never became stable; what one that did has assigned is shown until the next one has."""
+        for member in group.members.values():
+            member.assignment = b""
+            if member.syncing is not None:
+                reply, member.syncing = member.syncing, None
+                reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
 
     def _progress(self, group: Group, now: float) -> None:
         """Begin the generation when everyone has joined and no given id is still out."""

@@ -519,6 +519,23 @@ def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[
         assert [answer.responses[0].error_code for answer in deleted] == [0, 3]
 
 
+def test_assignments_are_shown_until_others_take_their_place(member: Cast) -> None:
+    ada, ben = member(), member()
+    settled(ada)
+    ben.start_join()
+    hears_of_rebalance(ada)
+
+    def shown() -> tuple[str, dict[str, bytes]]:
+        asked = {"groups": [ada.stage.group], "include_authorized_operations": False}
+        group = ada.ask("DescribeGroups", asked).groups[0]
+        return group.group_state, {each.member_id: bytes(each.member_assignment) for each in group.members}
+
+    before = {ada.member_id: f"for {ada.member_id}".encode(), ben.member_id: b""}
+    assert shown() == ("PreparingRebalance", before)
+    ada.join()
+    assert shown() == ("CompletingRebalance", before)
+
+
 def test_group_is_described_listed_and_deleted(stage: Stage, member: Cast) -> None:
     def described() -> Any:
         asked = {"groups": [stage.group], "include_authorized_operations": False}
