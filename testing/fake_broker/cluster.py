@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,6 +15,12 @@ from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.transactions import Transactional, Transactions
 
 CLUSTER_ID = "fake-cluster"
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+
+
+def names_a_topic(name: str) -> bool:
+    """Whether a topic may have this name at all."""
+    return _TOPIC_NAME.fullmatch(name) is not None
 
 
 class Address(NamedTuple):

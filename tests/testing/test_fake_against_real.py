@@ -14,7 +14,7 @@ from tests.testing.group_client import Connection, MemberClient, Stage, told
 Cast = Callable[..., MemberClient]
 
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
-NON_EMPTY_GROUP, NO_GROUP = 68, 69
+NON_EMPTY_GROUP, NO_GROUP, INVALID_TOPIC = 68, 69, 17
 LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 42, 45, 47
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
@@ -497,6 +497,15 @@ def test_metadata_names_what_there_is_and_what_there_is_not(stage: Stage) -> Non
             "Fetch", {"max_wait_ms": 0, "min_bytes": 1, "topics": topics, "forgotten_topics_data": []}, at_most=16
         )
         assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
+
+
+def test_metadata_of_a_name_that_no_topic_may_have(stage: Stage) -> None:
+    with Connection(stage.bootstrap) as connection:
+        names = ("no/name", "..", "x" * 250)
+        asked = [{"name": name, "topic_id": UUID(int=0)} for name in names]
+        request = {"topics": asked, "allow_auto_topic_creation": False, **_NO_OPERATIONS}
+        errors = {topic.name: topic.error_code for topic in connection.ask("Metadata", request).topics}
+        assert errors == dict.fromkeys(names, INVALID_TOPIC)
 
 
 def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[str], str]) -> None:

@@ -11,12 +11,12 @@ from kohort.protocol.apis.create_topics import (
     CreateTopicsResponse,
 )
 from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.cluster import names_a_topic
 from kohort.testing.fake_broker.work import Work
 
 KEY = 19
 VERSIONS = (2, 7)
 _DEFAULT = -1
-_LONGEST_NAME = 249
 
 
 async def handle(work: Work, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -36,12 +36,7 @@ def _create(work: Work, asked: CreatableTopic, validate_only: bool) -> Creatable
 
 
 def _refusal(work: Work, asked: CreatableTopic) -> tuple[int, str]:
-    plain = asked.name.replace(".", "").replace("_", "").replace("-", "")
-    if (
-        asked.name in (".", "..")
-        or not 0 < len(asked.name) <= _LONGEST_NAME
-        or not (plain.isascii() and plain.isalnum())
-    ):
+    if not names_a_topic(asked.name):
         return codes.INVALID_TOPIC_EXCEPTION, f"{asked.name!r} is no name for a topic"
     if asked.name in work.cluster.topics:
         return codes.TOPIC_ALREADY_EXISTS, f"Topic {asked.name!r} already exists."

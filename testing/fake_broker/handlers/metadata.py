@@ -12,7 +12,7 @@ from kohort.protocol.apis.metadata import (
     MetadataResponseTopic,
 )
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.cluster import CLUSTER_ID, FakePartition, FakeTopic
+from kohort.testing.fake_broker.cluster import CLUSTER_ID, FakePartition, FakeTopic, names_a_topic
 from kohort.testing.fake_broker.work import Work
 
 KEY = 3
@@ -41,7 +41,9 @@ def _one(work: Work, asked: MetadataRequestTopic) -> MetadataResponseTopic:
         return _known(by_id)
     topic = work.cluster.topics.get(asked.name)
     if topic is None:
-        return MetadataResponseTopic(error_code=codes.UNKNOWN_TOPIC_OR_PARTITION, name=asked.name)
+        is_name = names_a_topic(asked.name)
+        error = codes.UNKNOWN_TOPIC_OR_PARTITION if is_name else codes.INVALID_TOPIC_EXCEPTION
+        return MetadataResponseTopic(error_code=error, name=asked.name)
     return _known(topic)
 
 
