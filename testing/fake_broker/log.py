@@ -80,14 +80,15 @@ class FakeLog:
         self.end = max(self.start, self._batches[-1].last_offset + 1 if self._batches else self.start)
 
     def epoch_end(self, epoch: int, *, newest: int) -> tuple[int, int]:
-        """(the newest epoch that is not above `epoch`, the offset behind its last batch); (-1, -1) if there is none.
+        """(the newest epoch that is not above `epoch`, the offset behind its last batch); (-1, -1): not yet begun.
 
-        `newest`: the leader's own epoch, which ends where the log does.
+        `newest`: the leader's own epoch, which ends where the log does. Of an epoch that left nothing, or nothing that
+        retention has not taken, all that can be said is that it ended before what there is: no truncation.
         """
         if epoch >= newest:
-            return newest, self.end
+            return (newest, self.end) if epoch == newest else (-1, -1)
         known = [batch for batch in self._batches if batch.epoch <= epoch]
-        return (known[-1].epoch, known[-1].last_offset + 1) if known else (-1, -1)
+        return (known[-1].epoch, known[-1].last_offset + 1) if known else (epoch, self.start)
 
     def latest_record(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the record with the highest timestamp, or None in an empty log."""

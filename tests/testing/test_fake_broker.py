@@ -223,6 +223,26 @@ def test_log_trimmed_compacted_and_damaged(fake: FakeBroker, connection: Connect
     assert bytes(fetch(connection, 4).records) == b"these are no batches"
 
 
+@pytest.mark.parametrize("records", [0, 3])
+def test_epoch_that_left_nothing_in_the_log_was_not_truncated(
+    fake: FakeBroker, connection: Connection, records: int
+) -> None:
+    if records:
+        fake.produce("topic", 0, [(b"k", b"v")] * records)
+        fake.trim("topic", 0, records)
+    fake.set_leader("topic", 0, 1)
+
+    def end_of(epoch: int) -> tuple[int, int, int]:
+        partition = {"partition": 0, "current_leader_epoch": 1, "leader_epoch": epoch}
+        request = {"replica_id": -1, "topics": [{"topic": "topic", "partitions": [partition]}]}
+        answer = connection.ask("OffsetForLeaderEpoch", request).topics[0].partitions[0]
+        return answer.error_code, answer.leader_epoch, answer.end_offset
+
+    assert end_of(0) == (0, 0, records)
+    fake.produce("topic", 0, [(b"k", b"v")])
+    assert [end_of(epoch) for epoch in (0, 1, 2)] == [(0, 0, records), (0, 1, records + 1), (0, -1, -1)]
+
+
 def test_topics_grow_go_and_come_back_as_others(fake: FakeBroker, connection: Connection) -> None:
     def described() -> tuple[int, int, Any]:
         asked = [{"name": "topic", "topic_id": UUID(int=0)}]
