@@ -95,7 +95,9 @@ def describe_topics(asker: Asker, topics: Iterable[str]) -> dict[str, TopicDescr
     """These topics, with what we may do to them; UnknownTopic or AuthorizationFailed in the place of one."""
     names = sorted(set(topics))
     found = metadata(asker, names, rights=True).topics if names else ()
-    return {one.name: topic_error(one.name, one.error_code) if one.error_code else _described(one, {}) for one in found}
+    return {
+        one.name: _topic_error(one.name, one.error_code) if one.error_code else _described(one, {}) for one in found
+    }
 
 
 def describe_topic(asker: Asker, topic: str) -> TopicDescription:

@@ -17,6 +17,7 @@ from rich.table import Table
 from kohort.admin import Admin
 from kohort.cli.connecting import Connection, connected, console
 from kohort.cli.moments import time_ms
+from kohort.cli.partitions import partitions_of
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns, TopicPartition
 from kohort.fastpath.errors import KohortError
@@ -117,7 +118,7 @@ NEVER = 1 << 62
 
 def _ranges(admin: Admin, topic: str, only: list[int] | None, start: str, to: str) -> Ranges:
     """First offset and the one to stop before, by partition; partitions with nothing to read are left out."""
-    known = [TopicPartition(topic, one.partition) for one in admin.describe_topic(topic).partitions]
+    known = partitions_of(admin, topic)
     if strange := sorted(set(only or ()) - {one.partition for one in known}):
         raise KohortError(f"the topic has {len(known)} partitions", topic=topic, partition=strange[0])
     chosen = [one for one in known if only is None or one.partition in only]

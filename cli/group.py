@@ -16,7 +16,7 @@ from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, Pa
 from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
 from kohort.cli.group_timeline import timeline
 from kohort.cli.moments import time_ms
-from kohort.cli.partitions import short
+from kohort.cli.partitions import partitions_of, short
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
 
@@ -208,8 +208,7 @@ def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[To
     committed = {partition: at.offset for partition, at in admin.committed(group).items()}
     partitions = [partition for partition in committed if not topics or partition.topic in topics]
     for topic in sorted(topics - {partition.topic for partition in partitions}):
-        described = admin.describe_topic(topic)
-        partitions += [TopicPartition(topic, one.partition) for one in described.partitions]
+        partitions += partitions_of(admin, topic)
     if to == "earliest":
         return admin.first_offsets(partitions)
     if to == "latest":

@@ -1,8 +1,17 @@
-"""How partitions are listed for people."""
+"""Which partitions a topic has, and how they are listed for people."""
 
 from collections.abc import Iterable
 
-from kohort.fastpath import TopicPartition
+from kohort.admin import Admin
+from kohort.fastpath import KohortError, TopicPartition
+
+
+def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
+    """All of them, asked for without the topic's settings, which not every broker tells. Raises UnknownTopic."""
+    found = admin.describe_topics([topic])[topic]
+    if isinstance(found, KohortError):
+        raise found
+    return [TopicPartition(topic, one.partition) for one in found.partitions]
 
 
 def short(partitions: Iterable[TopicPartition]) -> str:

@@ -1,7 +1,7 @@
-"""`kohort consume` as somebody types it, on a real broker."""
+"""`kohort consume` as somebody types it, on a real broker; what is rare in a log, on a fake one."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 from kohort.admin import Admin
 from kohort.cli.main import main
+from kohort.testing import FakeBroker
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, produce
 
@@ -90,3 +91,21 @@ def test_nothing_to_read_is_said_and_is_no_error(broker: Broker, topic: str, cap
     assert main(["consume", topic, "-b", broker.bootstrap]) == 0
     printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", "nothing to read there\n")
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"topic": 1}) as broker:
+        yield broker
+
+
+def consumed(fake: FakeBroker, capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["consume", "topic", *arguments, "-b", fake.bootstrap]) == 0
+    return capfd.readouterr().out
+
+
+def test_a_topic_is_read_where_its_settings_cannot_be_asked_for(
+    fake: FakeBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake.produce("topic", 0, [(b"k", b"v")])
+    assert offsets(consumed(fake, capfd, "--json")) == [(0, 0)]
