@@ -150,14 +150,16 @@ def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[Rec
     left, waiting = limit if limit is not None else NEVER, dict(ranges)
     if not waiting:
         return
-    consumer.assign({one: first for one, (first, _stop) in waiting.items()})
+    # From behind the end the consumer would be sent back to the log's beginning.
+    ends = consumer.end_offsets(waiting)
+    consumer.assign({one: min(first, ends[one]) for one, (first, _stop) in waiting.items()})
     while waiting and left:
         for columns in consumer.poll(POLL_S):
             one = TopicPartition(columns.topic, columns.partition)
             if one not in waiting:
                 continue
-            stop = waiting[one][1]
-            inside = columns[: _below(columns, stop)][:left]
+            first, stop = waiting[one]
+            inside = columns[_below(columns, first) : _below(columns, stop)][:left]
             if columns.next_offset >= stop:
                 del waiting[one]
             left -= len(inside)

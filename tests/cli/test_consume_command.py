@@ -1,6 +1,7 @@
 """`kohort consume` as somebody types it, on a real broker; what is rare in a log, on a fake one."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,12 @@ def test_a_topic_is_read_where_its_settings_cannot_be_asked_for(
 ) -> None:
     fake.produce("topic", 0, [(b"k", b"v")])
     assert offsets(consumed(fake, capfd, "--json")) == [(0, 0)]
+
+
+def test_nothing_below_the_first_offset_asked_for_is_shown(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    fake.produce("topic", 0, [(None, b"%d" % number) for number in range(3)])
+    late = threading.Timer(0.5, lambda: fake.produce("topic", 0, [(None, b"%d" % number) for number in range(3, 9)]))
+    late.start()
+    printed = consumed(fake, capfd, "--from", "5", "--to", "never", "--limit", "2", "--json")
+    late.join()
+    assert offsets(printed) == [(0, 5), (0, 6)]
