@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ from rich.table import Table
 
 from kohort.admin import Admin
 from kohort.cli.connecting import Connection, connected, console
-from kohort.cli.moments import time_ms
+from kohort.cli.moments import moment, time_ms
 from kohort.cli.partitions import partitions_of
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns, TopicPartition
@@ -259,7 +258,7 @@ class _writer:
     def _to_table(self, columns: RecordColumns) -> None:
         table = Table("partition", "offset", "time", "key", "value", box=None)
         for record in columns:
-            when = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            when = moment(record.timestamp_ms) or "-"
             cells = (_cell(self._shown(self._key, record.key)), _cell(self._shown(self._value, record.value)))
             table.add_row(str(record.partition), str(record.offset), when, *cells)
         console().print(table)

@@ -1,7 +1,7 @@
-"""Times as people type them: an ISO 8601 moment, or a duration ago."""
+"""Times as people type them, an ISO 8601 moment or a duration ago; and as they are shown."""
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 
 from kohort.coordinator_client.resets import ResetPolicy
 from kohort.fastpath.errors import KohortError
@@ -23,3 +23,13 @@ def time_ms(text: str, hint: str) -> int:
     except ValueError:
         raise KohortError(f"{text!r} is neither an offset nor a time", hint=hint) from None
     return int((when if when.tzinfo else when.astimezone()).timestamp() * 1000)
+
+
+def moment(timestamp_ms: int) -> str | None:
+    """A record's timestamp as an ISO 8601 moment; None where it has none."""
+    if timestamp_ms == -1:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # a timestamp is any int64
+        return f"{timestamp_ms} ms"

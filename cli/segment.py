@@ -6,13 +6,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from kohort.cli.moments import moment
 from kohort.fastpath import Codec, Record, RecordColumns
 from kohort.fastpath.batches import BatchInfo
 from kohort.fastpath.errors import KohortError
@@ -183,8 +183,8 @@ def _figures(segment: Segment, on_corrupt: OnCorrupt) -> dict[str, Any]:
         "records": records,
         "first_offset": first,
         "last_offset": last,
-        "earliest": None if earliest is None else _when(earliest),
-        "latest": None if latest is None else _when(latest),
+        "earliest": None if earliest is None else moment(earliest),
+        "latest": None if latest is None else moment(latest),
         "null_keys": keyless,
         "null_values": tombstones,
         "key_bytes": key_bytes,
@@ -212,7 +212,7 @@ def _codec(batch: BatchInfo) -> str:
 def _record(record: Record) -> dict[str, Any]:
     return {
         "offset": record.offset,
-        "timestamp": _when(record.timestamp_ms),
+        "timestamp": moment(record.timestamp_ms),
         "key": _text(record.key),
         "value": _text(record.value),
         **({"headers": [[name, _text(value)] for name, value in record.headers]} if record.headers else {}),
@@ -227,15 +227,6 @@ def _text(data: bytes | None) -> str | None:
     if not text.isprintable() or "\ufffd" in text:
         text = f"0x{data.hex()}"
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}... ({len(data)} bytes)"
-
-
-def _when(timestamp_ms: int) -> str | None:
-    if timestamp_ms == -1:
-        return None
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # a timestamp is any int64
-        return f"{timestamp_ms} ms"
 
 
 def _plain(value: Any) -> str:

@@ -119,3 +119,11 @@ def test_nothing_below_the_first_offset_asked_for_is_shown(fake: FakeBroker, cap
     printed = consumed(fake, capfd, "--from", "5", "--to", "never", "--limit", "2", "--json")
     late.join()
     assert offsets(printed) == [(0, 5), (0, 6)]
+
+
+def test_table_shows_timestamps_that_are_no_time(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    microseconds = 1_700_000_000_000_000
+    fake.produce("topic", 0, [(b"k", b"v", microseconds), (b"k", b"v", -1)])
+    first, second = consumed(fake, capfd).splitlines()[-2:]
+    assert first.split() == ["0", "0", str(microseconds), "ms", "k", "v"]
+    assert second.split() == ["0", "1", "-", "k", "v"]
