@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text as Cell
 
 from kohort.admin import Admin
 from kohort.cli.connecting import Connection, connected, console
@@ -279,7 +280,7 @@ class _writer:
         return None if data is None else show(data)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Cell:
     text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
-    text = text.replace("[", r"\[")  # else rich takes it for a style
-    return text if len(text) <= CELL_CHARACTERS or not sys.stdout.isatty() else f"{text[: CELL_CHARACTERS - 1]}…"
+    whole = len(text) <= CELL_CHARACTERS or not sys.stdout.isatty()
+    return Cell(text if whole else f"{text[: CELL_CHARACTERS - 1]}…")  # a str would be read for rich's styles

@@ -127,3 +127,8 @@ def test_table_shows_timestamps_that_are_no_time(fake: FakeBroker, capfd: pytest
     first, second = consumed(fake, capfd).splitlines()[-2:]
     assert first.split() == ["0", "0", str(microseconds), "ms", "k", "v"]
     assert second.split() == ["0", "1", "-", "k", "v"]
+
+
+def test_table_shows_text_as_it_is(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    fake.produce("topic", 0, [(b"[red]k", b"\\[/v]", 0)])
+    assert consumed(fake, capfd).splitlines()[-1].split()[-2:] == ["[red]k", "\\[/v]"]
