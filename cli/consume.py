@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -52,9 +53,17 @@ def _utf8(data: bytes) -> Any:
 
 def _json(data: bytes) -> Any:
     try:
-        return json.loads(data)
-    except ValueError:
+        return json.loads(data, parse_constant=_finite, parse_float=_finite)
+    except (ValueError, RecursionError):
         return _utf8(data)
+
+
+def _finite(number: str) -> float:
+    """NaN and infinities are numbers to Python's reader and writer, and not to anybody else's."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"not a number in JSON: {number}")
+    return value
 
 
 def _int(data: bytes) -> Any:

@@ -132,3 +132,11 @@ def test_table_shows_timestamps_that_are_no_time(fake: FakeBroker, capfd: pytest
 def test_table_shows_text_as_it_is(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
     fake.produce("topic", 0, [(b"[red]k", b"\\[/v]", 0)])
     assert consumed(fake, capfd).splitlines()[-1].split()[-2:] == ["[red]k", "\\[/v]"]
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"[-Infinity]", b'{"a": 1e999}', b"[" * 100_000])
+def test_what_is_nearly_json_is_printed_as_text(
+    fake: FakeBroker, capfd: pytest.CaptureFixture[str], value: bytes
+) -> None:
+    fake.produce("topic", 0, [(None, value)])
+    assert json.loads(consumed(fake, capfd, "--json", "--value", "json"))["value"] == value.decode()
