@@ -102,15 +102,15 @@ def consume(
     Example: kohort consume payments --from PT1H --format json -b localhost:9092 | jq .value
     """
     form = Form.JSON if as_json else form
-    with cluster.admin() as admin:
-        ranges = _ranges(admin, topic, partition, start, to)
-    if not ranges and not quiet:
-        print("nothing to read there", file=sys.stderr)
     settings = {"auto.offset.reset": "earliest"} | cluster.outside()
-    total = None if to == "never" else sum(stop - first for first, stop in ranges.values())
-    total = limit if total is None else min(total, limit or total)
     with ExitStack() as stack:
         consumer = stack.enter_context(Consumer.from_config(settings))
+        with cluster.admin() as admin:
+            ranges = _ranges(admin, consumer, topic, partition, start, to)
+        if not ranges and not quiet:
+            print("nothing to read there", file=sys.stderr)
+        total = None if to == "never" else sum(stop - first for first, stop in ranges.values())
+        total = limit if total is None else min(total, limit or total)
         tick = stack.enter_context(_progress(total, quiet))
         write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
         for columns in _read(consumer, ranges, limit):
@@ -125,13 +125,14 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 NEVER = 1 << 62
 
 
-def _ranges(admin: Admin, topic: str, only: list[int] | None, start: str, to: str) -> Ranges:
+def _ranges(admin: Admin, consumer: Consumer, topic: str, only: list[int] | None, start: str, to: str) -> Ranges:
     """First offset and the one to stop before, by partition; partitions with nothing to read are left out."""
     known = partitions_of(admin, topic)
     if strange := sorted(set(only or ()) - {one.partition for one in known}):
         raise KohortError(f"the topic has {len(known)} partitions", topic=topic, partition=strange[0])
     chosen = [one for one in known if only is None or one.partition in only]
-    first, end = admin.first_offsets(chosen), admin.end_offsets(chosen)
+    # Behind the end as this consumer sees it, under read_committed the last stable offset, nothing comes for now.
+    first, end = admin.first_offsets(chosen), consumer.end_offsets(chosen)
     begins = _offsets(admin, start, first, end)
     if to == "never":
         ends = dict.fromkeys(chosen, NEVER)

@@ -11,6 +11,7 @@ import pytest
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Alter
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, produce
 
@@ -140,3 +141,18 @@ def test_what_is_nearly_json_is_printed_as_text(
 ) -> None:
     fake.produce("topic", 0, [(None, value)])
     assert json.loads(consumed(fake, capfd, "--json", "--value", "json"))["value"] == value.decode()
+
+
+def test_under_read_committed_the_end_is_the_last_stable_offset(
+    fake: FakeBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake.produce("topic", 0, [(None, b"%d" % number) for number in range(3)])
+
+    def stable(answer: Any) -> Any:  # the third is of a transaction that is open: to wait for it is to hang
+        (topic,) = answer.topics
+        partitions = tuple(one._replace(offset=min(one.offset, 2)) for one in topic.partitions)
+        return answer._replace(topics=(topic._replace(partitions=partitions),))
+
+    fake.control("ListOffsets", lambda call: Alter(stable) if call.request.isolation_level else None)
+    printed = consumed(fake, capfd, "--json", "-X", "isolation.level=read_committed")
+    assert offsets(printed) == [(0, 0), (0, 1)]
