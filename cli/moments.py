@@ -20,9 +20,10 @@ def time_ms(text: str, hint: str) -> int:
         return at
     try:
         when = datetime.fromisoformat(text)
-    except ValueError:
+        since_s = (when if when.tzinfo else when.astimezone()).timestamp()
+    except (ValueError, OverflowError):
         raise KohortError(f"{text!r} is neither an offset nor a time", hint=hint) from None
-    return int((when if when.tzinfo else when.astimezone()).timestamp() * 1000)
+    return max(0, int(since_s * 1000))  # a broker takes what is negative for no time, or for another question
 
 
 def moment(timestamp_ms: int) -> str | None:

@@ -122,6 +122,14 @@ def test_nothing_below_the_first_offset_asked_for_is_shown(fake: FakeBroker, cap
     assert offsets(printed) == [(0, 5), (0, 6)]
 
 
+@pytest.mark.parametrize("when", ["1969-12-31T23:59:59.999Z", "1969-01-01T00:00:00Z", "0001-01-01T00:00:00Z"])
+def test_a_time_before_all_records_means_all_of_them(
+    fake: FakeBroker, capfd: pytest.CaptureFixture[str], when: str
+) -> None:
+    fake.produce("topic", 0, [(None, b"%d" % number, 1_700_000_000_000) for number in range(3)])
+    assert offsets(consumed(fake, capfd, "--json", "--from", when)) == [(0, 0), (0, 1), (0, 2)]
+
+
 def test_table_shows_timestamps_that_are_no_time(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
     microseconds = 1_700_000_000_000_000
     fake.produce("topic", 0, [(b"k", b"v", microseconds), (b"k", b"v", -1)])
