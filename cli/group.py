@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag
 from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
@@ -291,7 +292,7 @@ def _lag_table(
     waiting = sum(one.lag or 0 for one in rows)
     more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
     caption = f"{_waiting(waiting)} in {_counted(len(rows), 'partition')}{more}"
-    table = Table(title=group or None, caption=caption, caption_justify="left", title_justify="left")
+    table = Table(title=Text(group) if group else None, caption=caption, caption_justify="left", title_justify="left")
     for name in ("partition", "committed", "end", "lag", *(() if before is None else ("change",))):
         table.add_column(name, justify="left" if name == "partition" else "right")
     for one in shown:
@@ -352,5 +353,5 @@ def _plain(one: Any) -> dict[str, Any]:
 def _print(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*head)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # names are anybody's: a str would be read for rich's styles
     console().print(table)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kohort.assignors import Rebalance
 from kohort.cli.assigning.simulation import Outcome, State
@@ -84,7 +85,7 @@ def member_table(outcome: Outcome) -> Table:
         table.add_column(column, justify="right")
     for row in rows(outcome):
         numbers = (row.before, row.after, row.kept, row.before - row.kept, row.after - row.kept, row.far, row.lag)
-        table.add_row(row.member, *map(_number, numbers))
+        table.add_row(Text(row.member), *map(_number, numbers))
     return table
 
 

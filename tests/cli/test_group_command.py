@@ -12,6 +12,7 @@ from kohort.cli.main import main
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import TopicPartition
+from kohort.testing import FakeBroker
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, poll_until, produce
 
@@ -157,3 +158,12 @@ def test_topics_are_made_seen_and_deleted(run: Run, unique: Callable[[str], str]
 def test_help_shows_the_way(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
+
+
+def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker() as fake:
+        for group in ("[prod]", "[/prod]"):
+            fake.commit(group, {})
+        assert main(["group", "list", "--bootstrap", fake.bootstrap]) == 0
+    rows = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "classic" in line]
+    assert sorted(rows) == ["[/prod]", "[prod]"]
