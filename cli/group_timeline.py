@@ -125,7 +125,7 @@ class _Silent:
 
 def _read(path: Path) -> tuple[tuple[Rebalance, ...], float]:
     """The rebalances so far, and the tape's time. What a living consumer has half written is left for the next time."""
-    whole, _, _half = path.read_text().rpartition("\n")
+    whole, _, _half = path.read_text(errors="replace").rpartition("\n")
     frames = list(tape.read(whole.splitlines()))
     try:
         return rebalances_on(frames), frames[-1].time_s if frames else 0.0

@@ -122,7 +122,9 @@ def record(
 
 @app.command()
 def replay(
-    path: Annotated[Path, typer.Argument(help="A wire tape, as Consumer(tape=...) writes it.", exists=True)],
+    path: Annotated[
+        Path, typer.Argument(help="A wire tape, as Consumer(tape=...) writes it.", exists=True, dir_okay=False)
+    ],
     member: Annotated[bool, typer.Option("--member", help="Through today's group member as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -131,7 +133,7 @@ def replay(
 
     Example: kohort wire replay life.tape --member
     """
-    with path.open() as lines:
+    with path.open(errors="replace") as lines:  # what is no text is no tape either, and told
         frames = list(tape.read(lines))
     counts = Counter(f"{each.api} {each.direction} v{each.version}" for each in frames)
     differences = [

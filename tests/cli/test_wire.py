@@ -133,6 +133,16 @@ def test_a_tape_is_read_replayed_and_free_of_secrets(capsys: pytest.CaptureFixtu
     assert run(capsys, "explain", str(path), "--only", "heartbeat".title())[1].count("Heartbeat re") == 2
 
 
+@pytest.mark.parametrize("command", [("wire", "replay"), ("group", "timeline")])
+def test_a_file_of_bytes_is_no_tape(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, str]
+) -> None:
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(b"\xd4\xc3\xb2\xa1\n")
+    assert main([*command, str(path)]) == 1
+    assert "no line of a wire tape" in capsys.readouterr().err
+
+
 def test_a_torn_tape_names_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "torn.tape"
     path.write_text(tape.line(Taped(0, "b:1", 1, "request", "Heartbeat", 3, 1, heartbeat())) + '{"time_s": 1, "no')
