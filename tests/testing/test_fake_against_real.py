@@ -1,14 +1,18 @@
 """The same small stories, told to the fake and to a real broker: what one answers, the other must answer too."""
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from kohort.fastpath import decode, encode
 from kohort.fastpath.topic_partition import TopicPartition
+from kohort.protocol.catalogue import API
+from kohort.protocol.wire import WireConnection
 from tests.testing.group_client import Connection, MemberClient, Stage, told
 
 Cast = Callable[..., MemberClient]
@@ -497,6 +501,22 @@ def test_metadata_names_what_there_is_and_what_there_is_not(stage: Stage) -> Non
             "Fetch", {"max_wait_ms": 0, "min_bytes": 1, "topics": topics, "forgotten_topics_data": []}, at_most=16
         )
         assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
+
+
+def test_bytes_behind_a_request_are_left_unread(stage: Stage) -> None:
+    """librdkafka 2.16 ends Metadata of all topics with three too many: what counts the topics, it writes twice."""
+    with Connection(stage.bootstrap) as connection:
+        wire = WireConnection("scenario")
+        _, data = wire.send(API["Metadata"].key, 12, {"topics": None, **_NO_OPERATIONS})
+        connection.socket.sendall(struct.pack(">i", len(data) - 4 + 3) + data[4:] + b"\1\0\0")
+        answers: list[Any] = []
+        while not answers:
+            received = connection.socket.recv(1 << 20)
+            assert received, "closed"
+            answers += wire.receive(received)
+        assert stage.topic in {topic.name for topic in answers[0].value.topics}
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+    assert stage.topic in admin.list_topics(timeout=10).topics
 
 
 def test_metadata_of_a_name_that_no_topic_may_have(stage: Stage) -> None:
