@@ -284,6 +284,9 @@ class FakeBroker:
                 self.faults.append(f"connection {number}: {error}")
             except (OSError, asyncio.CancelledError):
                 pass  # a task that ends as cancelled would be reported by asyncio's streams as a fault of theirs
+            except Exception as error:  # of a control most likely, such as a test's own assertion; asyncio logs it
+                self.faults.append(f"connection {number}: {error!r}")
+                raise
             finally:
                 del self._writers[number]
                 _end(writer, reset=False)

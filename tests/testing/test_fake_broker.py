@@ -89,6 +89,18 @@ def test_answer_replaces_so_often_and_the_group_never_knew(fake: FakeBroker, ada
     assert fake.group("group").state is GroupState.STABLE
 
 
+def test_what_a_control_raises_is_a_fault_that_can_be_looked_at(fake: FakeBroker, ada: MemberClient) -> None:
+    def claims(call: Call) -> None:
+        assert call.version == 99, "another version"
+
+    fake.control("Heartbeat", claims)
+    with pytest.raises(ConnectionError):
+        ada.heartbeat()
+    wait_until(lambda: len(fake.faults) == 1)
+    assert "AssertionError" in fake.faults[0]
+    assert "another version" in fake.faults[0]
+
+
 def test_alter_changes_the_real_answer(fake: FakeBroker, ada: MemberClient) -> None:
     fake.control("OffsetFetch", lambda call: Alter(lambda answer: answer._replace(throttle_time_ms=2**31 - 1)))
     ada.commit({0: 3})
