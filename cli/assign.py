@@ -1,7 +1,8 @@
 """`kohort assign simulate|plan-migration`: try an assignor on a group before it moves anything."""
 
 import json
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from kohort.cli.assigning.migration import plan_migration
 from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
 from kohort.cli.connecting import Connection, connected
+from kohort.fastpath.errors import KohortError
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Try an assignor before it moves anything.")
@@ -52,7 +54,8 @@ def simulate(
     """
     document, used = _document(file, topic, members, racks, lag, cluster, group)
     if save is not None:
-        save.write_text(json.dumps(document, indent=1) + "\n")
+        with _writing(save):
+            save.write_text(json.dumps(document, indent=1) + "\n")
     chosen = [get(name) for name in assignor or [used or "cooperative-sticky"]]
     notes: list[str] = []
     with ExitStack() as stack:
@@ -65,7 +68,9 @@ def simulate(
     if page is not None:
         subscribed = from_json(document)
         title = f"{event or 'no event'}: {len(subscribed.members)} members, {subscribed.size} partitions"
-        for written in report.write_page(outcomes, notes, title, page):
+        with _writing(page):
+            pages = report.write_page(outcomes, notes, title, page)
+        for written in pages:
             typer.echo(f"wrote {written}", err=True)
 
 
@@ -110,6 +115,14 @@ def migrate(
         "\nDo not begin the second restart before the first has reached every member, and do not do both at once: a\n"
         "member whose list shares nothing with the others' is refused with InconsistentGroupProtocol."
     )
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise KohortError(f"the file cannot be written: {error.strerror}", path=path) from None
 
 
 def _document(

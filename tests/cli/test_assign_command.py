@@ -276,3 +276,15 @@ def test_a_live_group_is_read_with_its_lag(
         admin.reset_offsets(group, {TopicPartition(topic, 0): 0})
         with pytest.raises(GroupNotReadable, match="Empty"):
             read_group(admin, group)
+
+
+@pytest.mark.parametrize("option", ["--save", "--report"])
+def test_a_file_that_cannot_be_written_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "file").touch()
+    where = tmp_path / "file" / "group.json"
+    assert main(["assign", "simulate", "--topic", "t:3", "--no-java", option, str(where)]) == 1
+    told = capsys.readouterr().err
+    assert "the file cannot be written: " in told
+    assert told.endswith(f"(path={where})\n")
