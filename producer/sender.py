@@ -174,23 +174,22 @@ class Sender:
 
     def _settle(self, group: list[Sent], outcome: Outcome, now: float) -> None:
         core = self._core
-        for sent in group:
-            sent.lane.in_flight -= 1
-            sent.batch.in_flight = False
+        answers: Mapping[TopicPartition, PartitionProduceResponse] = {}
         if isinstance(outcome, Answered):
             answers = self._answers(outcome.value)
-            for sent in group:
-                answer = answers.get(sent.batch.partition)
-                if answer is None:
-                    self._again(sent, now)
-                else:
-                    self._judge(sent, answer, now)
         else:
             core.keeper.stale()
             if isinstance(outcome, NotSent):
                 core.fail(outcome.error)
-            for sent in group:
+        for sent in group:
+            # One after another: the first may fail a transaction, which drops whatever is not in flight any more.
+            sent.lane.in_flight -= 1
+            sent.batch.in_flight = False
+            answer = answers.get(sent.batch.partition)
+            if answer is None:
                 self._again(sent, now)
+            else:
+                self._judge(sent, answer, now)
         core.news = True
 
     def _answers(self, answer: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
