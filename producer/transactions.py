@@ -405,6 +405,8 @@ class Transactions:
     def _offsets_committed(self, order: OffsetsOrder, code: int, where: Endpoint, now: float) -> None:
         group = order.group.group_id
         if code in GROUP_WENT_ON:
+            if order not in self._orders:
+                return  # an abort has given it up meanwhile
             error = CommitFailed(
                 f"the group has gone on without this member: {BrokerError(code).name}",
                 hint="abort(), and poll the consumer before sending again",

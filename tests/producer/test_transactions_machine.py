@@ -3,12 +3,24 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from kohort.coordinator_client.connections import Answered, Ask, Outcome
+from kohort.coordinator_client.errors import CommitFailed
+from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.fastpath import TopicPartition
 from kohort.producer.states import TxnState
+from kohort.producer.transactions import GROUP_WENT_ON, OffsetsOrder
+from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
 from kohort.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.init_producer_id import InitProducerIdResponse
+from kohort.protocol.apis.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from tests.producer.producer_world import TOPIC, World
 
 
@@ -19,6 +31,8 @@ class TxnWorld(World):
         super().__init__(1, nodes=1, transactional_id="tx", **settings)
         self.faults = 0.0
         self.epoch = -1
+        self.group_code = 0  # what the group's coordinator says to offsets
+        self.search_code = 0  # what whoever is asked says of where the group's coordinator is
         self.transactions = self.core.transactions
         self.until(lambda: self.core.partitions(TOPIC) is not None and self.state is TxnState.IDLE)
         self.transactions.begin()
@@ -27,18 +41,26 @@ class TxnWorld(World):
     def state(self) -> TxnState:
         return self.transactions.state
 
+    def order(self) -> OffsetsOrder:
+        return self.transactions.order({TopicPartition("source", 0): OffsetToCommit(5)}, Identity("g", 3, "m"))
+
+    def pending(self, api: str) -> bool:
+        """Whether a request lies unanswered in the broker's socket."""
+        return any(ask.api == api for pipe in self._pipes.values() for ask in pipe)
+
     def until(self, reached: Callable[[], bool]) -> None:
         for _ in range(200):
+            self.turn()
             if reached():
                 return
-            self.turn()
             self.answer_one()
         raise AssertionError("it never came to that")
 
     def carry_out(self, ask: Ask, trouble: bool = False) -> Outcome:
         match ask.api:
             case "FindCoordinator":
-                answer: Any = FindCoordinatorResponse(error_code=0, node_id=0, host="b", port=1, coordinators=())
+                code = self.search_code if ask.request(3).key_type == 0 else 0
+                answer: Any = FindCoordinatorResponse(error_code=code, node_id=0, host="b", port=1, coordinators=())
             case "InitProducerId":
                 self.epoch += 1
                 answer = InitProducerIdResponse(
@@ -46,6 +68,12 @@ class TxnWorld(World):
                 )
             case "AddPartitionsToTxn":
                 answer = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=())
+            case "AddOffsetsToTxn":
+                answer = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
+            case "TxnOffsetCommit":
+                told = TxnOffsetCommitResponsePartition(partition_index=0, error_code=self.group_code)
+                topic = TxnOffsetCommitResponseTopic(name="source", partitions=(told,))
+                answer = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(topic,))
             case "EndTxn":
                 answer = EndTxnResponse(throttle_time_ms=0, error_code=0)
             case _:
@@ -72,3 +100,25 @@ def test_a_refusal_beside_what_the_same_request_brought_in_fails_the_transaction
     world.transactions.commit()
     world.until(lambda: world.state is TxnState.IDLE)
     assert [len(log.values) for log in world.logs.values()] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("code", sorted(GROUP_WENT_ON))
+def test_offsets_that_the_group_refuses_after_the_abort_are_nobodys_any_more(code: int) -> None:
+    world = TxnWorld()
+    order = world.order()
+    world.group_code = code
+    world.until(lambda: world.pending("TxnOffsetCommit"))
+    world.transactions.abort()
+    assert order.done
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.IDLE
+    assert world.epoch == 0  # what nobody waits for is no reason for a new epoch
+
+
+def test_offsets_that_the_group_refuses_fail_the_transaction() -> None:
+    world = TxnWorld()
+    order = world.order()
+    world.group_code = 22
+    world.until(lambda: order.done)
+    assert isinstance(order.error, CommitFailed)
+    world.until(lambda: world.state is TxnState.FAILED)
