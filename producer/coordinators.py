@@ -38,7 +38,7 @@ class _Search:
 class Coordinators:
     """Found when asked for, forgotten when they turn out to be others. `refused`: told of what no search will cure."""
 
-    def __init__(self, core: "ProducerCore", refused: Callable[[Kind, KohortError], None]) -> None:
+    def __init__(self, core: "ProducerCore", refused: Callable[[Kind, str, KohortError], None]) -> None:
         self._core = core
         self._refused = refused
         self._known: dict[tuple[Kind, str], _Search] = {}
@@ -73,7 +73,7 @@ class Coordinators:
                     return
                 error = BrokerError(one.error_code, one.error_message, api="FindCoordinator", **{kind.place: key})
                 if not error.retriable:
-                    self._refused(kind, error)
+                    self._refused(kind, key, error)
             elif isinstance(outcome, NotSent):
                 core.fail(outcome.error)
             search.attempts = search.attempts.failed(when, core.backoff, core.chance())

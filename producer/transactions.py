@@ -530,9 +530,11 @@ class Transactions:
             return Reaction.RETRY
         return Reaction.ABORT if self.state in (TxnState.OPEN, TxnState.COMMITTING) else Reaction.DIE
 
-    def _no_coordinator(self, kind: Kind, error: KohortError) -> None:
+    def _no_coordinator(self, kind: Kind, key: str, error: KohortError) -> None:
         if kind is Kind.GROUP:
-            self.failed(error)
+            # A search may outlive the transaction that it was begun for.
+            if any(order.group.group_id == key for order in self._orders):
+                self.failed(error)
         else:
             self.die(_forbidden(error))
 

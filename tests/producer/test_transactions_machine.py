@@ -48,6 +48,14 @@ class TxnWorld(World):
         """Whether a request lies unanswered in the broker's socket."""
         return any(ask.api == api for pipe in self._pipes.values() for ask in pipe)
 
+    def hold(self, api: str) -> list[Ask]:
+        """Requests that are taken out of the broker's sockets, to be answered by the test."""
+        held = [ask for pipe in self._pipes.values() for ask in pipe if ask.api == api]
+        for pipe in self._pipes.values():
+            for ask in [one for one in pipe if one in held]:
+                pipe.remove(ask)
+        return held
+
     def until(self, reached: Callable[[], bool]) -> None:
         for _ in range(200):
             self.turn()
@@ -122,3 +130,30 @@ def test_offsets_that_the_group_refuses_fail_the_transaction() -> None:
     world.until(lambda: order.done)
     assert isinstance(order.error, CommitFailed)
     world.until(lambda: world.state is TxnState.FAILED)
+
+
+def test_a_group_that_may_not_be_asked_about_is_no_matter_of_the_next_transaction() -> None:
+    """What is being looked for when a transaction is aborted may be found, or refused, in the next."""
+    world = TxnWorld()
+    world.order()
+    world.until(lambda: world.pending("FindCoordinator"))
+    world.transactions.abort()
+    searches = world.hold("FindCoordinator")
+    world.until(lambda: world.state is TxnState.IDLE)
+    world.transactions.begin()
+    world.send(b"x", 0)
+    world.transactions.commit()
+    world.until(lambda: world.pending("EndTxn"))
+    world.search_code = 30
+    for search in searches:
+        search.done(world.carry_out(search), world.now)
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.IDLE  # it is committed: nobody may be told that it was aborted
+
+
+def test_a_group_that_may_not_be_asked_about_fails_the_transaction_that_has_its_offsets() -> None:
+    world = TxnWorld()
+    order = world.order()
+    world.search_code = 30
+    world.until(lambda: world.state is TxnState.FAILED)
+    assert order.error is not None
