@@ -2,7 +2,7 @@
 KIP-360, KIP-447). An idempotent producer is here too: it only ever asks for an id, of any broker.
 
 What an error code means is the table `REACTIONS`; a code that it lacks is retried if Kafka calls it retriable, fails
-the transaction if one is open, and else ends the producer.
+the transaction if it is said of what is to be in it, and else ends the producer.
 """
 
 import logging
@@ -78,6 +78,8 @@ REACTIONS: Final[Mapping[int, Reaction]] = {
 FENCED = frozenset({47, 90})
 UNKNOWN_ID = 49
 NOT_ATTEMPTED = 55
+# What fills a transaction: while these are asked its outcome is not decided yet.
+FILLING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"})
 ENDING = frozenset({TxnState.COMMITTING, TxnState.ABORTING})
 # The group has another owner of the partitions, or is rebalancing.
 GROUP_WENT_ON = frozenset({22, 25, 27, 82})
@@ -506,7 +508,7 @@ class Transactions:
             self._attempts = FRESH
             return True
         error = BrokerError(code, api=api, transactional_id=self.transactional_id, **place)
-        match self._reaction(code, error):
+        match self._reaction(api, error):
             case Reaction.RETRY:
                 self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
             case Reaction.REDISCOVER:
@@ -520,15 +522,15 @@ class Transactions:
                 self.die(_forbidden(error))
         return False
 
-    def _reaction(self, code: int, error: BrokerError) -> Reaction:
-        known = REACTIONS.get(code)
+    def _reaction(self, api: str, error: BrokerError) -> Reaction:
+        known = REACTIONS.get(error.code)
         if known is Reaction.ABORT and self.state not in (TxnState.OPEN, TxnState.COMMITTING, TxnState.ABORTING):
             return Reaction.DIE
         if known is not None:
             return known
         if error.retriable:
             return Reaction.RETRY
-        return Reaction.ABORT if self.state in (TxnState.OPEN, TxnState.COMMITTING) else Reaction.DIE
+        return Reaction.ABORT if api in FILLING else Reaction.DIE
 
     def _no_coordinator(self, kind: Kind, key: str, error: KohortError) -> None:
         if kind is Kind.GROUP:

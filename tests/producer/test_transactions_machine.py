@@ -12,7 +12,11 @@ from kohort.fastpath import TopicPartition
 from kohort.producer.states import TxnState
 from kohort.producer.transactions import GROUP_WENT_ON, OffsetsOrder
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
-from kohort.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
+from kohort.protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.init_producer_id import InitProducerIdResponse
@@ -21,6 +25,7 @@ from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from kohort.protocol.errors import BrokerError
 from tests.producer.producer_world import TOPIC, World
 
 
@@ -31,7 +36,7 @@ class TxnWorld(World):
         super().__init__(1, nodes=1, transactional_id="tx", **settings)
         self.faults = 0.0
         self.epoch = -1
-        self.group_code = 0  # what the group's coordinator says to offsets
+        self.codes: dict[str, int] = {}  # what coordinators say to a request
         self.search_code = 0  # what whoever is asked says of where the group's coordinator is
         self.transactions = self.core.transactions
         self.until(lambda: self.core.partitions(TOPIC) is not None and self.state is TxnState.IDLE)
@@ -64,6 +69,9 @@ class TxnWorld(World):
             self.answer_one()
         raise AssertionError("it never came to that")
 
+    def code(self, ask: Ask) -> int:
+        return self.codes.get(ask.api, 0)
+
     def carry_out(self, ask: Ask, trouble: bool = False) -> Outcome:
         match ask.api:
             case "FindCoordinator":
@@ -75,15 +83,17 @@ class TxnWorld(World):
                     throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=self.epoch
                 )
             case "AddPartitionsToTxn":
-                answer = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=())
+                told = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=self.code(ask))
+                topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=(told,))
+                answer = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=(topic,))
             case "AddOffsetsToTxn":
-                answer = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
+                answer = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=self.code(ask))
             case "TxnOffsetCommit":
-                told = TxnOffsetCommitResponsePartition(partition_index=0, error_code=self.group_code)
-                topic = TxnOffsetCommitResponseTopic(name="source", partitions=(told,))
-                answer = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(topic,))
+                one = TxnOffsetCommitResponsePartition(partition_index=0, error_code=self.code(ask))
+                source = TxnOffsetCommitResponseTopic(name="source", partitions=(one,))
+                answer = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,))
             case "EndTxn":
-                answer = EndTxnResponse(throttle_time_ms=0, error_code=0)
+                answer = EndTxnResponse(throttle_time_ms=0, error_code=self.code(ask))
             case _:
                 return super().carry_out(ask, trouble)
         self.asked.append(ask.api)
@@ -114,7 +124,7 @@ def test_a_refusal_beside_what_the_same_request_brought_in_fails_the_transaction
 def test_offsets_that_the_group_refuses_after_the_abort_are_nobodys_any_more(code: int) -> None:
     world = TxnWorld()
     order = world.order()
-    world.group_code = code
+    world.codes["TxnOffsetCommit"] = code
     world.until(lambda: world.pending("TxnOffsetCommit"))
     world.transactions.abort()
     assert order.done
@@ -126,7 +136,7 @@ def test_offsets_that_the_group_refuses_after_the_abort_are_nobodys_any_more(cod
 def test_offsets_that_the_group_refuses_fail_the_transaction() -> None:
     world = TxnWorld()
     order = world.order()
-    world.group_code = 22
+    world.codes["TxnOffsetCommit"] = 22
     world.until(lambda: order.done)
     assert isinstance(order.error, CommitFailed)
     world.until(lambda: world.state is TxnState.FAILED)
@@ -157,3 +167,39 @@ def test_a_group_that_may_not_be_asked_about_fails_the_transaction_that_has_its_
     world.search_code = 30
     world.until(lambda: world.state is TxnState.FAILED)
     assert order.error is not None
+
+
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"])
+@pytest.mark.parametrize("code", [29, 30, 12, -1])
+def test_what_may_not_be_in_a_transaction_costs_no_more_when_it_is_said_after_the_abort(api: str, code: int) -> None:
+    world = TxnWorld()
+    if api == "AddPartitionsToTxn":
+        world.send(b"x", 0)
+    else:
+        world.order()
+    world.codes[api] = code
+    world.until(lambda: world.pending(api))
+    world.transactions.abort()
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.FAILED
+    world.transactions.abort()
+    world.codes.clear()
+    world.transactions.begin()
+    world.send(b"y", 0)
+    world.transactions.commit()
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.IDLE
+
+
+@pytest.mark.parametrize("code", [-1, 42])
+def test_of_a_commit_with_an_outcome_that_nobody_knows_it_is_not_said_that_it_was_aborted(code: int) -> None:
+    """Who hears that sends everything once more, and it may be in the log."""
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.transactions.commit()
+    world.codes["EndTxn"] = code
+    world.until(lambda: world.transactions.settled)
+    with pytest.raises(BrokerError) as raised:
+        world.transactions.outcome()
+    assert raised.value.code == code
+    assert world.state is TxnState.DEAD
