@@ -122,7 +122,7 @@ class Transactions:
         self._orders: list[OffsetsOrder] = []
         self._asked = False
         self._attempts = FRESH
-        self._new_epoch = False  # whether a batch was dropped that had been sent: it could still come late
+        self._new_epoch = False  # whether something was sent that nobody knows the end of: it could still come late
         self._dropped: KohortError | None = None
 
     # --- the caller's side
@@ -492,8 +492,8 @@ class Transactions:
                     if where is not None:
                         self.coordinators.gone(where)
                     self._attempts = self._attempts.failed(when, self._core.backoff, self._core.chance())
-                    # Whether a partition was added is not known; a new epoch ends the transaction either way.
-                    self._new_epoch = self._new_epoch or self.state is TxnState.ABORTING
+                    # Whether a partition was added is not known; on an abort a new epoch ends what there may be.
+                    self._new_epoch = True
 
         self._asked = True
         ask = Ask(api, request, done, self._core.request_s, AT_MOST.get(api))

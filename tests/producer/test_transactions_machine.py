@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client.connections import Answered, Ask, Outcome
-from kohort.coordinator_client.errors import CommitFailed
+from kohort.coordinator_client.connections import Answered, Ask, Outcome, Unanswered
+from kohort.coordinator_client.errors import CommitFailed, ConnectionFailed
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.fastpath import TopicPartition
 from kohort.producer.states import TxnState
@@ -203,3 +203,15 @@ def test_of_a_commit_with_an_outcome_that_nobody_knows_it_is_not_said_that_it_wa
         world.transactions.outcome()
     assert raised.value.code == code
     assert world.state is TxnState.DEAD
+
+
+def test_a_transaction_that_a_coordinator_may_know_of_is_ended_there() -> None:
+    """Else it would go on in the next one, with the time that the first had taken."""
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.until(lambda: world.pending("AddPartitionsToTxn"))
+    for ask in world.hold("AddPartitionsToTxn"):
+        ask.done(Unanswered(ConnectionFailed("it broke")), world.now)
+    world.transactions.abort()
+    world.until(lambda: world.transactions.settled)
+    assert (world.state, world.epoch) == (TxnState.FAILED, 1)
