@@ -47,6 +47,7 @@ class Batch:
     count: int = 0
     sequence: int = -1
     in_flight: bool = False
+    unsure: bool = False  # whether it may be in the log: what became of an attempt is not known
     done: bool = False
     base_offset: int = -1
     error: KohortError | None = None
@@ -113,8 +114,12 @@ class Lane:
         self.failing = self.failing and bool(self.queue)
 
     def give_back(self, batch: Batch) -> None:
-        """A batch is certain not to be in the log; its numbers go to the next, if none has been numbered since."""
-        if batch.sequence >= 0 and self.next_sequence == (batch.sequence + batch.count) % SEQUENCES:
+        """A batch is refused; its numbers go to the next, if it is not in the log and none has been numbered since."""
+        if (
+            batch.sequence >= 0
+            and not batch.unsure
+            and self.next_sequence == (batch.sequence + batch.count) % SEQUENCES
+        ):
             self.next_sequence = batch.sequence
 
 

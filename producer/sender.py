@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.producer")
 
 ACKS_ALL = -1
+UNKNOWN_SERVER_ERROR = -1
 # 13 names topics by id, which a topic's recreation would turn into an error of its own kind for nothing gained; and in
 # 12 a transaction takes partitions in unasked (KIP-890), which only brokers with that feature switched on can.
 AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11
@@ -223,6 +224,7 @@ class Sender:
                     self._core.transactions.lost_count(lane, answer.error_code)
                 self._again(sent, now)
             case Verdict.REFUSED:
+                batch.unsure = batch.unsure or answer.error_code == UNKNOWN_SERVER_ERROR
                 lane.give_back(batch)
                 self.over(lane, batch, refusal(batch, answer))
 
@@ -231,7 +233,7 @@ class Sender:
         lane = sent.lane
         if not lane.failing or not lane.in_flight:
             lane.attempts = lane.attempts.failed(now, self._core.backoff, self._core.chance())
-        lane.failing = True
+        lane.failing = sent.batch.unsure = True
         if self._core.fatal is not None and not sent.batch.done:
             self.over(lane, sent.batch, self._core.fatal)
 

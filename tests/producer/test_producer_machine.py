@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from kohort.coordinator_client import AuthorizationFailed, UnknownTopic
+from kohort.coordinator_client.connections import Answered, Unanswered
+from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.fastpath import TopicPartition
 from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath.batches import batches
@@ -107,6 +109,46 @@ def test_a_refused_batch_gives_its_numbers_back_and_the_next_goes_through() -> N
     world.calm()
     assert world.logs[P0].values == [b"fits"]
     assert world.core.transactions.producer.epoch == 0
+
+
+@pytest.mark.parametrize("before", [20, 7, None])
+def test_the_numbers_of_a_refused_batch_that_may_be_in_the_log_are_no_others(before: int | None) -> None:
+    """The next batch under them would be a duplicate to the broker: acknowledged, and not written."""
+    world = ready()
+    codes = iter([0, 29])
+    world.code_of = lambda place: next(codes, 0)
+    refused = world.send(b"written, and its answer lost", 0)
+    world.turn()
+    world.now += 1
+    world.turn()
+    (ask,) = [pipe.popleft() for pipe in world._pipes.values() if pipe]
+    written = world.carry_out(ask)
+    if before is None:
+        ask.done(Unanswered(ConnectionFailed("it broke")), world.now)
+    else:
+        assert isinstance(written, Answered)
+        (topic,) = written.value.responses
+        (partition,) = topic.partition_responses
+        told = topic._replace(partition_responses=(partition._replace(error_code=before),))
+        ask.done(Answered(written.value._replace(responses=(told,)), 11), world.now)
+    world.calm()
+    assert refused is not None
+    assert isinstance(refused.error, AuthorizationFailed)
+    world.send(b"the next one", 0)
+    world.calm()
+    assert world.logs[P0].values == [b"written, and its answer lost", b"the next one"]
+
+
+def test_a_broker_that_does_not_know_what_went_wrong_may_have_written_the_batch() -> None:
+    world = ready()
+    log = world.logs[P0]
+    append, told = log.append, iter([-1])
+    log.append = lambda records: (next(told, 0), append(records)[1])  # type: ignore[method-assign]
+    world.send(b"written all the same", 0)
+    world.calm()
+    world.send(b"the next one", 0)
+    world.calm()
+    assert log.values == [b"written all the same", b"the next one"]
 
 
 def test_numbers_that_others_took_meanwhile_cost_one_epoch_and_no_record() -> None:
