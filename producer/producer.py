@@ -84,7 +84,7 @@ class Producer:
         `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises UnknownTopic,
         RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
         """
-        driver = self._driver
+        driver = self._own()
         stamp = driver.wall_ms() if timestamp_ms is None else timestamp_ms
         with driver.lock:
             self._check()
@@ -108,7 +108,7 @@ class Producer:
         raises as `send`.
         """
         batches: list[Batch] = []
-        for rows in rows_of(data, self._driver.wall_ms()):
+        for rows in rows_of(data, self._own().wall_ms()):
             if rows.headers is not None:
                 batches += self._send_each(topic, rows, partition)
             else:
@@ -195,7 +195,7 @@ class Producer:
 
         Raises the first failure that no delivery has told of, and OperationTimeout after `timeout_s` seconds.
         """
-        driver = self._driver
+        driver = self._own()
         with driver.lock:
             self._check()
             waiting = driver.core.unsettled()
@@ -215,6 +215,7 @@ class Producer:
         """
         if self._closed:
             return
+        self._own()
         try:
             if self._settings.transactional_id is None:
                 if self._driver.core.fatal is None:
@@ -231,13 +232,15 @@ class Producer:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of records that are neither acknowledged nor given up."""
-        with self._driver.lock:
-            return self._driver.core.buffered
+        driver = self._own()
+        with driver.lock:
+            return driver.core.buffered
 
     def metrics(self) -> dict[str, int]:
         """Counters of requests and connections, and what is buffered."""
-        with self._driver.lock:
-            core = self._driver.core
+        driver = self._own()
+        with driver.lock:
+            core = driver.core
             counted = ("requests", "requests_unanswered", "connections_opened", "connections_ended")
             return {f"{name}_total": getattr(core.counters, name) for name in counted} | {
                 "buffered_bytes": core.buffered
@@ -287,7 +290,7 @@ class Producer:
         Raises CommitFailed when the group has gone on without the member: then `abort()`.
         """
         checked = plain(offsets.items())
-        driver = self._driver
+        driver = self._own()
         with driver.lock:
             self._check()
             order = driver.core.transactions.order(checked, group)
@@ -315,7 +318,7 @@ class Producer:
         return self._driver.core.transactions.state
 
     def _end(self, what: Callable[[ProducerCore], None], timeout_s: float | None) -> None:
-        driver = self._driver
+        driver = self._own()
         with driver.lock:
             self._check()
             what(driver.core)
@@ -325,8 +328,12 @@ class Producer:
     def _seconds(self, timeout_s: float | None) -> float:
         return self._settings.max_block_ms / 1000 if timeout_s is None else timeout_s
 
-    def _check(self) -> None:
+    def _own(self) -> Driver[ProducerCore]:
+        """The driver, before anybody waits for its lock: in a forked child that may be held for ever."""
         self._driver.own()
+        return self._driver
+
+    def _check(self) -> None:
         if self._closed:
             raise ProducerClosed("the producer is closed")
         self._driver.check()
@@ -365,7 +372,7 @@ class Producer:
         )  # fmt: skip
 
     def _wait(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
-        driver = self._driver
+        driver = self._own()
         with driver.lock:
             until = threading.TIMEOUT_MAX if timeout_s is None else driver.now() + timeout_s
             while not reached():

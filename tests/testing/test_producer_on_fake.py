@@ -1,13 +1,15 @@
 """Every kind of request of a producer loses its answer, in every way there is; each record is in the log once."""
 
+import signal
 import time
 
 import pytest
 
 from kohort import Consumer, KohortError, Producer, TopicPartition
+from kohort.coordinator_client import ForkError
 from kohort.fastpath import decode
-from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S
+from kohort.testing.fake_broker import Drop, FakeBroker
+from tests.coordinator_client.kit import PATIENCE_S, in_a_child
 from tests.testing.group_client import Connection, Stage
 from tests.testing.test_consumer_on_fake import FAULTS
 from tests.testing.test_fake_against_real import fetch
@@ -75,3 +77,21 @@ def test_a_lost_answer_commits_no_aborted_record_and_loses_no_committed_one(api:
         assert len(committed) >= 5
         assert fake.group("group").offsets[TopicPartition("source", 0)].offset == int(committed[-1].partition(b"-")[0])
         assert fake.faults == []
+
+
+@pytest.mark.proves("B-35")
+def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
+    """Not for the lock that the driver held at the fork, and not for a delivery of which it will hear nothing."""
+    with FakeBroker(topics={"topic": 1}) as fake, Producer(fake.bootstrap, request_timeout_ms=500) as producer:
+        assert producer.send("topic", b"1").result().offset == 0
+        laid = fake.control("Produce", lambda _call: Drop())
+        delivery = producer.send("topic", b"2")
+        calls = [
+            delivery.result, lambda: producer.send("topic", b"3"), producer.flush, producer.metrics, producer.begin,
+            producer.close,
+        ]  # fmt: skip
+        with producer._driver.lock:
+            raised = in_a_child(lambda: signal.alarm(20), *calls)
+        assert raised == [ForkError.__name__] * len(calls)
+        laid.remove()
+        assert delivery.result(PATIENCE_S).offset == 1
