@@ -118,6 +118,12 @@ def _agree(producing: Producing, connecting: Config) -> None:
             hint="a request is made of what is in the buffer",
             setting="buffer_bytes",
         )
+    if producing.compression == "gzip" and (producing.compression_level or 0) < 0:
+        raise ConfigError(
+            f"compression_level ({producing.compression_level}) must be at least 0 for gzip",
+            hint="leave it out: that is the codec's usual one",
+            setting="compression_level",
+        )
     if producing.delivery_timeout_ms < producing.linger_ms + connecting.request_timeout_ms:
         raise ConfigError(
             f"delivery_timeout_ms ({producing.delivery_timeout_ms}) must cover linger_ms ({producing.linger_ms}) "
