@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from kohort.coordinator_client.cluster import Contacts
 from kohort.coordinator_client.connections import Ask, Endpoint
 from kohort.coordinator_client.endpoints import Endpoints
-from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
+from kohort.coordinator_client.errors import AuthorizationFailed, IllegalState, UnknownTopic
 from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
@@ -145,6 +145,8 @@ class ProducerCore:
             self.keeper.unneed([topic])
             raise error
         if topic not in self._topics:
+            if not isinstance(topic, str) or not topic or not topic.isascii():
+                raise IllegalState("a topic name is a non-empty string of ASCII", topic=repr(topic))
             self._topics.add(topic)
             self.keeper.need([topic])
             self.cluster.forget_missing()

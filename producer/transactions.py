@@ -169,6 +169,8 @@ class Transactions:
         """Have a group's offsets committed with the transaction."""
         self._need_id()
         self.may_take_records()
+        if not isinstance(group, Identity):
+            raise IllegalState("offsets are fenced by the group's metadata", hint="consumer.group_metadata()")
         order = OffsetsOrder(offsets, group)
         self._orders.append(order)
         return order

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client import AuthorizationFailed, UnknownTopic
+from kohort.coordinator_client import AuthorizationFailed, IllegalState, UnknownTopic
 from kohort.coordinator_client.connections import Answered, Unanswered
 from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.fastpath import TopicPartition
@@ -255,6 +255,16 @@ def test_errors_of_a_topic_are_for_who_sends_to_it() -> None:
         world.core.partitions("secret")
     with pytest.raises(UnknownTopic):
         world.send(b"x", 99)
+
+
+@pytest.mark.parametrize("topic", [b"t", None, 5, "", "t\udcff"])
+def test_what_is_no_topic_is_refused_before_a_broker_is_asked_about_it(topic: Any) -> None:
+    world = ready()
+    with pytest.raises(IllegalState, match="topic name"):
+        world.core.offer(topic, None, b"x", None, None, 1, world.now)
+    world.send(b"x", 0)
+    world.calm()
+    assert world.logs[P0].values == [b"x"]
 
 
 def test_sequence_numbers_begin_again_after_the_last() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator_client.connections import Answered, Ask, Outcome, Unanswered
-from kohort.coordinator_client.errors import CommitFailed, ConnectionFailed
+from kohort.coordinator_client.errors import CommitFailed, ConnectionFailed, IllegalState
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.fastpath import TopicPartition
 from kohort.producer.states import TxnState
@@ -131,6 +131,14 @@ def test_offsets_that_the_group_refuses_after_the_abort_are_nobodys_any_more(cod
     world.until(lambda: world.transactions.settled)
     assert world.state is TxnState.IDLE
     assert world.epoch == 0  # what nobody waits for is no reason for a new epoch
+
+
+def test_a_groups_name_is_not_what_its_offsets_are_fenced_by() -> None:
+    world = TxnWorld()
+    with pytest.raises(IllegalState, match="metadata"):
+        world.transactions.order({TopicPartition("source", 0): OffsetToCommit(5)}, "g")  # type: ignore[arg-type]
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.IDLE)
 
 
 def test_offsets_that_the_group_refuses_fail_the_transaction() -> None:
