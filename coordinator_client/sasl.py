@@ -101,7 +101,7 @@ def _reasons(challenge: bytes) -> str:
 
     try:
         found = json.loads(challenge)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     names = ("status", "scope", "openid-configuration")
     said = [f"{name} {found[name]}" for name in names if found.get(name)] if isinstance(found, dict) else []

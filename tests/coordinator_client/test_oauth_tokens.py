@@ -396,3 +396,12 @@ def test_a_refusal_is_acknowledged_and_its_reasons_told() -> None:
     talk.send(challenge)
     with pytest.raises(AuthenticationFailed, match="went on"):
         talk.send(b"")
+
+
+@pytest.mark.parametrize("challenge", [b"[" * 100_000, b'{"status":' * 100_000, b"\xff", b"9" * 100_000])
+def test_reasons_that_nobody_can_read_are_none(challenge: bytes) -> None:
+    talk = Credentials("OAUTHBEARER", "", "").conversation("nonce", Token("abc"))
+    next(talk)
+    assert talk.send(challenge) == b"\x01"
+    with pytest.raises(Refused, match="no reason given"):
+        talk.throw(Refused("no"))
