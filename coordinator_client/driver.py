@@ -337,7 +337,7 @@ class Driver(Generic[C]):
         )
         self._channels[line, endpoint] = channel
         if _is_address(endpoint.host):
-            self._resolved.append((channel, _addresses(endpoint)))
+            self._resolve(channel)
         else:
             threading.Thread(target=self._resolve, args=(channel,), name="kohort-resolver", daemon=True).start()
         return channel
@@ -354,9 +354,9 @@ class Driver(Generic[C]):
         endpoint = channel.endpoint
         try:
             found: list[Address] | KohortError = _addresses(endpoint)
-        except OSError as problem:
+        except (OSError, ValueError) as problem:  # a broker may name anything as host and port of another
             found = ConnectionFailed(
-                f"the host's name cannot be resolved: {problem.strerror or problem}",
+                f"the host's name cannot be resolved: {getattr(problem, 'strerror', None) or problem}",
                 hint="check bootstrap, or the broker's advertised.listeners",
                 host=endpoint.host,
                 port=endpoint.port,
@@ -491,7 +491,7 @@ def _nonce() -> str:
 def _is_address(host: str) -> bool:
     """Whether a host is written as an address, so that nobody has to be asked for it."""
     for family in (socket.AF_INET, socket.AF_INET6):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             socket.inet_pton(family, host)
             return True
     return False

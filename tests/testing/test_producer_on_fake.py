@@ -2,13 +2,14 @@
 
 import signal
 import time
+from typing import Any
 
 import pytest
 
 from kohort import Consumer, KohortError, Producer, TopicPartition
-from kohort.coordinator_client import ForkError
+from kohort.coordinator_client import ForkError, OperationTimeout
 from kohort.fastpath import decode
-from kohort.testing.fake_broker import Drop, FakeBroker
+from kohort.testing.fake_broker import Alter, Drop, FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S, in_a_child
 from tests.testing.group_client import Connection, Stage
 from tests.testing.test_consumer_on_fake import FAULTS
@@ -95,3 +96,23 @@ def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
         assert raised == [ForkError.__name__] * len(calls)
         laid.remove()
         assert delivery.result(PATIENCE_S).offset == 1
+
+
+@pytest.mark.proves("B-18")
+@pytest.mark.parametrize(
+    ("host", "port"), [("127.0.0.1", -1), ("::1", -1), ("a\0b", 9), ("", 9), ("a..b", 9), ("é", 9)]
+)
+def test_an_address_that_nobody_can_have_is_one_that_cannot_be_reached(host: str, port: int) -> None:
+    def elsewhere(answer: Any) -> Any:
+        return answer._replace(brokers=tuple(one._replace(host=host, port=port) for one in answer.brokers))
+
+    with (
+        FakeBroker(topics={"topic": 1}) as fake,
+        Producer(fake.bootstrap, reconnect_backoff_ms=10, retry_backoff_ms=10) as producer,
+    ):
+        laid = fake.control("Metadata", lambda _call: Alter(elsewhere))
+        delivery = producer.send("topic", b"1")
+        with pytest.raises(OperationTimeout):
+            delivery.result(0.5)
+        laid.remove()
+        assert delivery.result(PATIENCE_S).offset == 0
