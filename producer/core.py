@@ -138,6 +138,8 @@ class ProducerCore:
             raise self._fatal
         view = self.keeper.view.topics.get(topic)
         if view is not None:
+            if self._topic_errors:
+                self._topic_errors.pop(topic, None)  # of a time when it was not there
             return len(view.partitions)
         error = self._topic_errors.pop(topic, None)
         if error is not None:

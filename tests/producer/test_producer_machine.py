@@ -257,6 +257,14 @@ def test_errors_of_a_topic_are_for_who_sends_to_it() -> None:
         world.send(b"x", 99)
 
 
+def test_an_error_that_nobody_waited_for_is_over_when_the_topic_is_there() -> None:
+    world = ready()
+    world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
+    assert world.core.partitions(TOPIC) == 3
+    world.core.keeper.view = world.core.keeper.view.forgetting(())  # one broker that has not heard of it yet
+    assert world.core.partitions(TOPIC) is None
+
+
 @pytest.mark.parametrize("topic", [b"t", None, 5, "", "t\udcff"])
 def test_what_is_no_topic_is_refused_before_a_broker_is_asked_about_it(topic: Any) -> None:
     world = ready()
