@@ -257,6 +257,16 @@ def test_errors_of_a_topic_are_for_who_sends_to_it() -> None:
         world.send(b"x", 99)
 
 
+def test_a_header_without_a_name_is_refused_and_harms_no_record_beside_it() -> None:
+    world = ready()
+    world.send(b"before", 0)
+    with pytest.raises(ValueError, match="name"):
+        world.core.offer(TOPIC, None, b"x", [("a", b"1"), (None, b"2")], 0, 1, world.now)  # type: ignore[list-item]
+    world.send(b"after", 0)
+    world.calm()
+    assert world.logs[P0].values == [b"before", b"after"]
+
+
 def test_an_error_that_nobody_waited_for_is_over_when_the_topic_is_there() -> None:
     world = ready()
     world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
