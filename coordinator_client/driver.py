@@ -220,7 +220,7 @@ class Driver(Generic[C]):
     def _plan(self, order: PlanOrder) -> None:
         """Let the user's assignor run where it can take its time."""
         self._newest_plan = order
-        threading.Thread(target=self._make_plan, args=(order,), name="kohort-assignor", daemon=True).start()
+        _aside("kohort-assignor", self._make_plan, order)
 
     def _make_plan(self, order: PlanOrder) -> None:
         with self._one_plan:  # an assignor is called by nobody else while it runs
@@ -242,9 +242,7 @@ class Driver(Generic[C]):
     def _owe_token(self, tokens: "TokenKeeper | TicketDesk", now: float) -> None:
         """Let an issuer, a KDC, or the user's function, take its time elsewhere."""
         if tokens.owed(now):
-            threading.Thread(
-                target=self._fetch_token, args=(tokens.asked(now),), name="kohort-token", daemon=True
-            ).start()
+            _aside("kohort-token", self._fetch_token, tokens.asked(now))
 
     def _fetch_token(self, source: Callable[[], object]) -> None:
         self._tokens_made.append(source())
@@ -339,7 +337,7 @@ class Driver(Generic[C]):
         if _is_address(endpoint.host):
             self._resolve(channel)
         else:
-            threading.Thread(target=self._resolve, args=(channel,), name="kohort-resolver", daemon=True).start()
+            _aside("kohort-resolver", self._resolve, channel)
         return channel
 
     def _tls(self) -> "ssl.SSLContext | None":
@@ -474,6 +472,14 @@ def _keeper(
 
     source = partial(oauth.fetch, config, wall_ms)
     return tokens.TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random, source)
+
+
+def _aside(name: str, work: Callable[..., None], *given: object) -> None:
+    """Let `work` take its time on a thread of its own; here, where there are no more, as at the interpreter's end."""
+    try:
+        threading.Thread(target=work, args=given, name=name, daemon=True).start()
+    except RuntimeError:
+        work(*given)
 
 
 def _tape(path: str, started: float) -> "Tape":

@@ -1,6 +1,7 @@
 """Every kind of request of a producer loses its answer, in every way there is; each record is in the log once."""
 
 import signal
+import threading
 import time
 from typing import Any
 
@@ -116,3 +117,18 @@ def test_an_address_that_nobody_can_have_is_one_that_cannot_be_reached(host: str
             delivery.result(0.5)
         laid.remove()
         assert delivery.result(PATIENCE_S).offset == 0
+
+
+def test_where_there_are_no_more_threads_records_are_sent_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on none can be started at the interpreter's end, when what is left is being sent."""
+    start = threading.Thread.start
+
+    def no_more(self: threading.Thread) -> None:
+        if self.name == "kohort-resolver":
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        start(self)
+
+    with FakeBroker(topics={"topic": 1}) as fake:
+        monkeypatch.setattr(threading.Thread, "start", no_more)
+        with Producer(f"localhost:{fake.bootstrap.rpartition(':')[2]}") as producer:
+            assert producer.send("topic", b"1").result(PATIENCE_S).offset == 0
