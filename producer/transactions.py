@@ -124,6 +124,7 @@ class Transactions:
         self._attempts = FRESH
         self._new_epoch = False  # whether something was sent that nobody knows the end of: it could still come late
         self._dropped: KohortError | None = None
+        self._untold = False  # whether a commit was asked for, and nobody has heard yet how it ended
 
     # --- the caller's side
 
@@ -133,6 +134,7 @@ class Transactions:
         self._raise_cause()
         if self.state is not TxnState.IDLE:
             raise IllegalState(f"a transaction cannot begin now: {self.state.value}", hint="commit() or abort() first")
+        self._untold = False
         self._go(TxnTrigger.BEGUN)
 
     def may_take_records(self) -> None:
@@ -146,8 +148,9 @@ class Transactions:
         self._need_id()
         if self.state is TxnState.OPEN:
             self._core.close_batches()
+            self._untold = True
             self._go(TxnTrigger.COMMIT_ASKED)
-        elif self.state is not TxnState.COMMITTING:
+        elif self.state is not TxnState.COMMITTING and not (self.state is TxnState.IDLE and self._untold):
             self._raise_cause()
             raise IllegalState("there is no transaction to commit", hint="begin() first")
 
@@ -183,6 +186,7 @@ class Transactions:
     def outcome(self) -> None:
         """After a commit is settled: raises if it did not come about."""
         self._raise_cause()
+        self._untold = False
 
     def _raise_cause(self) -> None:
         if self._core.fatal is not None:
@@ -272,6 +276,8 @@ class Transactions:
         if self.state in (TxnState.IDLE, TxnState.FAILED):
             self._contents = _Contents()
             self._new_epoch, self._dropped = False, None
+        if self.state is TxnState.FAILED:
+            self._untold = False
         if self.state is TxnState.IDLE:
             self.cause = None
             if self.transactional_id is not None:

@@ -9,6 +9,7 @@ from kohort.coordinator_client.connections import Answered, Ask, Outcome, Unansw
 from kohort.coordinator_client.errors import CommitFailed, ConnectionFailed, IllegalState
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.fastpath import TopicPartition
+from kohort.producer.errors import TransactionAborted
 from kohort.producer.states import TxnState
 from kohort.producer.transactions import GROUP_WENT_ON, OffsetsOrder
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
@@ -223,3 +224,27 @@ def test_a_transaction_that_a_coordinator_may_know_of_is_ended_there() -> None:
     world.transactions.abort()
     world.until(lambda: world.transactions.settled)
     assert (world.state, world.epoch) == (TxnState.FAILED, 1)
+
+
+def test_a_commit_that_was_given_up_waiting_for_can_be_asked_about_again() -> None:
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.IDLE)  # while the caller was away, after its OperationTimeout
+    world.transactions.commit()
+    world.transactions.outcome()
+    with pytest.raises(IllegalState, match="no transaction to commit"):
+        world.transactions.commit()
+
+
+def test_a_commit_that_failed_meanwhile_is_not_told_as_one_that_came_about() -> None:
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.transactions.commit()
+    world.code_of = lambda _place: 10
+    world.until(lambda: world.state is TxnState.FAILED)
+    with pytest.raises(TransactionAborted):
+        world.transactions.commit()
+    world.transactions.abort()
+    with pytest.raises(IllegalState, match="no transaction to commit"):
+        world.transactions.commit()
