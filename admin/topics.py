@@ -8,9 +8,9 @@ from uuid import UUID
 from kohort.admin.asking import Asker
 from kohort.admin.configs import TOPIC, describe_configs
 from kohort.admin.rights import operations
-from kohort.coordinator_client.errors import UnknownTopic
+from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
-from kohort.coordinator_client.refusals import topic_error
+from kohort.coordinator_client.refusals import TOPIC_AUTHORIZATION, topic_error
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -162,5 +162,9 @@ def delete_topics(asker: Asker, topics: Iterable[str]) -> None:
     for name, one in zip(names, asker.one("DeleteTopics", build).responses, strict=False):
         if one.error_code == UNKNOWN_TOPIC:
             raise _topic_error(one.name or name, UNKNOWN_TOPIC)
+        if one.error_code == TOPIC_AUTHORIZATION:
+            raise AuthorizationFailed(
+                "not allowed to delete the topic", hint="grant DELETE on it", topic=one.name or name
+            )
         if one.error_code:
             raise BrokerError(one.error_code, one.error_message, api="DeleteTopics", topic=one.name or name)
