@@ -76,9 +76,9 @@ class Admin:
         described = groups.describe_group(asker, group)
         wanted = None if members is None else frozenset(members)
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
-        if wanted is not None and len(chosen) < len(wanted):
-            known = {name for one in chosen for name in (one.member_id, one.instance_id)}
-            raise KohortError("no such member", group=group, member=", ".join(sorted(wanted - known)))
+        known = {name for one in chosen for name in (one.member_id, one.instance_id)}
+        if wanted is not None and (strange := wanted - known):
+            raise KohortError("no such member", group=group, member=", ".join(sorted(strange)))
         if chosen:
             groups.remove_members(asker, group, chosen, reason)
         return chosen

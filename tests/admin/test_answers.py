@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from kohort import Consumer
 from kohort.admin import Admin
 from kohort.coordinator_client.errors import AuthorizationFailed
+from kohort.fastpath import KohortError
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
+from tests.coordinator_client.kit import poll_until
 
 
 @pytest.mark.proves("B-31")
@@ -20,3 +23,18 @@ def test_a_topic_that_may_not_be_deleted_is_named() -> None:
         with pytest.raises(AuthorizationFailed, match="delete") as raised:
             admin.delete_topics("topic")
         assert raised.value.place["topic"] == "topic"
+
+
+def test_a_member_may_be_named_by_both_its_names() -> None:
+    with (
+        FakeBroker(topics={"topic": 1}) as fake,
+        Admin(fake.bootstrap) as admin,
+        Consumer(fake.bootstrap, group="group", group_instance_id="i-1") as consumer,
+    ):
+        consumer.subscribe(["topic"])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        (member,) = admin.describe_group("group").members
+        with pytest.raises(KohortError, match="no such member") as raised:
+            admin.remove_members("group", [member.member_id, "i-1", "i-2"])
+        assert raised.value.place["member"] == "i-2"
+        assert admin.remove_members("group", [member.member_id, "i-1"]) == [member]
