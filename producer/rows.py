@@ -45,11 +45,11 @@ def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int) -> Iterator[Rows]:
 
 def _rows(batch: "pa.RecordBatch", now_ms: int) -> Rows:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    headers = columns.get("headers")
+    headers, keys = columns.get("headers"), _bytes("key", columns.get("key"))
     return Rows(
         batch.num_rows,
-        _bytes("key", columns.get("key")),
-        _bytes("value", columns["value"]),
+        keys,
+        _bytes("value", columns["value"], even_nulls=keys is None),  # one of the two says how many rows there are
         _timestamps(columns.get("timestamp"), now_ms),
         _partitions(columns.get("partition")),
         None if headers is None or headers.null_count == len(headers) else headers,
@@ -57,10 +57,10 @@ def _rows(batch: "pa.RecordBatch", now_ms: int) -> Rows:
     )
 
 
-def _bytes(name: str, array: Any) -> BytesRows | None:
+def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | None:
     import pyarrow as pa
 
-    if array is None or array.null_count == len(array):
+    if array is None or (array.null_count == len(array) and not even_nulls):
         return None
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()

@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kohort import Consumer, KohortError, Producer, TopicPartition
@@ -117,6 +118,16 @@ def test_an_address_that_nobody_can_have_is_one_that_cannot_be_reached(host: str
             delivery.result(0.5)
         laid.remove()
         assert delivery.result(PATIENCE_S).offset == 0
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_string(), pa.binary(2), pa.null()])
+@pytest.mark.parametrize("beside", [{}, {"partition": [0, 0]}, {"timestamp": [1, 2]}, {"key": [None, None]}])
+def test_rows_of_nothing_but_nulls_are_records_too(kind: pa.DataType, beside: dict[str, list[int]]) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Producer(fake.bootstrap) as producer:
+        rows = pa.table({"value": pa.nulls(2, kind), **{name: pa.array(column) for name, column in beside.items()}})
+        assert len(producer.send_arrow("topic", rows)) == 2
+        producer.flush(PATIENCE_S)
+        assert values(fake.bootstrap) == [None, None]
 
 
 def test_where_there_are_no_more_threads_records_are_sent_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
