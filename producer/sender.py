@@ -271,6 +271,8 @@ class Sender:
         for lane in self.busy.values():
             lane.close_batch()
             for batch in [one for one in lane.queue if not one.in_flight]:
+                if batch.done:
+                    continue  # the first failed a transaction, which gave up the others
                 numbered = numbered or batch.sequence >= 0
                 self.over(lane, batch, error)
         return numbered

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator_client.connections import Answered, Ask, Outcome, Unanswered
-from kohort.coordinator_client.errors import CommitFailed, ConnectionFailed, IllegalState
+from kohort.coordinator_client.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.fastpath import TopicPartition
 from kohort.producer.errors import TransactionAborted
@@ -248,3 +248,11 @@ def test_a_commit_that_failed_meanwhile_is_not_told_as_one_that_came_about() -> 
     world.transactions.abort()
     with pytest.raises(IllegalState, match="no transaction to commit"):
         world.transactions.commit()
+
+
+def test_a_fatal_error_in_a_transaction_ends_every_batch_once() -> None:
+    world = TxnWorld()
+    batches = [world.send(b"x" * 120, partition) for partition in (0, 0, 0, 1, 1)]
+    world.core.fail(AuthenticationFailed("the broker refused the credentials"))
+    assert all(batch is not None and batch.error is not None for batch in batches)
+    assert world.core.buffered == 0
