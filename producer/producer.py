@@ -226,7 +226,10 @@ class Producer:
             self._closed = True
             self._driver.stop(timeout_s)
             with self._driver.lock:
-                self._driver.core.fail(ProducerClosed("the producer was closed"))
+                closed = ProducerClosed("the producer was closed")
+                self._driver.core.fail(closed)
+                if self._driver.ended.is_set():
+                    self._driver.core.sender.hang_up(closed)
                 self._driver.lock.notify_all()
 
     @property

@@ -277,6 +277,14 @@ class Sender:
                 self.over(lane, batch, error)
         return numbered
 
+    def hang_up(self, error: KohortError) -> None:
+        """No answer will come any more: what is in flight fails with `error`, too."""
+        for lane in self.busy.values():
+            lane.in_flight = 0
+            for batch in lane.queue:
+                batch.in_flight = False
+        self.give_up(error)
+
     @property
     def idle(self) -> bool:
         """Whether nothing is unsettled."""

@@ -11,6 +11,7 @@ import pytest
 from kohort import Consumer, KohortError, Producer, TopicPartition
 from kohort.coordinator_client import ForkError, OperationTimeout
 from kohort.fastpath import decode
+from kohort.producer import ProducerClosed
 from kohort.testing.fake_broker import Alter, Drop, FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S, in_a_child
 from tests.testing.group_client import Connection, Stage
@@ -128,6 +129,19 @@ def test_rows_of_nothing_but_nulls_are_records_too(kind: pa.DataType, beside: di
         assert len(producer.send_arrow("topic", rows)) == 2
         producer.flush(PATIENCE_S)
         assert values(fake.bootstrap) == [None, None]
+
+
+def test_what_was_on_its_way_at_a_close_is_given_up() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.control("Produce", lambda _call: Drop())
+        producer = Producer(fake.bootstrap, linger_ms=0)
+        delivery = producer.send("topic", b"1")
+        with pytest.raises(OperationTimeout):
+            producer.close(0.5)
+        assert delivery.done()
+        assert producer.buffered_bytes == 0
+        with pytest.raises(ProducerClosed):
+            delivery.result()
 
 
 def test_where_there_are_no_more_threads_records_are_sent_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
