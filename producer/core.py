@@ -143,8 +143,11 @@ class ProducerCore:
             return len(view.partitions)
         error = self._topic_errors.pop(topic, None)
         if error is not None:
-            self._topics.discard(topic)
-            self.keeper.unneed([topic])
+            if any(place.topic == topic for place in self.sender.busy):
+                self.cluster.forget_missing()  # records wait for it: go on asking, and tell again
+            else:
+                self._topics.discard(topic)
+                self.keeper.unneed([topic])
             raise error
         if topic not in self._topics:
             if not isinstance(topic, str) or not topic or not topic.isascii():

@@ -275,6 +275,18 @@ def test_an_error_that_nobody_waited_for_is_over_when_the_topic_is_there() -> No
     assert world.core.partitions(TOPIC) is None
 
 
+def test_a_topic_that_is_away_for_a_while_is_asked_about_while_records_wait_for_it() -> None:
+    world = ready()
+    accepted = world.send(b"accepted", 0)
+    world.core.keeper.view = world.core.keeper.view.forgetting(())
+    world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
+    with pytest.raises(UnknownTopic):
+        world.send(b"refused", 0)
+    world.calm()
+    assert accepted is not None
+    assert (accepted.error, world.logs[P0].values) == (None, [b"accepted"])
+
+
 @pytest.mark.parametrize("topic", [b"t", None, 5, "", "t\udcff"])
 def test_what_is_no_topic_is_refused_before_a_broker_is_asked_about_it(topic: Any) -> None:
     world = ready()
