@@ -7,7 +7,8 @@ has all it may have parked: the request would name only the idle ones, and the b
 """
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from typing import Any, NamedTuple
 
 from kohort.coordinator_client.config import Config
@@ -95,6 +96,8 @@ class Fetcher:
         self._replicas: dict[TopicPartition, Replica] = {}
         self._attempts: dict[TopicPartition, Attempts] = {}
         self._node_attempts: dict[int, Attempts] = {}
+        self._orders: Iterator[int] = count(1)
+        self._last_asked: dict[int, int] = {}
         self.until: dict[TopicPartition, int] = {}  # where reading ends, of partitions that are read to an end
 
     @property
@@ -123,7 +126,8 @@ class Fetcher:
                 wanted.setdefault(node, {})[partition] = want
         room = self.config.max_buffered_bytes - live_bytes - len(self._in_flight) * self.config.fetch_max_bytes
         orders: list[FetchOrder] = []
-        for node in sorted(wanted, key=lambda node: self._rank(node)):
+        # Where the budget has no room for all, whoever was asked longest ago goes first: else some would never be.
+        for node in sorted(wanted, key=lambda node: self._last_asked.get(node, 0)):
             # The first request always goes, however small the budget: else a budget below one fetch would hang.
             if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self._in_flight or orders)):
                 continue
@@ -134,6 +138,7 @@ class Fetcher:
     def _order(self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions) -> FetchOrder:
         session = self._sessions.setdefault(node, FetchSession())
         ask = session.next_request(wanted)
+        self._last_asked[node] = next(self._orders)
         self._in_flight[node] = {
             partition: Asked(positions.state(partition).serial, want.offset) for partition, want in wanted.items()
         }
@@ -184,9 +189,6 @@ class Fetcher:
 
     def _may_ask(self, node: int, now: float) -> bool:
         return self._node_attempts.get(node, FRESH).may_try(now)
-
-    def _rank(self, node: int) -> int:
-        return self._node_attempts.get(node, FRESH).failures
 
     # --- answers
 

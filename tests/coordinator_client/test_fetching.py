@@ -241,6 +241,21 @@ def test_a_budget_smaller_than_one_fetch_still_reads() -> None:
     assert len(rig.owed()) == 1
 
 
+@pytest.mark.proves("I13", "I14")
+def test_brokers_take_turns_where_the_budget_has_no_room_for_all_of_them() -> None:
+    rig = Rig(max_buffered_bytes=1200, fetch_max_bytes=600)
+    rig.view = cluster({0: 1, 1: 2, 2: 3})
+    first = set(rig.owed())
+    assert first == {1, 2}
+    rig.answer(1)
+    assert set(rig.owed()) == {3}
+    rig.fetcher.failed(2, now=rig.now, chance=0.5)
+    assert set(rig.owed()) == {1}
+    rig.now = 1.0
+    rig.answer(3)
+    assert set(rig.owed()) == {2}, "one that failed gets its turn like any other"
+
+
 @pytest.mark.proves("K-09", "K-02")
 def test_paused_data_stays_is_not_shown_and_goes_on_after_resume() -> None:
     rig = Rig()
@@ -260,6 +275,7 @@ def test_paused_data_stays_is_not_shown_and_goes_on_after_resume() -> None:
 @pytest.mark.proves("K-09", "I13")
 def test_paused_bytes_are_bounded_too_and_fetched_again() -> None:
     rig = Rig(max_buffered_bytes=100, fetch_max_bytes=100, max_partition_fetch_bytes=100)
+    rig.positions.drop(P2)
     rig.owed()
     rig.answer(1, data(0, batch(100, size=300)))
     rig.paused = {P0}
