@@ -163,12 +163,16 @@ class Fetcher:
         known = view.partition(partition)
         if point is None or known is None or not self._attempts.get(partition, FRESH).may_try(now):
             return None
-        ahead = self._ahead.get(partition)
-        offset = ahead.offset if ahead is not None and ahead.serial == point.serial else point.offset
+        offset = self._next_offset(partition, point.serial, point.offset)
         if offset >= self.until.get(partition, offset + 1):
             return None
         # A follower is asked without an epoch of its own: it is the leader's that we know.
         return Wanted(view.topic_id(partition.topic), offset, known.leader_epoch, self.config.max_partition_fetch_bytes)
+
+    def _next_offset(self, partition: TopicPartition, serial: int, position: int) -> int:
+        """What follows all that was fetched under this serial."""
+        ahead = self._ahead.get(partition)
+        return ahead.offset if ahead is not None and ahead.serial == serial else position
 
     def _source(self, partition: TopicPartition, view: ClusterView, now: float) -> int | None:
         replica = self._replicas.get(partition)
@@ -218,6 +222,9 @@ class Fetcher:
                 state = positions.get(partition)
                 # The fetch barrier: a seek, a revoke or a loss since has given the partition another serial.
                 if ask is None or state is None or state.serial != ask.serial:
+                    continue
+                # What it would have followed has been given up since (`trim`).
+                if ask.offset != self._next_offset(partition, state.serial, state.offset):
                     continue
                 self._one(node, partition, data, ask, positions, outcome, now=now, wall_ms=wall_ms, chance=chance)
         outcome.brokers = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]

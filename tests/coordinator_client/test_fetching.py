@@ -287,6 +287,23 @@ def test_paused_bytes_are_bounded_too_and_fetched_again() -> None:
     assert rig.take().start == 100
 
 
+@pytest.mark.proves("K-09", "I12")
+def test_what_was_under_way_when_paused_bytes_were_given_up_does_not_come_in_their_place() -> None:
+    rig = Rig(max_buffered_bytes=1000, fetch_max_bytes=100)
+    rig.owed()
+    rig.answer(1, data(0, batch(100, size=200)))
+    assert asked(rig.owed()[1]) == {P0: 103}
+    rig.answer(2, data(2, batch(100, size=500)))
+    rig.paused = {P0}
+    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    assert rig.fetcher.parked.bytes_of(P0) == 0
+    rig.answer(1, data(0, batch(103)))
+    rig.paused = set()
+    assert rig.take().partition == P2
+    assert rig.take() is None
+    assert asked(rig.owed()[1]) == {P0: 100}
+
+
 @pytest.mark.proves("I11")
 def test_the_barrier_voids_what_was_fetched_before_a_seek() -> None:
     rig = Rig()
