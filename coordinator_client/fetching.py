@@ -40,7 +40,9 @@ STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
 TOPIC_GONE = frozenset({3, 100, 103})
 UNKNOWN_LEADER_EPOCH = 75
 OFFSET_MOVED_TO_TIERED_STORAGE = 109
-RETRIED_BY_WAITING = frozenset({UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR, OFFSET_MOVED_TO_TIERED_STORAGE, 7, 13, 14})
+RETRIED_BY_WAITING = frozenset({
+    OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR, OFFSET_MOVED_TO_TIERED_STORAGE, 7, 13, 14,
+})  # fmt: skip
 
 
 class FetchOrder(NamedTuple):
@@ -290,10 +292,10 @@ class Fetcher:
             # A follower may lag behind or be shut down; only the leader's word counts (KIP-392).
             return
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
-        if code == OUT_OF_RANGE:
+        # What lies ahead of the position is judged when the position is there; until then it waits.
+        if code == OUT_OF_RANGE and ask.offset == positions.state(partition).offset:
             log_start = data.log_start_offset if data.log_start_offset >= 0 else None
-            if not self.parked.bytes_of(partition):
-                positions.out_of_range(partition, ask.serial, ask.offset, log_start, wall_ms)
+            positions.out_of_range(partition, ask.serial, ask.offset, log_start, wall_ms)
             return
         if code == AUTHORIZATION:
             positions.fail(partition, AuthorizationFailed("not allowed to read the topic", **place))

@@ -376,6 +376,26 @@ def test_out_of_range_is_settled_by_the_policy() -> None:
     assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
 
 
+@pytest.mark.proves("E-07", "I14")
+@pytest.mark.parametrize("polled", [False, True], ids=["parked", "at the user's"])
+def test_out_of_range_ahead_of_the_position_waits_for_it_and_is_no_spin(polled: bool) -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, batch(100)))
+    if polled:
+        rig.take()
+    rig.owed()
+    assert not rig.answer(1, data(0, code=1)).stale
+    assert rig.positions.state(P0).phase is Phase.FETCHING
+    assert P0 not in asked(rig.owed()[1]), "asking again at once brings the same"
+    rig.positions.consumed(P0, rig.positions.state(P0).serial, 103)
+    rig.answer(1)
+    rig.now = 1.0
+    assert asked(rig.owed()[1])[P0] == 103
+    rig.answer(1, data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
+
+
 @pytest.mark.proves("E-07")
 @pytest.mark.parametrize(
     ("code", "kind"), [(2, CorruptRecord), (29, AuthorizationFailed), (87, FetchFailed), (9999, FetchFailed)]
