@@ -77,7 +77,7 @@ class Contacts:
         return [
             self._core.keeper.wakes(),
             *self._anybody.wakes(),
-            self._core.endpoints.next_try() if self.starving(now) else None,
+            *(self._core.endpoints.wakes() if self.starving(now) else ()),
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
         ]

@@ -127,8 +127,8 @@ class Core:
         wakes += [
             *self.cluster.wakes(now),
             *self.questions.wakes(),
-            self.positions.next_attempt(),
-            self.fetcher.next_attempt(),
+            *self.positions.wakes(),
+            *self.fetcher.wakes(),
             self.committer.wakes(),
             self.book.wakes() if self.assignment else None,
             *self.pushing.wakes(),

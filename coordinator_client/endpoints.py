@@ -80,6 +80,6 @@ class Endpoints:
     def _troubles(self, endpoint: Endpoint) -> int:
         return self._attempts.get(endpoint, FRESH).failures + (endpoint in self._late)
 
-    def next_try(self) -> float | None:
-        """When an address that failed may be called again (s, monotonic)."""
-        return min((one.not_before for one in self._attempts.values()), default=None)
+    def wakes(self) -> list[float]:
+        """When each address that failed may be called again (s, monotonic)."""
+        return [one.not_before for one in self._attempts.values()]

@@ -352,10 +352,9 @@ class Fetcher:
                     break
                 self._ahead[partition] = Asked(dropped.serial, dropped.start)
 
-    def next_attempt(self) -> float | None:
-        """When a partition or broker that failed may be asked again (s, monotonic), or None."""
-        waits = [*self._attempts.values(), *self._node_attempts.values()]
-        return min((one.not_before for one in waits), default=None)
+    def wakes(self) -> list[float]:
+        """When each partition or broker that failed may be asked again (s, monotonic)."""
+        return [one.not_before for one in (*self._attempts.values(), *self._node_attempts.values())]
 
     @property
     def in_flight(self) -> int:

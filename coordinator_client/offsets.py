@@ -358,14 +358,13 @@ class Positions:
         gaps, self._gaps = self._gaps, []
         return gaps
 
-    def next_attempt(self) -> float | None:
-        """When something that has failed may be tried again (s, monotonic), or None."""
-        waiting = [
+    def wakes(self) -> list[float]:
+        """When each thing that has failed may be tried again (s, monotonic)."""
+        return [
             state.attempts.not_before
             for state in self._states.values()
             if state.attempts.failures and not state.asking and state.phase is not Phase.FETCHING
         ]
-        return min(waiting, default=None)
 
     @property
     def settling(self) -> bool:

@@ -355,7 +355,7 @@ def test_stale_metadata_is_refreshed_and_the_partition_waits(code: int) -> None:
     assert rig.answer(1, data(0, code=code), data(1, batch(100))).stale
     assert P0 not in asked(rig.owed()[1])
     rig.answer(1)
-    rig.now = rig.fetcher.next_attempt() or 0.0
+    (rig.now,) = rig.fetcher.wakes()
     assert asked(rig.owed()[1])[P0] == 100
 
 
@@ -365,7 +365,7 @@ def test_what_only_time_cures_is_asked_again_without_fresh_metadata(code: int) -
     rig = Rig()
     rig.owed()
     assert not rig.answer(1, data(0, code=code)).stale
-    assert rig.fetcher.next_attempt() == pytest.approx(0.1)
+    assert rig.fetcher.wakes() == [pytest.approx(0.1)]
 
 
 @pytest.mark.proves("E-07")

@@ -178,7 +178,7 @@ def test_a_retry_waits_for_its_backoff() -> None:
     only_list(one)
     one.ask_failed([P0], FRESH.failed(1.0, Backoff(100, 100, 0), 0.5))
     assert one.owed_lists(cluster(), 1.05) == {}
-    assert one.next_attempt() == 1.1
+    assert one.wakes() == [1.1]
     assert only_list(one, 1.1).partition == P0
 
 
