@@ -453,13 +453,20 @@ class Core:
         partition = slice_.partition
         if partition not in self.allowed:
             return False
-        if not self.positions.consumed(partition, slice_.serial, next_offset, slice_.leader_epoch):
+        if not self.positions.consumed(
+            partition, slice_.serial, next_offset, slice_.leader_epoch, slice_.fetched_under
+        ):
             return False
         self.counters.slices += 1
         self.counters.records += count
         if timestamp_ms is not None:
             self.last_timestamps[partition] = timestamp_ms
         return True
+
+    def is_outlived(self, slice_: Slice) -> bool:
+        """Whether the leader that gave a slice is none any more: the new one is asked before anything follows it."""
+        known = self.keeper.view.partition(slice_.partition)
+        return known is not None and slice_.fetched_under < known.leader_epoch
 
     def put_back(self, rest: Slice) -> None:
         """Of a slice only a part was decoded: the rest comes next, and what was fetched ahead behind it."""

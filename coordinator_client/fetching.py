@@ -62,10 +62,12 @@ class Ends(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What an in-flight Fetch asked of a partition; an answer is good only while both still hold."""
+    """What an in-flight Fetch asked of a partition, and under which leader's epoch; an answer is good only while serial
+    and offset still hold."""
 
     serial: int
     offset: int
+    leader_epoch: int
 
 
 class FetchOutcome:
@@ -142,7 +144,8 @@ class Fetcher:
         ask = session.next_request(wanted)
         self._last_asked[node] = next(self._orders)
         self._in_flight[node] = {
-            partition: Asked(positions.state(partition).serial, want.offset) for partition, want in wanted.items()
+            partition: Asked(positions.state(partition).serial, want.offset, want.leader_epoch)
+            for partition, want in wanted.items()
         }
         config = self.config
         request = FetchRequest(
@@ -166,6 +169,9 @@ class Fetcher:
         if point is None or known is None or not self._attempts.get(partition, FRESH).may_try(now):
             return None
         offset = self._next_offset(partition, point.serial, point.offset)
+        if offset > point.offset and self._ahead[partition].leader_epoch < known.leader_epoch:
+            # What an older leader gave waits to be read, and its end has yet to be held against this leader's log.
+            return None
         if offset >= self.until.get(partition, offset + 1):
             return None
         # A follower is asked without an epoch of its own: it is the leader's that we know.
@@ -270,8 +276,10 @@ class Fetcher:
         end = slice_end(records)
         next_offset = ask.offset if end.next_offset is None else max(end.next_offset, ask.offset)
         aborted = tuple((one.producer_id, one.first_offset) for one in data.aborted_transactions or ())
-        self.parked.put(Slice(partition, records, ask.offset, next_offset, ask.serial, end.leader_epoch, aborted))
-        self._ahead[partition] = Asked(ask.serial, next_offset)
+        self.parked.put(
+            Slice(partition, records, ask.offset, next_offset, ask.serial, end.leader_epoch, aborted, ask.leader_epoch)
+        )
+        self._ahead[partition] = ask._replace(offset=next_offset)
 
     def _refused(
         self,
@@ -350,7 +358,7 @@ class Fetcher:
                 dropped = self.parked.drop_newest(partition)
                 if dropped is None:
                     break
-                self._ahead[partition] = Asked(dropped.serial, dropped.start)
+                self._ahead[partition] = Asked(dropped.serial, dropped.start, dropped.fetched_under)
 
     def wakes(self) -> list[float]:
         """When each partition or broker that failed may be asked again (s, monotonic)."""

@@ -157,13 +157,25 @@ class Positions:
             Phase.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason="seek"
         )
 
-    def consumed(self, partition: TopicPartition, serial: int, next_offset: int, epoch: int = NO_EPOCH) -> bool:
-        """A slice was handed out: move behind it. False (and no move) if the barrier has voided it meanwhile."""
+    def consumed(
+        self,
+        partition: TopicPartition,
+        serial: int,
+        next_offset: int,
+        epoch: int = NO_EPOCH,
+        fetched_under: int = NO_EPOCH,
+    ) -> bool:
+        """A slice was handed out: move behind it. False (and no move) if the barrier has voided it meanwhile.
+
+        `fetched_under`: the epoch of the leader that gave it. What a later one said of the old place says nothing of
+        the new one.
+        """
         state = self._states.get(partition)
         if state is None or state.serial != serial:
             return False
         kept = state.epoch if epoch == NO_EPOCH else epoch
-        self._states[partition] = state._replace(offset=max(next_offset, state.offset), epoch=kept)
+        validated = state.validated if fetched_under == NO_EPOCH else min(state.validated, fetched_under)
+        self._states[partition] = state._replace(offset=max(next_offset, state.offset), epoch=kept, validated=validated)
         return True
 
     # --- what may be fetched

@@ -278,6 +278,9 @@ class Session:
         with self.driver.lock:
             for rest in short:
                 self.core.put_back(rest)
+            outlived = any(self.core.is_outlived(slice_) for slice_, _columns in ready)
+        if outlived:
+            self.driver.wake()
         if errors:
             if not out:
                 raise errors[0]

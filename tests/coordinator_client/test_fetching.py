@@ -461,6 +461,28 @@ def test_leaders_that_moved_are_told() -> None:  # KIP-951
     assert outcome.brokers == [Broker(3, "b3", 9092, None)]
 
 
+@pytest.mark.proves("B-38")
+def test_what_an_older_leader_gave_is_read_and_held_against_the_new_ones_log_before_anything_follows_it() -> None:
+    rig = Rig()
+    state = rig.positions.state(P0)
+    assert rig.positions.owed_validations(rig.view, 0.0) == {}
+    assert rig.positions.consumed(P0, state.serial, 100, 4, 4)
+    rig.owed()
+    rig.answer(1, data(0, batch(100)))
+    rig.view = cluster(epoch=5)
+    ((ask,),) = rig.positions.owed_validations(rig.view, 0.0).values()
+    rig.positions.validated(ask, 101, 4, WALL)
+    assert rig.positions.state(P0).phase is Phase.FETCHING, "100 is in both logs"
+    assert P0 not in asked(rig.owed()[1]), "103 may be in neither"
+    taken = rig.take()
+    assert rig.positions.consumed(P0, state.serial, 103, taken.leader_epoch, taken.fetched_under)
+    ((ask,),) = rig.positions.owed_validations(rig.view, 0.0).values()
+    rig.positions.validated(ask, 101, 4, WALL)
+    assert rig.positions.known_position(P0) == 101
+    rig.answer(1)
+    assert asked(rig.owed()[1])[P0] == 101
+
+
 @pytest.mark.proves("E-07")
 def test_a_follower_near_by_is_read_and_left_at_its_first_error() -> None:  # KIP-392
     rig = Rig()

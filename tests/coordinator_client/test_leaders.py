@@ -122,6 +122,29 @@ def test_leaders_that_change_while_records_wait_to_be_polled_are_no_truncation()
         assert consumer.position_of(P0).leader_epoch == 2
 
 
+@pytest.mark.proves("B-38", "E-08")
+def test_a_log_that_is_cut_while_records_wait_to_be_polled_is_no_silent_gap() -> None:
+    """The position stands before the cut, so it is valid; what waits goes beyond, and is read after that was said."""
+    gaps: list[Gap] = []
+    with FakeBroker(topics={"topic": 1}) as fake, reader(fake, on_reset=gaps.append) as consumer:
+        fill(fake, 0, 5)
+        consumer.assign({P0: 0})
+        read(consumer, 5)
+        fill(fake, 5, 5)
+        fetched_from(fake, 1, offset=10)
+        fake.truncate("topic", 0, 6)
+        fill(fake, 100, 8)
+        limit = time.monotonic() + PATIENCE_S
+        while not fake.calls_of("OffsetForLeaderEpoch"):
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        time.sleep(0.3)  # the answer has come, and whatever would be fetched after it
+        assert [record.offset for record in read(consumer, 5)] == [5, 6, 7, 8, 9]
+        again = read(consumer, 8)
+        assert [(record.offset, record.value) for record in again] == [(6 + n, b"%d" % (100 + n)) for n in range(8)]
+        assert [(gap.wanted, gap.start) for gap in gaps] == [(10, 6)]
+
+
 def fetched_from(fake: FakeBroker, node: int, *, offset: int) -> None:
     """Until this is what is asked for there: all before it has arrived."""
     limit = time.monotonic() + PATIENCE_S
