@@ -445,8 +445,7 @@ class Core:
 
     def is_current(self, slice_: Slice) -> bool:
         """Whether nothing has voided a slice: no seek, no revocation, no other owner in between."""
-        state = self.positions.get(slice_.partition)
-        return state is not None and state.serial == slice_.serial
+        return self.positions.is_current(slice_.partition, slice_.serial)
 
     def delivered(self, slice_: Slice, next_offset: int, count: int, timestamp_ms: int | None) -> bool:
         """A decoded slice goes to the user; False if it must not (something moved meanwhile)."""

@@ -213,11 +213,17 @@ class Positions:
     def needs_committed(self) -> bool:
         return any(state.phase is Phase.NEEDS_COMMITTED for state in self._states.values())
 
-    def owed_committed(self, now: float) -> tuple[TopicPartition, ...]:
-        """Partitions whose committed offset has to be asked for; they are marked as being asked about."""
-        owed = tuple(self._due(Phase.NEEDS_COMMITTED, now))
+    def owed_committed(self, now: float) -> dict[TopicPartition, int]:
+        """Partitions whose committed offset has to be asked for, each with its serial; they are marked as being asked
+        about."""
+        owed = {partition: self._states[partition].serial for partition in self._due(Phase.NEEDS_COMMITTED, now)}
         self._mark(owed)
         return owed
+
+    def is_current(self, partition: TopicPartition, serial: int) -> bool:
+        """Whether nothing has happened to a partition since it had this serial."""
+        state = self._states.get(partition)
+        return state is not None and state.serial == serial
 
     def committed(self, partition: TopicPartition, found: OffsetToCommit | None, wall_ms: int) -> None:
         """The coordinator answered: an offset, or None where nothing is committed."""

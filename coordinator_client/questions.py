@@ -5,6 +5,7 @@ Each question is asked again where a retry helps, ends where none does, and neve
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR
@@ -124,21 +125,30 @@ class Questions:
             return
         owed = self._core.positions.owed_committed(now)
         if owed:
-            self._ask_committed(coordinator, tuple(owed), None)
+            self._ask_committed(coordinator, tuple(owed), None, owed)
         for lookup in self._committed_lookups:
             if not lookup.asking and lookup.attempts.may_try(now):
                 lookup.asking = True
                 self._ask_committed(coordinator, lookup.partitions, lookup)
 
     def _ask_committed(
-        self, coordinator: Coordinator, partitions: tuple[TopicPartition, ...], lookup: _CommittedLookup | None
+        self,
+        coordinator: Coordinator,
+        partitions: tuple[TopicPartition, ...],
+        lookup: _CommittedLookup | None,
+        serials: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
-        def retry(now: float, again: Iterable[TopicPartition] = partitions) -> None:
+        def current() -> list[TopicPartition]:
+            """A partition that went and came back meanwhile is asked about anew: others may have committed since."""
+            return [one for one, serial in serials.items() if self._core.positions.is_current(one, serial)]
+
+        def retry(now: float, again: Iterable[TopicPartition] | None = None) -> None:
             if lookup is not None:
                 lookup.asking = False
                 lookup.attempts = lookup.attempts.failed(now, self._core.backoff, self._core.chance())
             else:
-                self._core.positions.ask_failed(again, FRESH.failed(now, self._core.backoff, self._core.chance()))
+                attempts = FRESH.failed(now, self._core.backoff, self._core.chance())
+                self._core.positions.ask_failed(current() if again is None else again, attempts)
 
         def done(outcome: Outcome, now: float) -> None:
             if not isinstance(outcome, Answered):
@@ -159,8 +169,10 @@ class Questions:
                     )
             if lookup is None:
                 # One that a transaction holds, or that we may not read, holds up no other.
-                again = [one for one in partitions if answer.code(one) in RETRIED_OFFSET_FETCH]
-                self._committed_known(answer, [one for one in partitions if one not in again])
+                self._core.commits.remember({one: found for one, found in answer.found.items() if found is not None})
+                asked = current()
+                again = [one for one in asked if answer.code(one) in RETRIED_OFFSET_FETCH]
+                self._committed_known(answer, [one for one in asked if one not in again])
                 if again:
                     retry(now, again)
             elif codes and codes <= RETRIED_OFFSET_FETCH:
@@ -185,10 +197,7 @@ class Questions:
                 self._core.positions.fail(partition, offset_error(partition, code, self._core.config.group))
                 self._core.news = True
                 continue
-            found = answer.found.get(partition)
-            if found is not None:
-                self._core.book.known(partition, found.offset)
-            self._core.positions.committed(partition, found, self._core.wall_ms)
+            self._core.positions.committed(partition, answer.found.get(partition), self._core.wall_ms)
 
     # --- leader epochs (KIP-320)
 

@@ -51,8 +51,8 @@ def only_list(one: Positions, now: float = 0.0) -> ListAsk:
 def test_a_member_starts_where_the_group_committed() -> None:
     one = positions()
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
-    assert one.owed_committed(0.0) == (P0,)
-    assert one.owed_committed(0.0) == ()  # asked once
+    assert one.owed_committed(0.0) == {P0: one.state(P0).serial}
+    assert one.owed_committed(0.0) == {}  # asked once
     assert one.point(P0) is None
     one.committed(P0, OffsetToCommit(42), WALL)
     assert one.known_position(P0) == 42

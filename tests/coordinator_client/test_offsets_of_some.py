@@ -6,9 +6,9 @@ import pytest
 
 from kohort.coordinator_client import AuthorizationFailed, Consumer
 from kohort.fastpath.topic_partition import TopicPartition
-from kohort.testing.fake_broker import Alter, FakeBroker
+from kohort.testing.fake_broker import Alter, FakeBroker, Hold
 from kohort.testing.fake_broker.control import Call
-from tests.coordinator_client.kit import poll_until, read
+from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
 
 UNSTABLE, NOT_ALLOWED = 88, 29
 P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
@@ -62,3 +62,19 @@ def test_one_that_we_may_not_read_is_an_error_that_names_it_and_the_other_is_rea
             poll_until(consumer, lambda: False)
         assert caught.value.place["topic"] == "topic"
         assert {(one.partition, one.offset) for one in read(consumer, 2)} == {(1, 1), (1, 2)}
+
+
+@pytest.mark.proves("S-01")
+def test_what_was_committed_is_asked_anew_for_a_partition_that_went_and_came_back() -> None:
+    """The answer to the first question is late: somebody else may have had the partition, and committed, since."""
+    with filled() as fake, Consumer(fake.bootstrap, group="group", auto_offset_reset="earliest") as consumer:
+        late = Hold(after_work=True)
+        fake.control("OffsetFetch", lambda call: late, times=1)
+        consumer.assign([P0])
+        assert late.reached.wait(PATIENCE_S)
+        consumer.unsubscribe()
+        consumer.assign([P0])
+        with Consumer(fake.bootstrap, group="group") as other:
+            other.commit({P0: 2})
+        late.release()
+        assert consumer.position(P0) == 2
