@@ -45,7 +45,7 @@ from kohort.coordinator_client.machine import Machine
 from kohort.coordinator_client.make_member import make_member
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.metrics import Counters, Meters
-from kohort.coordinator_client.offsets import CommitBook, Position, Positions
+from kohort.coordinator_client.offsets import CommitBook, PartitionState, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.pushing import Pushing
 from kohort.coordinator_client.questions import Questions
@@ -476,6 +476,12 @@ class Core:
         """A slice could not be decoded: what follows it is given up, and fetched again from the position."""
         self.fetcher.drop(partition)
         self.positions.void(partition)
+
+    def take_back(self, before: Mapping[TopicPartition, PartitionState | None]) -> None:
+        """What was taken since then has reached nobody: it is fetched again."""
+        for partition, state in before.items():
+            if state is not None and self.positions.back_to(partition, state):
+                self.fetcher.drop(partition)
 
     def take_error(self) -> KohortError | None:
         """The next error to raise from poll: fatal ones every time."""

@@ -248,6 +248,20 @@ class Session:
         A batch that cannot be decoded leaves the position behind the sound ones before it, which are handed over. Its
         error is raised by this call, or by a later poll if there is something to return.
         """
+        with self.driver.lock:
+            slices = [*deliver.slices, *(one.slice_ for one in self._leftovers)]
+            before = {slice_.partition: self.core.positions.get(slice_.partition) for slice_ in slices}
+        try:
+            return self._decoded_and_handed_over(deliver)
+        except KohortError:
+            raise
+        except BaseException:
+            # An interrupt, or no memory: what is in hand has been taken and goes to nobody, and would be skipped.
+            with self.driver.lock:
+                self.core.take_back(before)
+            raise
+
+    def _decoded_and_handed_over(self, deliver: Deliver) -> list[RecordColumns]:
         ready = [(one.slice_, one.columns) for one in self._leftovers]
         self._leftovers.clear()
         errors: list[KohortError] = []

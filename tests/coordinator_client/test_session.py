@@ -136,6 +136,47 @@ def test_large_slices_are_decoded_side_by_side_and_told_of_in_order(
         consumer.poll(0)
 
 
+@pytest.mark.proves("I12", "B-36")
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("where", ["decode", "bisect_left"])
+def test_what_is_in_hand_when_poll_is_interrupted_is_fetched_again(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException], where: str
+) -> None:
+    consumer.assign({P0: 100, P1: 100}, until={P1: 102})
+    park(consumer, P0, batch(100))
+    park(consumer, P0, batch(103), 103)
+    park(consumer, P1, batch(100))
+
+    def interrupted(*_args: object, **_options: object) -> None:
+        raise problem
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, where, interrupted)
+        with pytest.raises(problem):
+            consumer.poll(0)
+    assert (consumer.position(P0), consumer.position(P1)) == (100, 100)
+    assert consumer.poll(0) == [], "what follows must not come in its place"
+    park(consumer, P0, batch(100))
+    assert [record.offset for columns in consumer.poll(0) for record in columns] == [100, 101, 102]
+
+
+@pytest.mark.proves("I12", "B-36")
+def test_what_was_handed_over_and_reached_nobody_is_fetched_again(consumer: Consumer) -> None:
+    class Watcher:
+        def poll_began(self, now: float) -> None: ...
+        def poll_failed(self, error: Exception) -> None: ...
+        def look(self) -> None: ...
+        def poll_brought(self, slices: list[RecordColumns]) -> None:
+            raise KeyboardInterrupt
+
+    consumer._session.observer = Watcher()
+    park(consumer, P0, batch(100))
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(0)
+    consumer._session.observer = None
+    assert consumer.position(P0) == 100
+
+
 @pytest.mark.proves("B-13", "I11")
 def test_the_rest_of_a_slice_that_passes_the_cap_comes_next_without_another_fetch(consumer: Consumer) -> None:
     value = bytes(1_000)
