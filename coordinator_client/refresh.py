@@ -107,7 +107,8 @@ class MetadataKeeper:
 
     def _covers(self) -> bool:
         if self._answered_for is None:
-            return True
+            # Whatever existed then is known. What is wanted and was not there may have come since.
+            return self.names <= self.view.topics.keys()
         return not self._everything and self.names <= self._answered_for
 
     def answered(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:

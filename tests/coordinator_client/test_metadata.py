@@ -182,6 +182,20 @@ def test_what_nobody_wanted_for_a_while_is_asked_for_anew(under_way: bool) -> No
     assert ask(one, 1.0) == ["t"]
 
 
+def test_a_topic_that_was_not_among_all_is_asked_for_when_it_is_wanted() -> None:
+    one = keeper()
+    one.need_everything()
+    assert ask(one, 0.0) is None
+    one.answered(answer(topic("old", {0: (1, 0)})), 0.0, 0.5)
+    one.unneed_everything()
+    one.want(WantedTopics(frozenset({"old"})))
+    assert one.owed(1.0) is None
+    one.need(["new"])
+    assert ask(one, 1.0) == ["new", "old"]
+    one.answered(answer(topic("old", {0: (1, 0)}), topic("new", {0: (1, 0)})), 1.0, 0.5)
+    assert one.owed(2.0) is None
+
+
 def test_needs_of_look_ups_count() -> None:
     one = keeper()
     one.need(["t"])
