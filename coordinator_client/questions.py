@@ -59,7 +59,7 @@ class _CommittedLookup:
 class _TopicLookup(NamedTuple):
     """A caller's question for one topic's partitions, or (`topic` None) for those of all topics.
 
-    `after`: how many answers there had been when it was asked; only a later one will do. -1: any will.
+    `after`: how many questions had been asked of brokers by then; only the answer to a later one will do. -1: any will.
     """
 
     topic: str | None
@@ -400,7 +400,7 @@ class Questions:
             future.set_exception(self._core.fatal)
             return future
         keeper = self._core.keeper
-        self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.answers if fresh else -1, future))
+        self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.questions if fresh else -1, future))
         keeper.need((topic,))
         if fresh:
             keeper.stale()
@@ -413,7 +413,7 @@ class Questions:
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
             return future
-        self._topic_lookups.append(_TopicLookup(None, deadline, self._core.keeper.answers, future))
+        self._topic_lookups.append(_TopicLookup(None, deadline, self._core.keeper.questions, future))
         self._core.keeper.need_everything()
         return future
 

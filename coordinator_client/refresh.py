@@ -12,7 +12,8 @@ from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic,
 class MetadataKeeper:
     """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
 
-    `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs.
+    `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs. `questions`: how many
+    have been asked; `answers`: the number of the last one that was answered.
     """
 
     def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
@@ -20,6 +21,7 @@ class MetadataKeeper:
         self.max_age_s = max_age_s
         self.auto_create = auto_create
         self.view: ClusterView = NOTHING_KNOWN
+        self.questions = 0
         self.answers = 0
         self._wanted = WantedTopics()
         self._needed: dict[str, int] = {}
@@ -88,6 +90,7 @@ class MetadataKeeper:
         self._asked = None if self._everything else self.names
         self._stale = False
         self._in_flight = True
+        self.questions += 1
         topics = None if self._asked is None else tuple(_by_name(name) for name in sorted(self._asked))
         return MetadataRequest(
             topics=topics,
@@ -114,7 +117,7 @@ class MetadataKeeper:
     def answered(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
         """The view after an answer that names brokers, told the way the group's machine wants to hear it."""
         asked, self._in_flight = self._asked, False
-        self.answers += 1
+        self.answers = self.questions
         self.view = self.view.updated(answer, asked=asked)
         self._answered_for = asked
         self._forget_unwatched()
