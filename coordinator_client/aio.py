@@ -97,7 +97,7 @@ class AsyncConsumer(Face):
             due = session.due(most_slices)
             match due:
                 case Deliver():
-                    if out := session.decoded(due):
+                    if out := session.decoded(due, most_slices):
                         return out
                 case RunHook(call):
                     await self._run_hook(call)

@@ -372,7 +372,7 @@ class Consumer(Face):
         while True:
             due = session.due(most_slices)
             if isinstance(due, Deliver):
-                if out := session.decoded(due):
+                if out := session.decoded(due, most_slices):
                     return out
             elif due is not None:
                 self._do(due)

@@ -242,8 +242,8 @@ class Session:
             slices.append(slice_)
         return slices
 
-    def decoded(self, deliver: Deliver) -> list[RecordColumns]:
-        """Decode, without lock and GIL; then hand over what the fetch barrier still lets through.
+    def decoded(self, deliver: Deliver, most: int) -> list[RecordColumns]:
+        """Decode, without lock and GIL; then hand over what the fetch barrier still lets through: so many slices.
 
         A batch that cannot be decoded leaves the position behind the sound ones before it, which are handed over. Its
         error is raised by this call, or by a later poll if there is something to return.
@@ -252,7 +252,7 @@ class Session:
             slices = [*deliver.slices, *(one.slice_ for one in self._leftovers)]
             before = {slice_.partition: self.core.positions.get(slice_.partition) for slice_ in slices}
         try:
-            return self._decoded_and_handed_over(deliver)
+            return self._decoded_and_handed_over(deliver, most)
         except KohortError:
             raise
         except BaseException:
@@ -261,7 +261,7 @@ class Session:
                 self.core.take_back(before)
             raise
 
-    def _decoded_and_handed_over(self, deliver: Deliver) -> list[RecordColumns]:
+    def _decoded_and_handed_over(self, deliver: Deliver, most: int) -> list[RecordColumns]:
         ready = [(one.slice_, one.columns) for one in self._leftovers]
         self._leftovers.clear()
         errors: list[KohortError] = []
@@ -288,7 +288,7 @@ class Session:
             elif not columns.complete:
                 short.append(slice_._replace(start=columns.next_offset))
             ready.append((slice_, columns))
-        out = self._hand_over(ready)
+        out = self._hand_over(ready, most)
         with self.driver.lock:
             for rest in short:
                 self.core.put_back(rest)
@@ -311,15 +311,15 @@ class Session:
             return self.driver.side_by_side(jobs)
         return [job() for job in jobs]
 
-    def _hand_over(self, ready: list[tuple[Slice, RecordColumns]]) -> list[RecordColumns]:
+    def _hand_over(self, ready: list[tuple[Slice, RecordColumns]], most: int) -> list[RecordColumns]:
         room = self.config.max_poll_records or float("inf")
         out: list[RecordColumns] = []
         with self.driver.lock:
             now = self.driver.now()
             for slice_, columns in ready:
                 # Paused, or not certain to be ours at this moment: kept, for the fetches go on behind it, and what is
-                # dropped here would be skipped for good.
-                if room <= 0 or not self.core.may_show(slice_, now):
+                # dropped here would be skipped for good. So would be what an iteration has and its user never sees.
+                if room <= 0 or len(out) >= most or not self.core.may_show(slice_, now):
                     if self.core.is_current(slice_):
                         self._leftovers.append(_Leftover(slice_, columns))
                     continue

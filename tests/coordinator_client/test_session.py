@@ -233,6 +233,20 @@ def test_paused_slices_come_after_resume_none_skipped_none_doubled(consumer: Con
     assert offsets == list(range(100, 106))
 
 
+@pytest.mark.proves("I12")
+def test_whoever_stops_iterating_has_seen_all_that_the_positions_say() -> None:
+    with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, max_poll_records=2) as consumer:
+        consumer.assign({P0: 100, P1: 100})
+        park(consumer, P0, batch(100))
+        park(consumer, P1, batch(100))
+        assert [len(columns) for columns in consumer.poll(0)] == [2]
+        for columns in consumer:
+            assert [record.offset for record in columns] == [102]
+            break
+        assert (consumer.position(P0), consumer.position(P1)) == (103, 100)
+        assert [record.offset for columns in consumer.poll(0) for record in columns] == [100, 101]
+
+
 @pytest.mark.proves("I11")
 def test_a_seek_voids_what_is_parked_and_what_is_left_over() -> None:
     with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, max_poll_records=2) as consumer:
