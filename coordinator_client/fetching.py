@@ -258,7 +258,8 @@ class Fetcher:
         if data.error_code:
             self._refused(node, partition, data, ask, positions, outcome, now=now, wall_ms=wall_ms, chance=chance)
             return
-        self._attempts.pop(partition, None)
+        if data.preferred_read_replica < 0:
+            self._attempts.pop(partition, None)  # else it was sent elsewhere, where it may have just been refused
         self.ends[partition] = Ends(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
             positions.diverged(partition, ask.serial, data.diverging_epoch.end_offset, wall_ms)
@@ -297,7 +298,9 @@ class Fetcher:
         code = data.error_code
         followed = self._replicas.pop(partition, None)
         if followed is not None and followed.node == node:
-            # A follower may lag behind or be shut down; only the leader's word counts (KIP-392).
+            # A follower may lag behind or be shut down; only the leader's word counts (KIP-392). But where that is to
+            # ask the follower, both would go on for ever.
+            self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
             return
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
         # What lies ahead of the position is judged when the position is there; until then it waits.

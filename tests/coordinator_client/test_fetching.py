@@ -493,7 +493,32 @@ def test_a_follower_near_by_is_read_and_left_at_its_first_error() -> None:  # KI
     rig.answer(1)
     rig.answer(2, data(0, code=1))
     assert rig.positions.state(P0).phase is Phase.FETCHING  # only the leader's word counts
+    rig.owed()
+    rig.answer(1)
+    rig.now = 0.2
     assert P0 in asked(rig.owed()[1])
+
+
+@pytest.mark.proves("E-07", "I14")
+def test_a_leader_that_sends_us_to_a_follower_that_sends_us_away_is_no_spin() -> None:
+    rig = Rig()
+    rig.positions.drop(P1)
+    rig.positions.drop(P2)
+    requests = 0
+    while rig.now < 10.0:
+        orders = rig.owed()
+        requests += len(orders)
+        if 1 in orders:
+            rig.answer(1, data(0, preferred_read_replica=2))
+        elif 2 in orders:
+            rig.answer(2, data(0, code=56))
+        else:
+            rig.now = min(one for one in rig.fetcher.wakes() if one > rig.now)
+        assert requests < 50
+    assert requests > 10
+    rig.owed()
+    rig.answer(1, data(0, batch(100)))
+    assert P0 in asked(rig.owed()[1]), "what has worked costs no time"
 
 
 def test_a_diverging_epoch_in_the_answer_is_truncation() -> None:
