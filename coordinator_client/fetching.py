@@ -324,6 +324,8 @@ class Fetcher:
         """No answer will come: the session is in doubt, so the next request opens a new one."""
         self._in_flight.pop(node, None)
         self._sessions.pop(node, None)
+        # Whether to read a follower that says nothing is for the leader to say again (KIP-392).
+        self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
         self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
 
     # --- handing out

@@ -499,6 +499,18 @@ def test_a_follower_near_by_is_read_and_left_at_its_first_error() -> None:  # KI
     assert P0 in asked(rig.owed()[1])
 
 
+@pytest.mark.proves("B-25")
+def test_a_follower_that_does_not_answer_is_left_for_the_leader() -> None:
+    rig = Rig()
+    rig.owed()
+    rig.answer(1, data(0, preferred_read_replica=2), data(1))
+    rig.answer(2)
+    assert P0 in asked(rig.owed()[2])
+    rig.answer(1)
+    rig.fetcher.failed(2, now=rig.now, chance=0.5)
+    assert P0 in asked(rig.owed()[1])
+
+
 @pytest.mark.proves("E-07", "I14")
 def test_a_leader_that_sends_us_to_a_follower_that_sends_us_away_is_no_spin() -> None:
     rig = Rig()
