@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
 
 UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
+REBOOTSTRAP_REQUIRED = 129
 RETRIED_COORDINATOR = frozenset({14, 15, 16})
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
 
@@ -120,13 +121,17 @@ class Contacts:
         return min(ELSEWHERE_S, self._core.config.bootstrap_timeout_ms / 4000)
 
     def _metadata_came(self, outcome: Outcome, now: float) -> None:
-        # Without brokers it comes from one that is starting and has not been told of the cluster: that topics are not
-        # in it, or called unknown, says nothing of them.
-        if isinstance(outcome, Answered) and outcome.value.brokers:
-            self._metadata_answered(believable(outcome.value, outcome.version), now)
-            return
-        if isinstance(outcome, NotSent):
-            self._core.fail(outcome.error)
+        core = self._core
+        match outcome:
+            case Answered(MetadataResponse(error_code=REBOOTSTRAP_REQUIRED)) if core.endpoints.rebootstrap:
+                core.keeper.view = core.keeper.view.without_brokers()
+            # Without brokers it comes from one that is starting and has not been told of the cluster: that topics are
+            # not in it, or called unknown, says nothing of them.
+            case Answered(answer) if answer.brokers:
+                self._metadata_answered(believable(answer, outcome.version), now)
+                return
+            case NotSent(error):
+                core.fail(error)
         self._core.keeper.failed(now, self._core.chance())
 
     def _metadata_answered(self, answer: MetadataResponse, now: float) -> None:

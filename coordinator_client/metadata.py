@@ -100,6 +100,10 @@ class ClusterView(NamedTuple):
         added = {broker.node: broker for broker in brokers}
         return self._replace(brokers=MappingProxyType({**self.brokers, **added})) if added else self
 
+    def without_brokers(self) -> "ClusterView":
+        """After a broker said that none of them is one of ours any more (KIP-1102)."""
+        return self._replace(brokers=MappingProxyType({}))
+
     def partition(self, partition: TopicPartition) -> PartitionView | None:
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic else None
