@@ -17,7 +17,7 @@ from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
-from kohort.coordinator_client.given import ends_given, partitions_given
+from kohort.coordinator_client.given import ends_given, offset_given, partitions_given
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
@@ -94,10 +94,12 @@ class Face:
 
         A mapping also says where to start, before anything is looked up. `until`: the first offset that is not read,
         for any of them. Nothing is fetched behind it, poll returns nothing from there on, and the position that has
-        reached it says that all is read. Raises ValueError if it names a partition that is not among `partitions`.
+        reached it says that all is read. Raises ValueError if it names a partition that is not among `partitions`, and
+        for an offset to start at that no log has.
         """
         wanted = frozenset(TopicPartition(*one) for one in partitions)
-        starts = dict(partitions) if isinstance(partitions, Mapping) else {}
+        given = partitions if isinstance(partitions, Mapping) else {}
+        starts = {TopicPartition(*one): offset_given(offset) for one, offset in given.items()}
         ends = ends_given(until, wanted)
         with self._session.use(in_hooks=False):
             self._session.call(lambda core: core.assign(wanted, starts, ends))
@@ -124,9 +126,8 @@ class Face:
     # --- positions
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
-        """Read on at `offset`. Raises IllegalState if the partition is not assigned."""
-        if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}")
+        """Read on at `offset`. Raises IllegalState if the partition is not assigned, ValueError if it is negative."""
+        offset_given(offset)
         with self._session.use():
             self._session.call(lambda core: core.seek(TopicPartition(*partition), offset, leader_epoch))
 

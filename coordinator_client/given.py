@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from kohort.fastpath import TopicPartition
 
+INT64_MAX = 2**63 - 1
+
 
 def partitions_given(partitions: Iterable[TopicPartition] | None) -> frozenset[TopicPartition] | None:
     return None if partitions is None else frozenset(TopicPartition(*one) for one in partitions)
@@ -15,3 +17,12 @@ def ends_given(until: Mapping[TopicPartition, int], partitions: frozenset[TopicP
     if strange := sorted(ends.keys() - partitions):
         raise ValueError(f"`until` names a partition that is not to be read: {strange[0]}")
     return ends
+
+
+def offset_given(offset: int) -> int:
+    """Raises ValueError for what no log has: brokers would be asked for it, and take -2 and -1 for out of range."""
+    if offset < 0:
+        raise ValueError(f"an offset is not negative: {offset}")
+    if offset > INT64_MAX:
+        raise ValueError(f"an offset has 63 bits: {offset}")
+    return offset

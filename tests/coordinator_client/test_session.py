@@ -50,6 +50,16 @@ def test_a_poll_returns_one_slice_of_each_partition_and_moves_the_positions(cons
     assert consumer.poll(0) == []
 
 
+@pytest.mark.proves("CR-18")
+@pytest.mark.parametrize("offset", [-1, -2, 2**63])
+def test_what_no_log_has_is_no_place_to_begin(consumer: Consumer, offset: int) -> None:
+    with pytest.raises(ValueError, match=str(offset)):
+        consumer.assign({P0: offset})
+    with pytest.raises(ValueError, match=str(offset)):
+        consumer.seek(P0, offset)
+    assert consumer.position(P0) == 100
+
+
 @pytest.mark.proves("B-11")
 def test_records_before_the_position_are_not_shown(consumer: Consumer) -> None:
     consumer.seek(P0, 101)
