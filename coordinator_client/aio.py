@@ -230,7 +230,7 @@ class AsyncConsumer(Face):
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """See `Consumer.lag`."""
         partitions = self.assignment
-        known = self._session.read(lambda core: core.known_ends(partitions))
+        known = self._session.read(lambda core: core.known_ends(partitions & core.allowed))
         ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
         return {one: max(ends[one] - await self.position(one, timeout_s), 0) for one in sorted(partitions)}
 

@@ -561,7 +561,7 @@ class Core:
         return partition not in self.positions and partition in self.assignment
 
     def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The logs' ends as fetches have told them."""
+        """The logs' ends as fetches have told them. What is paused is not fetched, and its end may be another now."""
         stable = self.config.isolation_level == "read_committed"
         ends = {one: self.fetcher.ends[one] for one in partitions if one in self.fetcher.ends}
         return {
