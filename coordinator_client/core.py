@@ -266,7 +266,7 @@ class Core:
             state = self.positions.state(partition)
             if state.offset >= 0:
                 self.fetcher.drop(partition)
-                self.positions.fail(partition, recreated(partition, before, now_id, state.offset))
+                self.positions.fail(partition, recreated(partition, before, now_id, state.offset), adrift=True)
                 self.news = True
 
     def named_topics(self) -> frozenset[str]:

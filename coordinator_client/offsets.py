@@ -11,7 +11,7 @@ surface after it.
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, OperationTimeout, Truncation
@@ -32,6 +32,10 @@ class Phase(Enum):
     NEEDS_VALIDATION = "needs validation"  # OffsetForLeaderEpoch is owed to a new leader
     FETCHING = "fetching"  # `offset` is where the next record is read
     FAILED = "failed"  # an error was raised to the user; only a seek or a new assignment leads out
+
+
+KNOWN: Final = frozenset({Phase.FETCHING, Phase.NEEDS_VALIDATION, Phase.FAILED})
+"""The phases in which an offset that is there is the position: also what cannot be read on has been read so far."""
 
 
 class PartitionState(NamedTuple):
@@ -199,7 +203,7 @@ class Positions:
     def known_position(self, partition: TopicPartition) -> int | None:
         """The next offset to hand out, or None while it is being found out."""
         state = self.state(partition)
-        return state.offset if state.phase in (Phase.FETCHING, Phase.NEEDS_VALIDATION) else None
+        return state.offset if state.phase in KNOWN and state.offset >= 0 else None
 
     def whereabouts(self, partition: TopicPartition, view: ClusterView) -> Position | None:
         """As `known_position`, with epoch and topic id; None also while nothing is known of the topic."""
@@ -213,7 +217,7 @@ class Positions:
         return {
             partition: OffsetToCommit(state.offset, state.epoch)
             for partition, state in self._states.items()
-            if state.phase in (Phase.FETCHING, Phase.NEEDS_VALIDATION)
+            if state.phase in KNOWN and state.offset >= 0
         }
 
     # --- committed offsets
@@ -359,12 +363,16 @@ class Positions:
             if state is not None and state.asking:
                 self._states[partition] = state._replace(asking=False, attempts=attempts)
 
-    def fail(self, partition: TopicPartition, error: KohortError) -> None:
-        """An error that only the user can resolve: it surfaces in the next poll, and the partition rests."""
+    def fail(self, partition: TopicPartition, error: KohortError, *, adrift: bool = False) -> None:
+        """An error that only the user can resolve: it surfaces in the next poll, and the partition rests.
+
+        `adrift`: the log has no such place any more, so there is no position either, and nothing to commit.
+        """
         state = self._states.get(partition)
         if state is None:
             return
-        self._states[partition] = state._replace(phase=Phase.FAILED, serial=next(self._serials), asking=False)
+        failed = state._replace(phase=Phase.FAILED, serial=next(self._serials), asking=False)
+        self._states[partition] = failed._replace(offset=-1, epoch=NO_EPOCH) if adrift else failed
         self._errors[partition] = error
 
     def void(self, partition: TopicPartition) -> None:
@@ -425,7 +433,7 @@ class Positions:
             offset=state.offset,
             diverges_at=end_offset,
         )
-        self.fail(partition, error)
+        self.fail(partition, error, adrift=True)
 
     def _reset(
         self,
