@@ -122,17 +122,16 @@ class Contacts:
 
     def _metadata_came(self, outcome: Outcome, now: float) -> None:
         core = self._core
-        match outcome:
-            case Answered(MetadataResponse(error_code=REBOOTSTRAP_REQUIRED)) if core.endpoints.rebootstrap:
-                core.keeper.view = core.keeper.view.without_brokers()
-            # Without brokers it comes from one that is starting and has not been told of the cluster: that topics are
-            # not in it, or called unknown, says nothing of them.
-            case Answered(answer) if answer.brokers:
-                self._metadata_answered(believable(answer, outcome.version), now)
-                return
-            case NotSent(error):
-                core.fail(error)
-        self._core.keeper.failed(now, self._core.chance())
+        # Without brokers it comes from one that is starting and has not been told of the cluster: that topics are not
+        # in it, or called unknown, says nothing of them.
+        if isinstance(outcome, Answered) and outcome.value.brokers:
+            self._metadata_answered(believable(outcome.value, outcome.version), now)
+            return
+        if isinstance(outcome, NotSent):
+            core.fail(outcome.error)
+        elif _says(outcome, REBOOTSTRAP_REQUIRED) and core.endpoints.rebootstrap:
+            core.keeper.view = core.keeper.view.without_brokers()
+        core.keeper.failed(now, core.chance())
 
     def _metadata_answered(self, answer: MetadataResponse, now: float) -> None:
         changed = self._core.keeper.answered(answer, now, self._core.chance())
@@ -242,3 +241,7 @@ class Cluster(Contacts):
     def coordinator_gone(self) -> None:
         """It said that it is not, or was not reached: look again."""
         self._coordinator = None
+
+
+def _says(outcome: Outcome, code: int) -> bool:
+    return isinstance(outcome, Answered) and outcome.value.error_code == code

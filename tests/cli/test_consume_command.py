@@ -11,7 +11,7 @@ import pytest
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter
+from kohort.testing.fake_broker import Alter, Call
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, produce
 
@@ -161,6 +161,9 @@ def test_under_read_committed_the_end_is_the_last_stable_offset(
         partitions = tuple(one._replace(offset=min(one.offset, 2)) for one in topic.partitions)
         return answer._replace(topics=(topic._replace(partitions=partitions),))
 
-    fake.control("ListOffsets", lambda call: Alter(stable) if call.request.isolation_level else None)
+    def isolated(call: Call) -> Alter | None:
+        return Alter(stable) if call.request.isolation_level else None  # type: ignore[attr-defined]
+
+    fake.control("ListOffsets", isolated)
     printed = consumed(fake, capfd, "--json", "-X", "isolation.level=read_committed")
     assert offsets(printed) == [(0, 0), (0, 1)]

@@ -197,7 +197,7 @@ def test_what_may_not_be_in_a_transaction_costs_no_more_when_it_is_said_after_th
     world.send(b"y", 0)
     world.transactions.commit()
     world.until(lambda: world.transactions.settled)
-    assert world.state is TxnState.IDLE
+    assert world.transactions.state is TxnState.IDLE
 
 
 @pytest.mark.parametrize("code", [-1, 42])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -10,6 +10,9 @@ from kohort import TopicPartition
 from kohort.spark.plan import EPOCH, Log
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+T = TypeVar("T")
 
 
 class Listed(NamedTuple):
@@ -22,7 +25,7 @@ class Growing:
     def __init__(self, times_ms: Mapping[TopicPartition, Iterable[int]]) -> None:
         self.logs = {place: list(times) for place, times in times_ms.items()}
 
-    def _grown(self, answer: Any) -> Any:
+    def _grown(self, answer: T) -> T:
         for log in self.logs.values():
             log += [10, 20]
         return answer

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -90,7 +91,7 @@ def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
         assert producer.send("topic", b"1").result().offset == 0
         laid = fake.control("Produce", lambda _call: Drop())
         delivery = producer.send("topic", b"2")
-        calls = [
+        calls: list[Callable[[], object]] = [
             delivery.result, lambda: producer.send("topic", b"3"), producer.flush, producer.metrics, producer.begin,
             producer.close,
         ]  # fmt: skip
