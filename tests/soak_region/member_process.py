@@ -40,6 +40,7 @@ def region(
         session_timeout_ms=6_000,
         heartbeat_interval_ms=500,
         reset_timeout_s=10.0,
+        bootstrap_timeout_ms=120_000,  # brokers that are frozen or down all at once are to be waited for
         # Checkpoints are made impossible on purpose here, often for longer than a sound region would stand it.
         max_consecutive_resets=1_000,
         hand_over=hand_over,
