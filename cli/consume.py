@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ from kohort.fastpath.errors import KohortError
 app = typer.Typer(add_completion=False)
 
 CELL_CHARACTERS = 60
+PAGE_ROWS = 200
 POLL_S = 0.25
 
 
@@ -267,12 +269,14 @@ class _writer:
             out.write((record.value or b"") + b"\n")
 
     def _to_table(self, columns: RecordColumns) -> None:
-        table = Table("partition", "offset", "time", "key", "value", box=None)
-        for record in columns:
-            when = moment(record.timestamp_ms) or "-"
-            cells = (_cell(self._shown(self._key, record.key)), _cell(self._shown(self._value, record.value)))
-            table.add_row(str(record.partition), str(record.offset), when, *cells)
-        console().print(table)
+        records = iter(columns)
+        while page := list(islice(records, PAGE_ROWS)):  # a table is laid out as a whole before its first line is seen
+            table = Table("partition", "offset", "time", "key", "value", box=None)
+            for record in page:
+                when = moment(record.timestamp_ms) or "-"
+                cells = (_cell(self._shown(self._key, record.key)), _cell(self._shown(self._value, record.value)))
+                table.add_row(str(record.partition), str(record.offset), when, *cells)
+            console().print(table)
 
     def _plain(self, record: Record) -> dict[str, Any]:
         return {

@@ -223,11 +223,17 @@ def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[To
     return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
 
 
+def _offset(read: object) -> int:
+    if type(read) is not int or read < 0:  # 5.7 is no offset, and none is true
+        raise ValueError
+    return read
+
+
 def _from_file(path: Path) -> dict[TopicPartition, int]:
     try:
         found = json.loads(path.read_text())
         return {
-            TopicPartition(topic, int(number)): int(offset)
+            TopicPartition(topic, int(number)): _offset(offset)
             for topic, numbers in found.items()
             for number, offset in numbers.items()
         }

@@ -97,7 +97,7 @@ def to_json(found: Plan) -> dict[str, Any]:
 
 def _place(text: str) -> TopicPartition:
     topic, _, number = text.rpartition(":")
-    if not topic or not number.isdigit():
+    if not topic or not number.isdecimal() or not number.isascii():
         raise PlanError(f"not a partition: {text!r}", hint="TOPIC:NUMBER")
     return TopicPartition(topic, int(number))
 

@@ -35,7 +35,7 @@ from kohort.consistent_region.region_member import NO_GENERATION, RegionMember, 
 from kohort.consistent_region.start import Lookups, StartPosition, beginnings, check_log
 from kohort.consistent_region.state_handles import CheckpointListener, StateHandle
 from kohort.consistent_region.states import CLEAN, ENDED, READING
-from kohort.coordinator_client.errors import IllegalState
+from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.resets import Gap
 from kohort.fastpath.errors import KohortError
@@ -168,7 +168,7 @@ class Conductor(RebalanceHooks):
                 starts = self.coordinator.seeks().starts(event.assignment)
                 if self.member.state in CLEAN:
                     starts = self._on_the_log(starts)
-            except (CoordinatorUnavailable, NotRegisteredError) as error:
+            except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
                 log.warning("assigned without a coordinator: %s", error)  # no starts: the member will go back
                 view, starts = None, {}
             except KohortError as error:
@@ -223,7 +223,7 @@ class Conductor(RebalanceHooks):
                     view, starts = answer.view, self._on_the_log(answer.starts)
                 else:
                     view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
-            except (CoordinatorUnavailable, NotRegisteredError) as error:
+            except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
                 log.warning("assigned without a coordinator: %s", error)
                 view, starts = None, {}
             except KohortError as error:
@@ -279,7 +279,7 @@ class Conductor(RebalanceHooks):
             event = self._answer(ask)
         except NotRegisteredError:
             event = self._register_again()
-        except CoordinatorUnavailable as error:
+        except (CoordinatorUnavailable, OperationTimeout) as error:  # the store, or brokers, for a while
             log.warning("%s: %s", type(ask).__name__, error)
             event = ev.CoordinatorFailed(error)
         except KohortError as error:

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from typing import Any, Final, Protocol, runtime_checkable
 
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
@@ -33,21 +34,21 @@ class CheckpointListener(Protocol):
 
 
 class DictState(dict[str, Any]):
-    """A dict with text keys and values that JSON can hold. Its snapshots can be read by people.
+    """A dict with text keys and values that JSON can hold. Its snapshots can be read by people. A tuple comes back as a
+    list.
 
     `snapshot` raises ConfigurationError for anything else: a state that cannot be restored is found at once.
     """
 
     def snapshot(self, offsets: Positions) -> bytes:
-        if wrong := [key for key in self if not isinstance(key, str)]:
-            raise ConfigurationError("a DictState's keys are text", key=repr(wrong[0]))
         try:
             data = canonical(self)
-            same = json.loads(data) == self  # JSON writes a key that is a number as text, and a tuple as a list
+            # JSON writes a number that is a key as text, so that 5 and "5" would be two keys after a restore.
+            wrong = [] if json.loads(data) == self else list(_no_text(self))
         except (TypeError, ValueError) as problem:
             raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
-        if not same:
-            raise ConfigurationError("a DictState comes back as it was: text keys at every depth, lists and no tuples")
+        if wrong:
+            raise ConfigurationError("a DictState's keys are text, at every depth", key=repr(wrong[0]))
         return data
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
@@ -60,6 +61,15 @@ class DictState(dict[str, Any]):
 
     def reset_initial(self) -> None:
         self.clear()
+
+
+def _no_text(value: object) -> Iterator[object]:
+    """Keys that are no text, at any depth."""
+    if isinstance(value, dict):
+        yield from (key for key in value if not isinstance(key, str))
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for one in within:
+        yield from _no_text(one)
 
 
 _OFFSETS: Final = "CREATE TABLE kohort_offsets (positions TEXT NOT NULL)"

@@ -266,8 +266,10 @@ class AsyncConsumer(Face):
             until = session.driver.now() + timeout_s
             try:
                 self._commit_on_close(until)
+                await self._run_until(lambda core: not core.owes_commits, timeout_s / 2)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
                 await self._leave(until)
+                self._run_callbacks()
             finally:
                 session.closed = True
                 self._news.set()  # another task may be waiting in poll

@@ -124,7 +124,12 @@ class Channel:
         if self.tls is None:
             self._open(now)
             return
-        self.sock = self.tls.wrap_socket(self.sock, server_hostname=self.endpoint.host, do_handshake_on_connect=False)
+        host = self.endpoint.host
+        try:
+            self.sock = self.tls.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
+        except (OSError, ValueError) as problem:  # gone again already; or no name that a certificate can be for
+            self.call_next(self._failed(problem), now)
+            return
         self._shaking_hands = True
         self._shake_hands(now)
 
@@ -246,11 +251,11 @@ class Channel:
         error = ConnectionFailed("the connection was closed before anything was answered", hint=hint, **self._place())
         return explained(error, self.reader.first_bytes(), self.endpoint, answered=False)
 
-    def _failed(self, problem: OSError) -> KohortError:
-        if is_secure(self.sock) and (alert := alerted(problem)) is not None:
+    def _failed(self, problem: OSError | ValueError) -> KohortError:
+        if is_secure(self.sock) and isinstance(problem, OSError) and (alert := alerted(problem)) is not None:
             # In TLS 1.3 a broker may judge our certificate when we believe that we are in.
             return TlsError(f"the broker ended TLS: {alert}", hint=WANTS_CERTIFICATE, **self._place())
-        reason = os.strerror(problem.errno) if problem.errno else str(problem)
+        reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
         hint = WANTS_CERTIFICATE if is_secure(self.sock) and not self.answered else None
         return ConnectionFailed(f"cannot reach the broker: {reason}", hint=hint, **self._place())
 

@@ -196,7 +196,7 @@ class Committer:
             return
         again = False
         for partition in list(commit.offsets):
-            code = commit.codes.get(partition, 0)
+            code = commit.codes.get(partition, UNKNOWN_OUTCOME)  # what an answer leaves out it does not vouch for
             if code == 0:
                 commit.stored[partition] = commit.offsets.pop(partition)
                 continue

@@ -134,8 +134,7 @@ class Committing:
             self._count(error)
             if on_done is not None:
                 self._done_callbacks.append(lambda: on_done(wanted, error))
-            if on_done is not None or self._core.closing:  # close waits until none is left
-                self._core.news = True
+            self._core.news = True  # close waits until none is left
             if error is None:
                 future.set_result(None)
             else:

@@ -301,7 +301,7 @@ class Face:
         return self._session.call(lambda core: core.questions.look_up_topics(deadline))
 
     def _run_callbacks(self) -> None:
-        """Callbacks of earlier commits come before a later commit returns (S-08)."""
+        """Callbacks of earlier commits come before a later commit, or close, returns (S-08)."""
         while (tell := self._session.read(lambda core: core.commits.take_callback())) is not None:
             tell()
 
@@ -556,8 +556,10 @@ class Consumer(Face):
             until = session.driver.now() + timeout_s
             try:
                 self._commit_on_close(until)
+                self._run_until(lambda core: not core.owes_commits, timeout_s / 2)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
                 self._leave(until)
+                self._run_callbacks()
             finally:
                 session.closed = True
                 session.driver.stop(max(until - session.driver.now(), 1.0))

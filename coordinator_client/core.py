@@ -394,6 +394,12 @@ class Core:
         return self.member is None or (self.view is not None and self.view.state in settled and not queued)
 
     @property
+    def owes_commits(self) -> bool:
+        """Whether commits are under way, or may go now: a goodbye would have them refused."""
+        member = self.view if self.subscription is not None else None
+        return len(self.committer) > 0 and (member is None or member.commits_open)
+
+    @property
     def left(self) -> bool:
         """Whether the group's machine has ended."""
         if self._fatal is not None and not self.endpoints.ever_answered:

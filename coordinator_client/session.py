@@ -141,7 +141,8 @@ class Session:
         return result
 
     def read(self, what: Callable[[Core], T]) -> T:
-        """As `call`, where nothing changes."""
+        """As `call`, where nothing changes. Raises ForkError in a forked child."""
+        self.driver.own()
         with self.driver.lock:
             return what(self.core)
 

@@ -28,7 +28,7 @@ class Producers:
 
     def judge(self, batch: BatchInfo) -> tuple[int, int]:
         """(error code, base offset) of a batch that has come; base offset -1: it is not in the log yet."""
-        if batch.producer_epoch < self._fenced.get(batch.producer_id, 0):
+        if batch.producer_epoch < self._fenced.get(batch.producer_id, batch.producer_epoch):
             return codes.INVALID_PRODUCER_EPOCH, -1
         taken = self._taken.get(batch.producer_id)
         if not taken:

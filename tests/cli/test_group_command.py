@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from kohort.cli.group import _from_file
 from kohort.cli.main import main
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.states import MemberState
-from kohort.fastpath import TopicPartition
+from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import FakeBroker
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, poll_until, produce
@@ -167,3 +168,13 @@ def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
         assert main(["group", "list", "--bootstrap", fake.bootstrap]) == 0
     rows = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "classic" in line]
     assert sorted(rows) == ["[/prod]", "[prod]"]
+
+
+@pytest.mark.parametrize("offset", ["5.7", "Infinity", "true", "-1", '"5"', "[5]"])
+def test_a_file_of_offsets_holds_nothing_else(offset: str, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text(f'{{"topic": {{"0": {offset}}}}}')
+    with pytest.raises(KohortError, match="not a file of offsets"):
+        _from_file(file)
+    file.write_text('{"topic": {"0": 5}}')
+    assert _from_file(file) == {TopicPartition("topic", 0): 5}

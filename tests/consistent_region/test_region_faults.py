@@ -1,7 +1,7 @@
 """What goes wrong around one member: a coordinator that forgets, partitions that vanish, logs that change."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from uuid import UUID
 
@@ -482,3 +482,32 @@ def test_low_memory_is_the_hosts_or_the_cgroups(tmp_path: Path) -> None:
 def test_manifests_without_carried_states_are_the_bytes_that_they_were() -> None:
     part = Contribution("a", {TopicPartition("t", 0): Position(5)}, StateReference.of(b"x"))
     assert b"carried" not in encode(Manifest("r", "g", 1, 0, 3, (part,)))
+
+
+@pytest.mark.proves("B-27", "CR-66")
+@pytest.mark.parametrize("going_back", [True, False])
+def test_brokers_that_are_away_for_a_while_end_no_member(going_back: bool) -> None:
+    hand = Hand(MemoryStore())
+    hand.assigned(P0)
+    hand.reads(P0, 0, 1)
+    if not going_back:  # asked in the hook, about what comes
+        hand.until(lambda: hand.member.queued == 0)
+        hand.conductor.stop()
+        hand = Hand(hand.coordinator.store)  # type: ignore[arg-type]
+    away = [3]
+
+    def ends(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if away[0]:
+            away[0] -= 1
+            raise OperationTimeout("no answer about where the log ends")
+        return dict.fromkeys(partitions, 100)
+
+    hand.consumer.end_offsets = ends  # type: ignore[method-assign]
+    hand.consumer.beginning_offsets = lambda partitions: dict.fromkeys(ends(partitions), 0)  # type: ignore[method-assign]
+    if going_back:
+        hand.revoked()
+    hand.assigned(P0, generation=6)
+    hand.until(lambda: hand.member.state is RegionState.RESET_COMPLETE)
+    assert away == [0]
+    hand.reads(P0, 0, 1)
+    hand.until(lambda: hand.state == {"0": [0, 1]})

@@ -189,9 +189,14 @@ def test_a_dict_comes_back_and_says_at_once_what_it_cannot_hold() -> None:
     for other in (b"KEFFECT\n\x00\x00\x00\x02{}", SqliteState("CREATE TABLE t (n INTEGER)").snapshot({})):
         with pytest.raises(ResetFailedError, match="none of a DictState"):
             state.restore(other, {})
-    for wrong in ({1: "x"}, {"x": b"bytes"}, {"x": float("nan")}, {"x": {1: 2}}, {"x": (1, 2)}):
+    state.restore(DictState({"a": (1, (2, 3))}).snapshot({}), {})
+    assert state == {"a": [1, [2, 3]]}
+    wrongs: tuple[Any, ...] = (
+        {1: "x"}, {None: 1}, {"x": b"bytes"}, {"x": float("nan")}, {"x": {1: 2}}, {"x": [({}, {"y": {1: 2}})]},
+    )  # fmt: skip
+    for wrong in wrongs:
         with pytest.raises(ConfigurationError):
-            DictState(wrong).snapshot({})  # type: ignore[arg-type]
+            DictState(wrong).snapshot({})
 
 
 def test_an_sqlite_state_comes_back_with_the_offsets_it_belongs_to() -> None:

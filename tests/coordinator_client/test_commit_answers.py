@@ -14,10 +14,11 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kohort.protocol.errors import BrokerError
-from kohort.testing.fake_broker import Answer, FakeBroker, Hold
+from kohort.testing.fake_broker import Alter, Answer, Delay, FakeBroker, Hold
 from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
+from tests.coordinator_client.test_consumer_group import PROTOCOLS
 
-P0 = TopicPartition("topic", 0)
+P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
 INVALID_COMMIT_OFFSET_SIZE = 28
 
 
@@ -43,6 +44,32 @@ def test_the_late_answer_of_a_commit_that_was_given_up_is_not_that_of_the_next()
         held.release()
         poll_until(consumer, lambda: bool(ended))
         assert isinstance(ended[0], BrokerError)
+
+
+@pytest.mark.proves("B-23")
+def test_a_partition_that_an_answer_leaves_out_was_not_committed() -> None:
+    with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.assign([P0, P1])
+        fake.control("OffsetCommit", lambda call: Alter(lambda answer: answer._replace(topics=())), times=1)
+        with pytest.raises(BrokerError, match="topic"):
+            consumer.commit({P0: 1, P1: 1})
+        consumer.commit({P0: 1, P1: 1})
+
+
+@pytest.mark.proves("S-08")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_committed_without_waiting_is_stored_before_the_goodbye(protocol: str) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        told: list[Exception | None] = []
+        with Consumer(fake.bootstrap, group="group", protocol=protocol) as consumer:
+            consumer.subscribe(["topic"])
+            poll_until(consumer, lambda: consumer.assignment == {P0})
+            fake.control("OffsetCommit", lambda call: Delay(0.1))
+            for offset in (20, 21, 22):
+                consumer.commit_async({P0: offset}, lambda _offsets, error: told.append(error))
+        snapshot = fake.group("group") if protocol == "classic" else fake.consumer_group("group")
+        assert snapshot.offsets[P0].offset == 22
+        assert told == [None] * 3
 
 
 def subscribes(consumer: Consumer) -> None:

@@ -18,7 +18,7 @@ from tests.testing.group_client import Connection, MemberClient, Stage, told
 Cast = Callable[..., MemberClient]
 
 ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP, UNKNOWN_MEMBER, BAD_SESSION, REBALANCING = 22, 23, 24, 25, 26, 27
-NON_EMPTY_GROUP, NO_GROUP, INVALID_TOPIC = 68, 69, 17
+NON_EMPTY_GROUP, NO_GROUP, INVALID_TOPIC, INVALID_RECORD = 68, 69, 17, 87
 LOADING, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 14, 42, 45, 47
 _NO_OPERATIONS = {"include_topic_authorized_operations": False}
 FENCED_INSTANCE, MEMBER_ID_REQUIRED = 82, 79
@@ -439,6 +439,7 @@ def test_log_of_a_partition(stage: Stage) -> None:
 
 def test_batches_that_are_refused(stage: Stage) -> None:
     with Connection(stage.bootstrap) as connection:
+        assert produce(connection, stage, b"").error_code == INVALID_RECORD
         batch = bytearray(encode([(b"k", b"value")]))
         batch[-1] ^= 1
         assert produce(connection, stage, bytes(batch)).error_code == 2

@@ -54,6 +54,8 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
                 base_offset = partition.log.append(data, partition.epoch)
                 partition.producers.took(batch, base_offset)
                 partition.transactions.took(batch, base_offset)
+        except StopIteration:
+            error = codes.INVALID_RECORD  # nothing was sent
         except (CorruptRecord, ValueError):
             error = codes.CORRUPT_MESSAGE
     return PartitionProduceResponse(
