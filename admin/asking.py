@@ -26,9 +26,19 @@ from kohort.coordinator_client.refusals import group_error
 from kohort.coordinator_client.retry import Backoff
 from kohort.fastpath import KohortError
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
+from kohort.protocol.apis.metadata import MetadataRequest
 
 NOT_NOW: Final = frozenset({14, 15, 16})
 """A coordinator that loads, is not there yet, or is another one: ask again."""
+
+NOT_CONTROLLER: Final = 41
+
+NO_TOPICS: Final = MetadataRequest(
+    topics=(),
+    allow_auto_topic_creation=False,
+    include_cluster_authorized_operations=False,
+    include_topic_authorized_operations=False,
+)
 
 READS: Final = frozenset({"DescribeConfigs", "FindCoordinator", "Metadata"})
 """What any broker answers, and several may be asked."""
@@ -176,6 +186,17 @@ class Asker:
         else:
             self.brokers()
         return self.all([question])[0]
+
+    def of_controller(self, api: str, request: Any, *, codes: Callable[[Any], Sequence[int]]) -> Any:
+        """The answer of a broker that may change the cluster: any one, but in a cluster with ZooKeeper its controller.
+        `codes`: the error codes in an answer, which say whether it is one."""
+        answer = self.one(api, request)
+        while NOT_CONTROLLER in codes(answer) and self._left_s() > PAUSE_S:
+            told = self.one("Metadata", NO_TOPICS).controller_id
+            answer = self.all([Question(api, request, self.brokers().get(told))])[0]
+            if NOT_CONTROLLER in codes(answer):
+                time.sleep(PAUSE_S)
+        return answer
 
     def of_coordinator(
         self,

@@ -12,8 +12,13 @@ from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.refusals import TOPIC_AUTHORIZATION, topic_error
 from kohort.fastpath import KohortError, TopicPartition
-from kohort.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.protocol.apis.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.protocol.errors import BrokerError
 
@@ -137,11 +142,19 @@ def create_topic(
         configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items()),
     )
     request = CreateTopicsRequest(topics=(made,), timeout_ms=asker.config.request_timeout_ms)
-    result = asker.one("CreateTopics", request).topics[0]
+    result = asker.of_controller("CreateTopics", request, codes=_codes_of_created).topics[0]
     if result.error_code == TOPIC_ALREADY_EXISTS:
         raise TopicExists("the topic is there already", topic=topic)
     if result.error_code:
         raise BrokerError(result.error_code, result.error_message, api="CreateTopics", topic=topic)
+
+
+def _codes_of_created(answer: CreateTopicsResponse) -> list[int]:
+    return [one.error_code for one in answer.topics]
+
+
+def _codes_of_deleted(answer: DeleteTopicsResponse) -> list[int]:
+    return [one.error_code for one in answer.responses]
 
 
 class TopicExists(KohortError):
@@ -159,7 +172,8 @@ def delete_topics(asker: Asker, topics: Iterable[str]) -> None:
             topics=states, topic_names=() if by_state else names, timeout_ms=asker.config.request_timeout_ms
         )
 
-    for name, one in zip(names, asker.one("DeleteTopics", build).responses, strict=False):
+    deleted = asker.of_controller("DeleteTopics", build, codes=_codes_of_deleted)
+    for name, one in zip(names, deleted.responses, strict=False):
         if one.error_code == UNKNOWN_TOPIC:
             raise _topic_error(one.name or name, UNKNOWN_TOPIC)
         if one.error_code == TOPIC_AUTHORIZATION:

@@ -8,13 +8,16 @@ import pytest
 from kohort.admin import Admin, AdminClosed
 from kohort.coordinator_client.errors import ForkError, OperationTimeout
 from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kohort.protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Delay, Drop
+from kohort.testing.fake_broker import Alter, Answer, Delay, Drop
 from tests.coordinator_client.kit import PATIENCE_S, crash, in_a_child
 from tests.coordinator_client.test_silent_broker import CLIENTS, silent
 
 PLACE = TopicPartition("topic", 0)
+NOT_CONTROLLER = 41
 
 
 def test_all_that_a_call_asks_shares_one_timeout() -> None:
@@ -113,3 +116,21 @@ def test_a_forked_child_gets_an_error() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
         assert in_a_child(admin.list_topics, admin.close) == [ForkError.__name__] * 2
         assert admin.list_topics()
+
+
+def test_topics_are_made_and_deleted_by_the_controller_where_no_other_broker_may() -> None:
+    """As in a cluster with ZooKeeper, whose brokers do not pass such requests on."""
+
+    made = CreateTopicsResponse(topics=(CreatableTopicResult(name="topic", error_code=NOT_CONTROLLER),))
+    gone = DeleteTopicsResponse(responses=(DeletableTopicResult(name="topic", error_code=NOT_CONTROLLER),))
+    with FakeBroker(nodes=2) as fake:
+        fake.control("Metadata", lambda _call: Alter(lambda answer: answer._replace(controller_id=2)))
+        for api, refusal in (("CreateTopics", made), ("DeleteTopics", gone)):
+            fake.control(api, lambda call, refusal=refusal: None if call.node == 2 else Answer(refusal))  # type: ignore[misc]
+        for _ in range(6):  # whoever is asked first
+            with Admin(fake.bootstrap) as admin:
+                admin.create_topic("topic")
+                assert [one.topic for one in admin.list_topics()] == ["topic"]
+                admin.delete_topics("topic")
+                assert admin.list_topics() == []
+        assert {call.node for call in fake.calls_of("CreateTopics")} == {1, 2}
