@@ -30,12 +30,13 @@ from kohort.coordinator_client.ready import Coordinator
 from kohort.coordinator_client.refusals import TOPIC_AUTHORIZATION, UNKNOWN_TOPIC, offset_error, topic_error
 from kohort.coordinator_client.retry import FRESH, Attempts
 from kohort.fastpath import KohortError, TopicPartition
-from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
 
 RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
+UNKNOWN_SERVER_ERROR = -1
 
 
 class _CommittedLookup:
@@ -225,11 +226,8 @@ class Questions:
                 asked = by_partition.pop(partition)
                 if code == 0:
                     core.positions.validated(asked, end_offset, epoch, core.wall_ms)
-                elif code == TOPIC_AUTHORIZATION:
-                    core.positions.fail(partition, topic_error(partition.topic, code))
                 else:
-                    core.keeper.stale()
-                    core.positions.ask_failed((partition,), attempts)
+                    self._refused("OffsetForLeaderEpoch", asked, code, attempts)
             core.positions.ask_failed(by_partition, attempts)
             core.news = True
 
@@ -238,6 +236,20 @@ class Questions:
             Line.CONTROL,
             Ask("OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._core.request_s),
         )
+
+    def _refused(self, api: str, ask: EpochAsk | ListAsk, code: int, attempts: Attempts) -> None:
+        """A leader did not say: it is asked again where that may help, and else the user has to know."""
+        core, partition = self._core, ask.partition
+        if not core.positions.is_current(partition, ask.serial):
+            return  # nobody wants to know any more
+        error = BrokerError(code, api=api, **partition._asdict())
+        if code == TOPIC_AUTHORIZATION:
+            core.positions.fail(partition, topic_error(partition.topic, code))
+        elif error.retriable or code == UNKNOWN_SERVER_ERROR:
+            core.keeper.stale()
+            core.positions.ask_failed((partition,), attempts)
+        else:
+            core.positions.fail(partition, error)
 
     # --- positions that have to be found out
 
@@ -262,11 +274,8 @@ class Questions:
                     continue
                 if isinstance(got, ListedOffset):
                     self._core.positions.listed(ask, got, self._core.wall_ms)
-                elif got.code == TOPIC_AUTHORIZATION:
-                    self._core.positions.fail(partition, topic_error(partition.topic, got.code))
                 else:
-                    self._core.keeper.stale()
-                    self._core.positions.ask_failed((partition,), attempts)
+                    self._refused("ListOffsets", ask, got.code, attempts)
             self._core.positions.ask_failed(by_partition, attempts)
             self._core.news = True
 

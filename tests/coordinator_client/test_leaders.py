@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client import Consumer, Gap, Truncation
+from kohort.coordinator_client import AuthorizationFailed, Consumer, Gap, Truncation
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.fetch import LeaderIdAndEpoch, NodeEndpoint
+from kohort.protocol.errors import BrokerError
 from kohort.testing.fake_broker import Alter, Call, FakeBroker, Hold
 from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
 
@@ -236,3 +237,28 @@ def test_epochs_that_brokers_before_2_4_tell_are_not_believed() -> None:
             fill(fake, 0, 5)
             consumer.assign([P0])
             assert [record.offset for record in read(consumer, 5)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.proves("E-08")
+@pytest.mark.parametrize("api", ["ListOffsets", "OffsetForLeaderEpoch"])
+@pytest.mark.parametrize(("code", "raised"), [(42, True), (29, True), (6, False), (-1, False), (78, False)])
+def test_a_leader_that_does_not_say_is_asked_again_where_that_may_help(api: str, code: int, raised: bool) -> None:
+    def refused(answer: Any) -> Any:
+        (topic,) = answer.topics
+        return answer._replace(topics=(topic._replace(partitions=(topic.partitions[0]._replace(error_code=code),)),))
+
+    with FakeBroker(topics={"topic": 1}, nodes=2) as fake, reader(fake) as consumer:
+        fill(fake, 0, 5)
+        laid = fake.control(api, lambda _call: Alter(refused), times=None if raised else 3)
+        consumer.assign([P0])
+        if api == "OffsetForLeaderEpoch":
+            read(consumer, 5)
+            fake.set_leader("topic", 0, 2)
+            fill(fake, 5, 5)
+        if raised:
+            with pytest.raises(AuthorizationFailed if code == 29 else BrokerError):
+                poll_until(consumer, lambda: False)
+            assert laid.calls == 1
+        else:
+            assert len(read(consumer, 5)) == 5
+            assert laid.calls == 3
