@@ -178,7 +178,7 @@ def delete_topics(asker: Asker, topics: Iterable[str]) -> None:
             raise _topic_error(one.name or name, UNKNOWN_TOPIC)
         if one.error_code == TOPIC_AUTHORIZATION:
             raise AuthorizationFailed(
-                "not allowed to delete the topic", hint="grant DELETE on it", topic=one.name or name
+                "not allowed to delete the topic", hint="grant DELETE on the topic", topic=one.name or name
             )
         if one.error_code:
             raise BrokerError(one.error_code, one.error_message, api="DeleteTopics", topic=one.name or name)

@@ -230,7 +230,7 @@ class AsyncConsumer(Face):
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """See `Consumer.lag`."""
         partitions = self.assignment
-        known = self._session.read(lambda core: core.known_ends(partitions & core.allowed))
+        known = self._session.read(lambda core: core.fetcher.known_ends(partitions & core.allowed))
         ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
         return {one: max(ends[one] - await self.position(one, timeout_s), 0) for one in sorted(partitions)}
 
@@ -265,8 +265,8 @@ class AsyncConsumer(Face):
         with session.use(in_hooks=False, when_crashed=True):
             until = session.driver.now() + timeout_s
             try:
-                self._commit_on_close(until)
-                await self._run_until(lambda core: not core.owes_commits, timeout_s / 2)
+                session.call(lambda core: core.commits.before_close(until))
+                await self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
                 await self._leave(until)
                 self._run_callbacks()

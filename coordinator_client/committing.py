@@ -93,8 +93,14 @@ class Committing:
         commit = Commit(dict(order.offsets), {}, order.deadline, finished, identity=order.identity, order=order.serial)
         self._core.committer.put(commit)
 
+    @property
+    def owed(self) -> bool:
+        """Whether commits are under way, or may go now: a goodbye would have them refused."""
+        member = self._core.view if self._core.subscription is not None else None
+        return len(self._core.committer) > 0 and (member is None or member.commits_open)
+
     def before_close(self, deadline: float) -> None:
-        """What is handled and not committed, of a manual assignment; a member commits when it lets go."""
+        """What is handled and not committed, of a manual assignment, which has no on_revoked that would commit it."""
         unsaved = self._core.book.unsaved()
         if self._core.subscription is None and unsaved:
             self.put(unsaved, deadline=deadline, allow_rewind=True)

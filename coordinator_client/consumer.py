@@ -305,10 +305,6 @@ class Face:
         while (tell := self._session.read(lambda core: core.commits.take_callback())) is not None:
             tell()
 
-    def _commit_on_close(self, until: float) -> None:
-        """A manual assignment has no on_revoked in which its last positions would be committed."""
-        self._session.call(lambda core: core.commits.before_close(until))
-
 
 class Consumer(Face):
     """A member of a consumer group, or, with `assign`, a reader of given partitions.
@@ -504,7 +500,7 @@ class Consumer(Face):
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""
         with self._session.use():
             partitions = self.assignment
-            known = self._session.read(lambda core: core.known_ends(partitions & core.allowed))
+            known = self._session.read(lambda core: core.fetcher.known_ends(partitions & core.allowed))
             asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
             return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
 
@@ -555,8 +551,8 @@ class Consumer(Face):
         with session.use(in_hooks=False, when_crashed=True):
             until = session.driver.now() + timeout_s
             try:
-                self._commit_on_close(until)
-                self._run_until(lambda core: not core.owes_commits, timeout_s / 2)
+                session.call(lambda core: core.commits.before_close(until))
+                self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
                 self._leave(until)
                 self._run_callbacks()

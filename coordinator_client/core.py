@@ -8,7 +8,7 @@ metadata, offsets, commits, fetches. What is asked of brokers lives in `cluster`
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from kohort.assignors import Assignor
@@ -394,12 +394,6 @@ class Core:
         return self.member is None or (self.view is not None and self.view.state in settled and not queued)
 
     @property
-    def owes_commits(self) -> bool:
-        """Whether commits are under way, or may go now: a goodbye would have them refused."""
-        member = self.view if self.subscription is not None else None
-        return len(self.committer) > 0 and (member is None or member.commits_open)
-
-    @property
     def left(self) -> bool:
         """Whether the group's machine has ended."""
         if self._fatal is not None and not self.endpoints.ever_answered:
@@ -565,14 +559,6 @@ class Core:
 
     def _not_yet(self, partition: TopicPartition) -> bool:
         return partition not in self.positions and partition in self.assignment
-
-    def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The logs' ends as fetches have told them. What is paused is not fetched, and its end may be another now."""
-        stable = self.config.isolation_level == "read_committed"
-        ends = {one: self.fetcher.ends[one] for one in partitions if one in self.fetcher.ends}
-        return {
-            one: end.last_stable if stable and end.last_stable >= 0 else end.high_watermark for one, end in ends.items()
-        }
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
         """When what is to be returned next was written, as well as is known without reading it: from the head of what

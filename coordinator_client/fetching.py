@@ -7,7 +7,7 @@ has all it may have parked: the request would name only the idle ones, and the b
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -364,6 +364,15 @@ class Fetcher:
                 if dropped is None:
                     break
                 self._ahead[partition] = Asked(dropped.serial, dropped.start, dropped.fetched_under)
+
+    def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The logs' ends as answers have told them: last stable offsets under read_committed. What is paused is not
+        fetched, and its end may be another now."""
+        stable = self.config.isolation_level == "read_committed"
+        ends = {one: self.ends[one] for one in partitions if one in self.ends}
+        return {
+            one: end.last_stable if stable and end.last_stable >= 0 else end.high_watermark for one, end in ends.items()
+        }
 
     def wakes(self) -> list[float]:
         """When each partition or broker that failed may be asked again (s, monotonic)."""

@@ -234,7 +234,7 @@ def _lag_and_lead(core: "Core") -> tuple[dict[TopicPartition, int], dict[TopicPa
     """How far the positions are from both ends of their logs, as fetches have told these."""
     lag: dict[TopicPartition, int] = {}
     lead: dict[TopicPartition, int] = {}
-    for partition, end in core.known_ends(sorted(core.visible)).items():
+    for partition, end in core.fetcher.known_ends(sorted(core.visible)).items():
         position = core.positions.known_position(partition) if partition in core.positions else None
         if position is None:
             continue

@@ -71,12 +71,13 @@ class ConsumerCoordinator:
             return ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=str(refused))
 
     def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[int]:
-        """LeaveGroup for (member id, instance id) each: only by their names, as administrators remove static members;
-        returns their error codes."""
+        """LeaveGroup for (member id, instance id) each, as administrators remove members; returns their error codes."""
         group = self.groups[group_id]
         outcome = []
         for member_id, instance_id in members:
-            member = group.static(instance_id) if instance_id is not None and not member_id else None
+            member = group.members.get(member_id)
+            if not member_id and instance_id is not None:
+                member = group.static(instance_id)
             outcome.append(codes.UNKNOWN_MEMBER_ID if member is None else codes.NONE)
             if member is not None:
                 _remove(group, member)
@@ -126,7 +127,8 @@ class ConsumerCoordinator:
             raise Refused(codes.GROUP_MAX_SIZE_REACHED, f"the group has {len(group.members)} members, its most")
         member = self._member(group, request, now) if joins else _known(group, request)
         owned = _places(request.topic_partitions)
-        _check_epoch(member, request.member_epoch, owned)
+        if not joins:  # whoever was here before may begin again
+            _check_epoch(member, request.member_epoch, owned)
         before = member.topics, member.assigned
         self.groups[request.group_id] = group
         group.members[member.member_id] = member
