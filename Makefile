@@ -12,7 +12,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c cons
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 # Tests wait for brokers more than they compute. A folder's tests stay together, with the brokers and the Spark they share.
-TWO_AT_A_TIME := -n 2 --dist loadgroup
+SIDE_BY_SIDE := -n 3 --dist loadgroup
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
 .PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos
@@ -34,7 +34,7 @@ demo: dev  ## the main job: broker, group of three, a kill, Spark, equal totals,
 	@$(BIN)/kohort demo
 
 test: dev lint types  ## everything a change must pass
-	@$(BIN)/python -m pytest $(TWO_AT_A_TIME)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	@$(BIN)/python -m kohort.testing.simulation --seeds 2000 --resume out/sim.jsonl
 
 test-fast: dev  ## what needs no broker

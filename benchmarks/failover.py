@@ -124,6 +124,8 @@ def fail_over(cluster: RealCluster, protocol: str = "classic") -> Failover:
         _until(lambda: all(watched.reads[one][-1] > killed + 1.0 for one in range(PARTITIONS)), watched)
         for probe in probes:
             probe.join(PATIENCE_S)
+        # Their own going, one after the other, is no matter of the failover's.
+        rebalances, refused = watched.rebalances - before[0], watched.refused[before[2] :]
     finally:
         watched.stop.set()
         for member in members:
@@ -134,11 +136,11 @@ def fail_over(cluster: RealCluster, protocol: str = "classic") -> Failover:
         leaders_serve_s=leaders_serve,
         ours_commits_s=min(at for at, _ in watched.commits if at > killed) - killed,
         ours_reads_s=max((_back_at(watched.reads[one], killed) - killed for one in led), default=0.0),
-        rebalances=watched.rebalances - before[0],
+        rebalances=rebalances,
         lost_commits=_lost(cluster.bootstrap, topic, watched),
         partitions_read=sum(reads[-1] > killed for reads in watched.reads.values()),
         repeated=watched.repeated - before[1],
-        errors=(*watched.died, *watched.refused[before[2] :]),
+        errors=(*watched.died, *refused),
     )
 
 
@@ -186,8 +188,7 @@ def _member(bootstrap: str, topic: str, protocol: str, watched: Watched) -> None
             watched.rebalanced()
 
         def on_revoked(self, event: Revoked) -> None:
-            if not watched.stop.is_set():
-                watched.rebalanced()
+            watched.rebalanced()
 
         def on_lost(self, event: Lost) -> None:
             watched.rebalanced()

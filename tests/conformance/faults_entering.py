@@ -108,7 +108,7 @@ FAULTS: tuple[Fault, ...] = (
             "JoinGroup",
             code("INCONSISTENT_GROUP_PROTOCOL", "INVALID_REQUEST", lambda request: request.protocol_type == "connect"),
         ),
-        ("B6",),
+        ("B6", "M9a"),
     ),
     Fault(
         "protocols with nothing in common are told to rejoin",

@@ -79,7 +79,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "an unknown group is described without an error",
         altered("DescribeGroups", groups(lambda group: group._replace(error_code=0, error_message=None))),
-        ("H1",),
+        ("H1", "M13"),
     ),
     Fault(
         "members are described without what they were assigned",
@@ -165,7 +165,7 @@ FAULTS: tuple[Fault, ...] = (
             "ListGroups",
             lambda call, response: response._replace(groups=()) if _asked(call).types_filter else response,
         ),
-        ("H3c",),
+        ("H3c", "M14"),
     ),
     Fault(
         "a state that nobody defined is an error",
@@ -182,7 +182,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "an active group is told to be deleted",
         altered("DeleteGroups", deleted("NON_EMPTY_GROUP", "NONE")),
-        ("H4a", "H6"),
+        ("H4a", "H6", "M15"),
     ),
     Fault(
         "an unknown group is told to be deleted",

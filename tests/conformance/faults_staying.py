@@ -203,7 +203,7 @@ FAULTS: tuple[Fault, ...] = (
             "OffsetFetch",
             positions(lambda request, entry: entry._replace(committed_offset=max(entry.committed_offset, 0))),
         ),
-        ("G1a", "G1b", "G1c", "F5a", "F15", "G3", "H5"),
+        ("G1a", "G1b", "G1c", "F5a", "F15", "G3", "H5", "K3"),
     ),
     Fault(
         "a partition without a commit has null metadata",
