@@ -64,7 +64,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]]:
 def test_batches_of_librdkafka_as_the_broker_stored_them(data: tuple[Path, list[bytes]], codec: str) -> None:
     (path,) = (data[0] / f"codec-{codec}-0").glob("*.log")
     with open_segment(path) as segment:
-        assert {each.codec for each in segment.batches()} == {Codec[codec.upper()]}
+        # librdkafka leaves a batch as it is that would not get smaller, such as one of few records on a busy machine.
+        codecs = {each.codec for each in segment.batches()}
+        assert Codec[codec.upper()] in codecs <= {Codec[codec.upper()], Codec.NONE}
         records = [record for columns in segment.read() for record in columns]
         assert [(r.key, r.value, r.timestamp_ms) for r in records] == NEW
         assert [list(r.headers) for r in records] == [HEADERS[: i % 4] for i in range(len(NEW))]
