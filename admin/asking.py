@@ -192,10 +192,9 @@ class Asker:
         `codes`: the error codes in an answer, which say whether it is one."""
         answer = self.one(api, request)
         while NOT_CONTROLLER in codes(answer) and self._left_s() > PAUSE_S:
+            time.sleep(PAUSE_S)
             told = self.one("Metadata", NO_TOPICS).controller_id
             answer = self.all([Question(api, request, self.brokers().get(told))])[0]
-            if NOT_CONTROLLER in codes(answer):
-                time.sleep(PAUSE_S)
         return answer
 
     def of_coordinator(

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -111,7 +111,7 @@ def consume(
             ranges = _ranges(admin, consumer, topic, partition, start, to)
         if not ranges and not quiet:
             print("nothing to read there", file=sys.stderr)
-        total = None if to == "never" else sum(stop - first for first, stop in ranges.values())
+        total = None if to == "never" else sum(span.stop - span.first for span in ranges.values())
         total = limit if total is None else min(total, limit or total)
         tick = stack.enter_context(_progress(total, quiet))
         write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
@@ -123,7 +123,16 @@ def consume(
 # ----------------------------------------------------------------------------------------------------------- reading
 
 
-Ranges = Mapping[TopicPartition, tuple[int, int]]
+class Span(NamedTuple):
+    """Offsets to show, `first` to before `stop`, and where to `begin`: from behind a log's end the consumer would be
+    sent back to its beginning."""
+
+    begin: int
+    first: int
+    stop: int
+
+
+Ranges = Mapping[TopicPartition, Span]
 NEVER = 1 << 62
 
 
@@ -140,8 +149,9 @@ def _ranges(admin: Admin, consumer: Consumer, topic: str, only: list[int] | None
         ends = dict.fromkeys(chosen, NEVER)
     else:  # what is not written yet is not waited for
         ends = {one: min(at, end[one]) for one, at in _offsets(admin, to, first, end).items()}
-    ranges = {one: (max(begins[one], first[one]), ends[one]) for one in chosen if one in begins}
-    return {one: span for one, span in ranges.items() if span[0] < span[1]}
+    firsts = {one: max(begins[one], first[one]) for one in chosen if one in begins}
+    spans = {one: Span(min(at, end[one]), at, ends[one]) for one, at in firsts.items()}
+    return {one: span for one, span in spans.items() if span.first < span.stop}
 
 
 def _offsets(
@@ -162,17 +172,15 @@ def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[Rec
     left, waiting = limit if limit is not None else NEVER, dict(ranges)
     if not waiting:
         return
-    # From behind the end the consumer would be sent back to the log's beginning.
-    ends = consumer.end_offsets(waiting)
-    consumer.assign({one: min(first, ends[one]) for one, (first, _stop) in waiting.items()})
+    consumer.assign({one: span.begin for one, span in waiting.items()})
     while waiting and left:
         for columns in consumer.poll(POLL_S):
             one = TopicPartition(columns.topic, columns.partition)
             if one not in waiting:
                 continue
-            first, stop = waiting[one]
-            inside = columns[_below(columns, first) : _below(columns, stop)][:left]
-            if columns.next_offset >= stop:
+            span = waiting[one]
+            inside = columns[_below(columns, span.first) : _below(columns, span.stop)][:left]
+            if columns.next_offset >= span.stop:
                 del waiting[one]
             left -= len(inside)
             if len(inside):

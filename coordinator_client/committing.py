@@ -96,7 +96,7 @@ class Committing:
     @property
     def owed(self) -> bool:
         """Whether commits are under way, or may go now: a goodbye would have them refused."""
-        member = self._core.view if self._core.subscription is not None else None
+        member = self._membership
         return len(self._core.committer) > 0 and (member is None or member.commits_open)
 
     def before_close(self, deadline: float) -> None:

@@ -16,6 +16,7 @@ from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed, T
 from kohort.coordinator_client.fetch_session import OPENING, FetchSession, Wanted
 from kohort.coordinator_client.metadata import NO_TOPIC_ID, Broker, ClusterView
 from kohort.coordinator_client.offsets import Positions
+from kohort.coordinator_client.refusals import UNKNOWN_SERVER_ERROR
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.coordinator_client.slices import Parked, Slice, slice_end
 from kohort.fastpath import CorruptRecord, TopicPartition
@@ -34,7 +35,7 @@ BEFORE_TOPIC_IDS = 12  # the last version of Fetch that names topics by name
 READ_COMMITTED = 1
 CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
 
-OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION, UNKNOWN_SERVER_ERROR = 1, 2, 29, -1
+OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION = 1, 2, 29
 SESSION_ERRORS = frozenset({70, 71, 106})
 STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
 TOPIC_GONE = frozenset({3, 100, 103})

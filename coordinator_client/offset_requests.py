@@ -1,7 +1,7 @@
 """The requests about offsets, to and from what the rest of this package speaks: plain functions, both directions."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
@@ -27,6 +27,8 @@ from kohort.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kohort.protocol.errors import UnsupportedVersion
+
+R = TypeVar("R")
 
 CONSUMER_REPLICA_ID = -1
 FIRST_VERSION_OF_MANY_GROUPS = 8
@@ -60,14 +62,7 @@ def list_offsets_request(
         timeout_ms=timeout_ms,
     )
 
-    def build(version: int) -> ListOffsetsRequest:
-        if version < least:
-            raise UnsupportedVersion(
-                "the broker is too old to be asked for such an offset", api="ListOffsets", version=version, least=least
-            )
-        return request
-
-    return build
+    return _since(least, request, "the broker is too old to be asked for such an offset", api="ListOffsets")
 
 
 def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | ListFailure]:
@@ -162,14 +157,8 @@ def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int],
         topics=tuple(OffsetForLeaderTopic(topic=name, partitions=tuple(ps)) for name, ps in topics.items()),
     )
 
-    def build(version: int) -> OffsetForLeaderEpochRequest:
-        if version < FIRST_VERSION_FOR_CONSUMERS:
-            raise UnsupportedVersion(
-                "the broker tells only other brokers where epochs end", api="OffsetForLeaderEpoch", version=version
-            )
-        return request
-
-    return build
+    why = "the broker tells only other brokers where epochs end"
+    return _since(FIRST_VERSION_FOR_CONSUMERS, request, why, api="OffsetForLeaderEpoch")
 
 
 def epoch_ends(response: OffsetForLeaderEpochResponse) -> dict[TopicPartition, tuple[int, int, int]]:
@@ -179,3 +168,14 @@ def epoch_ends(response: OffsetForLeaderEpochResponse) -> dict[TopicPartition, t
         for topic in response.topics
         for one in topic.partitions
     }
+
+
+def _since(least: int, request: R, why: str, *, api: str) -> Callable[[int], R]:
+    """The request by version: UnsupportedVersion below `least`."""
+
+    def build(version: int) -> R:
+        if version < least:
+            raise UnsupportedVersion(why, api=api, version=version, least=least)
+        return request
+
+    return build

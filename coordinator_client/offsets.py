@@ -16,12 +16,10 @@ from uuid import UUID
 
 from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, OperationTimeout, Truncation
 from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.metadata import NO_TOPIC_ID, ClusterView
+from kohort.coordinator_client.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap, ResetKind, ResetPolicy
 from kohort.coordinator_client.retry import FRESH, Attempts
 from kohort.fastpath import KohortError, TopicPartition
-
-NO_EPOCH = -1
 
 
 class Phase(Enum):

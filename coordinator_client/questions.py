@@ -27,7 +27,13 @@ from kohort.coordinator_client.offset_requests import (
 from kohort.coordinator_client.offsets import EpochAsk, ListAsk, ListedOffset
 from kohort.coordinator_client.outgoing import Line
 from kohort.coordinator_client.ready import Coordinator
-from kohort.coordinator_client.refusals import TOPIC_AUTHORIZATION, UNKNOWN_TOPIC, offset_error, topic_error
+from kohort.coordinator_client.refusals import (
+    TOPIC_AUTHORIZATION,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC,
+    offset_error,
+    topic_error,
+)
 from kohort.coordinator_client.retry import FRESH, Attempts
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
 
 RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
-UNKNOWN_SERVER_ERROR = -1
 
 
 class _CommittedLookup:

@@ -13,6 +13,7 @@ from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSe
 from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.coordinator_client.metadata import Broker
 from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.refusals import UNKNOWN_SERVER_ERROR
 from kohort.coordinator_client.retry import FRESH
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import seal
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.producer")
 
 ACKS_ALL = -1
-UNKNOWN_SERVER_ERROR = -1
 # 13 names topics by id, which a topic's recreation would turn into an error of its own kind for nothing gained; and in
 # 12 a transaction takes partitions in unasked (KIP-890), which only brokers with that feature switched on can.
 AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11

@@ -74,7 +74,7 @@ def code(found: str, told: str, where: Callable[[Any], bool] = lambda request: T
 
 
 def in_partitions(found: str, wrong: str, where: Callable[[Any], bool] = lambda request: True) -> Change:
-    """A code of a partition in the answer to a commit."""
+    """A code of a partition in an answer by topics: to a commit, or to OffsetDelete."""
 
     def change(call: Any, response: Any) -> Any:
         if not where(call.request):

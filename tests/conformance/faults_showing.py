@@ -9,7 +9,7 @@ from uuid import UUID
 from kohort.protocol.apis.offset_commit import OffsetCommitResponseTopic
 from kohort.protocol.errors import CODES
 from kohort.testing.fake_broker import Call
-from tests.conformance.bending import Change, Fault, altered, code, told
+from tests.conformance.bending import Change, Fault, altered, code, in_partitions, told
 
 Part = Callable[[Any], Any]
 
@@ -45,25 +45,6 @@ def deleted(found: str, wrong: str) -> Change:
             results=tuple(
                 entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] else entry
                 for entry in response.results
-            )
-        )
-
-    return change
-
-
-def forgotten(found: str, wrong: str) -> Change:
-    """A code of a partition in an OffsetDelete answer."""
-
-    def change(call: Call, response: Any) -> Any:
-        return response._replace(
-            topics=tuple(
-                topic._replace(
-                    partitions=tuple(
-                        entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] else entry
-                        for entry in topic.partitions
-                    )
-                )
-                for topic in response.topics
             )
         )
 
@@ -191,12 +172,12 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "offsets that a member reads are told to be deleted",
-        altered("OffsetDelete", forgotten("GROUP_SUBSCRIBED_TO_TOPIC", "NONE")),
+        altered("OffsetDelete", in_partitions("GROUP_SUBSCRIBED_TO_TOPIC", "NONE")),
         ("G5a",),
     ),
     Fault(
         "offsets of a partition that is not there are told to be deleted",
-        altered("OffsetDelete", forgotten("UNKNOWN_TOPIC_OR_PARTITION", "NONE")),
+        altered("OffsetDelete", in_partitions("UNKNOWN_TOPIC_OR_PARTITION", "NONE")),
         ("G5b",),
     ),
     Fault(

@@ -46,12 +46,18 @@ def alone(store: MemoryStore | None = None) -> Hand:
 # --- a coordinator that forgets, or cannot be read
 
 
-@pytest.mark.proves("CR-03")
-def test_a_coordinator_without_memory_is_registered_with_again_and_the_region_begins_anew() -> None:
-    store = MemoryStore()
+def two(store: MemoryStore) -> tuple[Hand, Hand]:
+    """Members `a` and `b` of a region, with a partition each."""
     a, b = Hand(store, "a"), Hand(store, "b")
     a.assigned(P0)
     b.assigned(P1)
+    return a, b
+
+
+@pytest.mark.proves("CR-03")
+def test_a_coordinator_without_memory_is_registered_with_again_and_the_region_begins_anew() -> None:
+    store = MemoryStore()
+    a, b = two(store)
     a.reads(P0, 0, 1)
     with store.transaction():
         store._values.clear()
@@ -99,10 +105,7 @@ def test_a_region_that_cannot_be_looked_at_is_asked_to_reset_all_the_same() -> N
 
 @pytest.mark.proves("CR-85", "I6", "I2")
 def test_a_member_that_is_gone_holds_up_nothing_and_its_state_is_carried_until_it_is_back() -> None:
-    store = MemoryStore()
-    a, b = Hand(store, "a"), Hand(store, "b")
-    a.assigned(P0)
-    b.assigned(P1)
+    a, b = two(MemoryStore())
     a.reads(P0, 0, 1)
     b.reads(P1, 0, 1)
     first = a.checkpoint(b)
@@ -156,9 +159,7 @@ def test_a_lease_of_a_clock_that_began_anew_is_none() -> None:
 
 def test_the_damaged_manifest_of_a_carried_state_is_an_error() -> None:
     store = MemoryStore()
-    a, b = Hand(store, "a"), Hand(store, "b")
-    a.assigned(P0)
-    b.assigned(P1)
+    a, b = two(store)
     first = a.checkpoint(b)
     b.conductor.stop()
     a.revoked()
@@ -176,9 +177,7 @@ def test_the_damaged_manifest_of_a_carried_state_is_an_error() -> None:
 @pytest.mark.proves("CR-59", "A6")
 def test_a_late_member_completes_for_all_who_have_contributed_before() -> None:
     store = MemoryStore()
-    a, b = Hand(store, "a"), Hand(store, "b")
-    a.assigned(P0)
-    b.assigned(P1)
+    a, b = two(store)
     a.member.make_consistent(a.now)
     a.until(lambda: a.member.phase is Phase.AWAITING)
     contributed = a.coordinator.record().contributions
@@ -223,9 +222,7 @@ def test_news_of_other_checkpoints_is_ignored_and_what_completed_before_is_used_
 @pytest.mark.proves("CR-60", "I10")
 def test_a_checkpoint_that_was_given_up_is_not_complete_because_a_later_one_is() -> None:
     store = MemoryStore()
-    a, b = Hand(store, "a"), Hand(store, "b")
-    a.assigned(P0)
-    b.assigned(P1)
+    a, b = two(store)
     a.reads(P0, 0, 1)
     a.checkpoint(b)
     a.reads(P0, 2)
@@ -249,10 +246,7 @@ def test_a_checkpoint_that_was_given_up_is_not_complete_because_a_later_one_is()
 
 @pytest.mark.proves("CR-58", "I14")
 def test_no_checkpoint_begins_while_a_member_is_still_going_back() -> None:
-    store = MemoryStore()
-    a, b = Hand(store, "a"), Hand(store, "b")
-    a.assigned(P0)
-    b.assigned(P1)
+    a, b = two(MemoryStore())
     a.reads(P0, 0)
     first = a.checkpoint(b)
 
@@ -308,10 +302,7 @@ def test_a_partition_that_goes_while_going_back_is_left_out_and_sought_when_it_i
 
 @pytest.mark.proves("CR-37", "CR-85", "I14")
 def test_a_slow_handler_holds_up_a_checkpoint_by_one_record_and_not_by_all_that_wait() -> None:
-    store = MemoryStore()
-    a, b = Hand(store, "a"), Hand(store, "b")
-    a.assigned(P0)
-    b.assigned(P1)
+    a, b = two(MemoryStore())
 
     def slow(record: SimRecord, state: object) -> None:
         b.now += 0.1

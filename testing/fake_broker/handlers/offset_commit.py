@@ -12,6 +12,7 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitRequestPartition
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.group import Committed
 from kohort.testing.fake_broker.work import Work
@@ -48,16 +49,25 @@ def _topic(work: Work, group_id: str, asked: OffsetCommitRequestTopic, error: in
         partitions=tuple(
             OffsetCommitResponsePartition(
                 partition_index=partition.partition_index,
-                error_code=error or (missing if name is None else _commit(work, group_id, name, partition)),
+                error_code=error or (missing if name is None else keep(work, group_id, name, partition)),
             )
             for partition in asked.partitions
         ),
     )
 
 
-def _commit(work: Work, group_id: str, topic: str, asked: OffsetCommitRequestPartition) -> int:
+def keep(
+    work: Work,
+    group_id: str,
+    topic: str,
+    asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    *,
+    producer_id: int | None = None,
+) -> int:
+    """Keep what is asked for one partition, for the end of a producer's transaction where one is named; the error
+    code."""
     number = asked.partition_index
     if work.cluster.partition(work.cluster.topics.get(topic), number) is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     committed = Committed(asked.committed_offset, asked.committed_metadata, asked.committed_leader_epoch)
-    return work.groups.commit(group_id, TopicPartition(topic, number), committed)
+    return work.groups.commit(group_id, TopicPartition(topic, number), committed, producer_id=producer_id)

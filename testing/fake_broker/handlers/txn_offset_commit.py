@@ -3,16 +3,14 @@
 Not done: version 5, with which the group need not be added before (KIP-890).
 """
 
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.group import Committed
+from kohort.testing.fake_broker.handlers.offset_commit import keep
 from kohort.testing.fake_broker.work import Work
 
 KEY = 28
@@ -29,7 +27,8 @@ async def handle(work: Work, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
                 partitions=tuple(
                     TxnOffsetCommitResponsePartition(
                         partition_index=one.partition_index,
-                        error_code=error or _commit(work, request, topic.name, one),
+                        error_code=error
+                        or keep(work, request.group_id, topic.name, one, producer_id=request.producer_id),
                     )
                     for one in topic.partitions
                 ),
@@ -51,14 +50,4 @@ def _error(work: Work, request: TxnOffsetCommitRequest) -> int:
         return codes.INVALID_TXN_STATE
     return error or work.groups.transaction_error(
         group_id, request.generation_id, request.member_id, request.group_instance_id, now=work.now
-    )
-
-
-def _commit(work: Work, request: TxnOffsetCommitRequest, topic: str, asked: TxnOffsetCommitRequestPartition) -> int:
-    number = asked.partition_index
-    if work.cluster.partition(work.cluster.topics.get(topic), number) is None:
-        return codes.UNKNOWN_TOPIC_OR_PARTITION
-    committed = Committed(asked.committed_offset, asked.committed_metadata, asked.committed_leader_epoch)
-    return work.groups.commit(
-        request.group_id, TopicPartition(topic, number), committed, producer_id=request.producer_id
     )
