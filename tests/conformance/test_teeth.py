@@ -80,6 +80,17 @@ def waiting(fault: Fault | None) -> Verdicts:
     return scripted(fault, is_slow)
 
 
+def sound(judge: Callable[[Fault | None], Verdicts]) -> Verdicts:
+    """What a sound broker gets. A crowd on a busy machine can make a check late: what fails has a second try."""
+    found = judge(None)
+    late = {check for check, got in found.items() if got in (Verdict.FAIL, Verdict.BLOCKED)}
+    if late:
+        again = judge(None)
+        warnings.warn(f"without a fault, {sorted(late)} failed at first", stacklevel=2)
+        found |= {check: again[check] for check in late}
+    return found
+
+
 Outcomes = dict[str | None, "Future[Verdicts]"]
 
 
@@ -89,7 +100,7 @@ def played(
     """Every fault of this session, several at a time: a run mostly waits. None stands for no fault."""
     wanted = [item.callspec.params.get("fault") for item in request.session.items if hasattr(item, "callspec")]
     with ThreadPoolExecutor(many) as pool:
-        outcomes: Outcomes = {None: pool.submit(judge, None)}
+        outcomes: Outcomes = {None: pool.submit(sound, judge)}
         outcomes |= {fault.name: pool.submit(judge, fault) for fault in faults if fault in wanted}
         yield outcomes
         pool.shutdown(cancel_futures=True)
@@ -106,12 +117,12 @@ def of_waiting(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
 
 
 def caught(fault: Fault, outcomes: Outcomes, again: Callable[[Fault], Verdicts]) -> None:
-    sound = outcomes[None].result()
+    baseline = outcomes[None].result()
 
     def failed(found: Verdicts) -> set[str]:
-        return {check for check, got in found.items() if got is Verdict.FAIL and sound[check] is not Verdict.FAIL}
+        return {check for check, got in found.items() if got is Verdict.FAIL and baseline[check] is not Verdict.FAIL}
 
-    assert sound[fault.caught_by[0]] is Verdict.PASS, "its own check does not pass without the fault"
+    assert baseline[fault.caught_by[0]] is Verdict.PASS, "its own check does not pass without the fault"
     noticed = failed(outcomes[fault.name].result())
     if fault.caught_by[0] not in noticed:
         # The same crowd can be late for a moment that its own check waits for: alone, it has to notice.
