@@ -15,6 +15,7 @@ from kohort.consistent_region.start import StartPosition as StartPosition
 from kohort.consistent_region.state_handles import DictState as DictState
 from kohort.consistent_region.state_handles import SqliteState as SqliteState
 from kohort.consistent_region.state_handles import StateHandle as StateHandle
+from kohort.consistent_region.store import MemoryStore as MemoryStore
 from kohort.consistent_region.triggers import Manual as Manual
 from kohort.consistent_region.triggers import OperatorDriven as OperatorDriven
 from kohort.consistent_region.triggers import Periodic as Periodic
@@ -26,6 +27,7 @@ __all__ = [
     "FileState",
     "KafkaSink",
     "Manual",
+    "MemoryStore",
     "OperatorDriven",
     "Periodic",
     "SinkPlace",

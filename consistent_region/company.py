@@ -1,19 +1,23 @@
-"""Who is in the group besides the region's members (CR-87): a stranger reads partitions whose records the region lacks.
+"""Who is in the group, and has what: after every assignment each member looks for what would keep all checkpoints from
+being complete, and ends with an error that names it, so that nobody waits in vain.
 
-A member of a region tells the broker who it is by its client id; whoever has another, or the id of a name that never
-registered, is a stranger. No checkpoint completes while one has partitions; so that nobody waits for that in vain, each
-member looks after every assignment, and ends with an error that names the stranger.
+A stranger (CR-87) reads partitions whose records the region lacks. A member of a region tells the broker who it is by
+its client id; whoever has another, or the id of a name that never registered, is a stranger. And partitions that the
+region has read may be nobody's: their topic was deleted, or is not subscribed to any more.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
-from kohort.consistent_region.errors import StrangerError
+from kohort.consistent_region.errors import StrangerError, UnreadError
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.topic_partition import TopicPartition
 
 LOOK_AFTER_S = 1.0
 LOOK_AGAIN_S = 5.0
 LOOK_TIMEOUT_S = 2.0
+MOST_NAMED = 10
+UNREAD_LOOKS = 3  # a leader may learn of a topic late, and then the group rebalances
 
 
 class Mate(Protocol):
@@ -25,6 +29,8 @@ class Mate(Protocol):
     def client_id(self) -> str: ...
     @property
     def host(self) -> str: ...
+    @property
+    def assignment(self) -> frozenset[TopicPartition] | None: ...
 
 
 def client_id(given: str, region: str, member: str) -> str:
@@ -38,25 +44,43 @@ def strangers(mates: Iterable[Mate], region: str, members: Collection[str]) -> l
     return [one for one in mates if not one.client_id.endswith(known)]
 
 
-class Company:
-    """Looks who is there, a little after each assignment; raises StrangerError.
+def unread(mates: Iterable[Mate], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+    """Those of `begun` that nobody has; none while it is not known what everybody has."""
+    read: set[TopicPartition] = set()
+    for one in mates:
+        if one.assignment is None:
+            return frozenset()
+        read |= one.assignment
+    return frozenset(begun) - read
 
-    `mates`: `Consumer.group_members`. `members`: of the coordinator; asked second, since nobody joins the group before
-    it has registered.
+
+class Company:
+    """Looks who is there, a little after each assignment; raises StrangerError, UnreadError.
+
+    `mates`: `Consumer.group_members`. `members` and `begun` (what has a beginning): of the coordinator; asked second,
+    since nobody joins the group before it has registered.
     """
 
     def __init__(
-        self, region: str, group: str, mates: Callable[[float], Iterable[Mate]], members: Callable[[], Collection[str]]
+        self,
+        region: str,
+        group: str,
+        mates: Callable[[float], Iterable[Mate]],
+        members: Callable[[], Collection[str]],
+        begun: Callable[[], Collection[TopicPartition]],
     ) -> None:
         self._region = region
         self._group = group
         self._mates = mates
         self._members = members
+        self._begun = begun
         self._due_at: float | None = None
+        self._unread_looks = 0
 
     def assigned(self, now: float) -> None:
         """Partitions came: somebody may have come too."""
         self._due_at = now + LOOK_AFTER_S
+        self._unread_looks = 0
 
     def look(self, now: float) -> str | None:
         """Look if it is due. Returns why it could not, None if it could or was not due."""
@@ -64,7 +88,8 @@ class Company:
             return None
         self._due_at = None
         try:
-            found = strangers(tuple(self._mates(LOOK_TIMEOUT_S)), self._region, self._members())
+            mates = tuple(self._mates(LOOK_TIMEOUT_S))
+            found, left = strangers(mates, self._region, self._members()), unread(mates, self._begun()) if mates else ()
         except KohortError as error:
             self._due_at = now + LOOK_AGAIN_S
             return str(error)
@@ -76,4 +101,15 @@ class Company:
                 region=self._region,
                 strangers=", ".join(f"{one.client_id} at {one.host} ({one.member_id})" for one in found),
             )
+        self._unread_looks = self._unread_looks + 1 if left else 0
+        if self._unread_looks == UNREAD_LOOKS:
+            raise UnreadError(
+                "nobody in the group has partitions that the region has read: no checkpoint can be complete",
+                hint="a topic that was deleted, or left out of the subscription: read it, or begin with another group",
+                group=self._group,
+                region=self._region,
+                partitions=", ".join(f"{one.topic}-{one.partition}" for one in sorted(left)[:MOST_NAMED]),
+            )
+        if left:
+            self._due_at = now + LOOK_AGAIN_S
         return None

@@ -65,7 +65,8 @@ class GroupConsumer(Lookups, Protocol):
 
 
 class Conductor(RebalanceHooks):
-    """Conducts one member. `clock` gives monotonic seconds; `turn` never sleeps longer than in `poll`.
+    """Conducts one member. `clock` gives monotonic seconds; `turn` never sleeps longer than in `poll`. `matched`: as in
+    `beginnings`.
 
     `handler(record, state)` is called once a record; what it raises ends the member (and, after its relaunch, the
     record is handled again from the state before it).
@@ -81,6 +82,7 @@ class Conductor(RebalanceHooks):
         clock: Callable[[], float],
         *,
         start: StartPosition | None = None,
+        matched: Callable[[], Iterable[TopicPartition]] | None = None,
         on_data_loss: str = "raise",
         records_a_turn: int = RECORDS_A_TURN,
         diary: Diary | None = None,
@@ -93,12 +95,15 @@ class Conductor(RebalanceHooks):
         self.handler = handler
         self.clock = clock
         self.start = start or StartPosition()
+        self.matched = matched
         self.on_data_loss = on_data_loss
         self.ticket: Ticket | None = None
         self.records_a_turn = records_a_turn
         self.gaps: dict[TopicPartition, int] = {}
         self.diary = diary or Diary()
-        self._company = Company(coordinator.region, coordinator.group, consumer.group_members, coordinator.members)
+        self._company = Company(
+            coordinator.region, coordinator.group, consumer.group_members, coordinator.members, coordinator.initial
+        )
         self._lineage = Lineage(consumer.topic_id, consumer.position_of)
         self._paused = False
         self._memory_low = memory_low
@@ -250,7 +255,7 @@ class Conductor(RebalanceHooks):
     @property
     def _ticket(self) -> Ticket:
         if self.ticket is None:
-            raise RegionError("not registered yet")
+            raise NotRegisteredError("not registered", member=self.member.name)
         return self.ticket
 
     def _step(self, event: ev.Event) -> None:
@@ -308,6 +313,7 @@ class Conductor(RebalanceHooks):
     def _register_again(self) -> ev.Event:
         """The coordinator's store was lost: it must know us before we write anything into what it has now (CR-03)."""
         log.warning("the coordinator does not know %s any more: registering again", self.member.name)
+        self.ticket = None  # where only the answer is lost, the old one is another process's
         try:
             admission = self.coordinator.register(self.member.name)
         except CoordinatorUnavailable as error:
@@ -355,7 +361,7 @@ class Conductor(RebalanceHooks):
         initial = self.coordinator.initial()
         if wanted <= initial.keys():
             return
-        found = beginnings(wanted, initial, self.start, self.consumer)
+        found = beginnings(wanted, initial, self.start, self.consumer, self.matched)
         self.coordinator.put_initial(self._ticket, self._lineage.named(found))
 
     def _on_the_log(self, starts: Positions) -> dict[TopicPartition, Position]:

@@ -12,10 +12,10 @@ import logging
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.state_handles import CheckpointListener, StateHandle
@@ -29,12 +29,14 @@ _HEAD: Final = struct.Struct(">8sI")
 
 @dataclass(frozen=True, slots=True)
 class SinkPlace:
-    """Where a sink is used: told to `open`. `group_metadata` says who the member is to its group at this moment."""
+    """Where a sink is used, and under which name: told to `open`. `group_metadata` says who the member is to its group
+    at this moment."""
 
     region: str
     group: str
     member: str
     group_metadata: Callable[[], Identity]
+    sink: str = "out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +76,22 @@ class TransactionalSink(Protocol):
 class Effects:
     """A `StateHandle` that carries what sinks prepared beside the user's state, and commits it in time.
 
+    A sink that is None is given up: what it owes since an earlier life is never carried out.
+
     Snapshot: magic "KEFFECT\\n" | head length (u32) | head (JSON) | state | one part a sink, in the head's order.
     """
 
-    def __init__(self, state: StateHandle, sinks: Mapping[str, TransactionalSink]) -> None:
+    def __init__(self, state: StateHandle, sinks: Mapping[str, TransactionalSink | None]) -> None:
         self.state = state
-        self._sinks = dict(sinks)
+        self._sinks = {name: sink for name, sink in sinks.items() if sink is not None}
+        self._given_up = sinks.keys() - self._sinks.keys()
         self._run = uuid.uuid4().hex
         self._number = 0
         self._prepared: tuple[dict[str, bytes], Positions] | None = None
 
     def open(self, place: SinkPlace) -> None:
-        for sink in self._sinks.values():
-            sink.open(place)
+        for name, sink in self._sinks.items():
+            sink.open(replace(place, sink=name))
 
     def close(self) -> None:
         for name, sink in self._sinks.items():
@@ -125,6 +130,13 @@ class Effects:
             self.state.restore(snapshot, offsets)  # taken before the region had sinks
             return
         run, number, state, parts = unpacked(snapshot)
+        for name, part in parts.items():
+            if part and name not in self._sinks and name not in self._given_up:
+                raise ConfigurationError(
+                    f"the checkpoint holds effects of a sink {name!r}, and there is none of that name",
+                    hint=f"name it so again, or give up what it may owe: sinks={{{name!r}: None, ...}}",
+                    setting="sinks",
+                )
         self.state.restore(state, offsets)
         self._run, self._number = run, number
         self._commit(parts, CommitId(run, number, offsets))

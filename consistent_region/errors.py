@@ -40,6 +40,10 @@ class StrangerError(RegionError):
     """A consumer that is no member of the region is in its group: `place["strangers"]` names it (CR-87)."""
 
 
+class UnreadError(RegionError):
+    """Nobody in the group has partitions that the region has read, so that no checkpoint could be complete any more."""
+
+
 class ResetFailedError(RegionError):
     """A checkpoint cannot be gone back to. The region never falls back to its initial state by itself."""
 

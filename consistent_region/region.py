@@ -27,6 +27,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.config import SETTINGS
 from kohort.coordinator_client.resets import Gap
 from kohort.coordinator_client.timeline import Rebalance
+from kohort.fastpath.topic_partition import TopicPartition
 
 log = logging.getLogger("kohort.region")
 
@@ -51,10 +52,10 @@ class ConsistentRegion:
     the same after a restart; by default the host's. `coordinator`: a URL (see `open_store`) or a `Store`; all members
     name the same. `state`: a `StateHandle`; `handler(record, state)` is called once a record and changes nothing else:
     what is not in `state` is done again after a reset. `sinks`, by name: what the handler writes to them becomes
-    visible outside with the checkpoints, exactly once. `hand_over`: whether assignment is COOPERATIVE, so that
-    partitions that move are read on where they were left, and the rest throughout, without a reset of the region; all
-    members must say the same. `on_moment`: hears, on the thread of `run`, of each moment that goes into the
-    `timeline`. `settings`: of the `Consumer`.
+    visible outside with the checkpoints, exactly once; None gives one up that there was. `hand_over`: whether
+    assignment is COOPERATIVE, so that partitions that move are read on where they were left, and the rest throughout,
+    without a reset of the region; all members must say the same. `on_moment`: hears, on the thread of `run`, of each
+    moment that goes into the `timeline`. `settings`: of the `Consumer`.
 
     A member that was killed takes up its state and positions when it is started again under its name. Until then others
     read its partitions, and its state stays part of every checkpoint; for `lease_s` after it was last heard of, none is
@@ -77,7 +78,7 @@ class ConsistentRegion:
         coordinator: str | Store = "memory:",
         trigger: Trigger = Periodic(5.0),  # noqa: B008 -- a frozen value
         state: StateHandle | None = None,
-        sinks: Mapping[str, TransactionalSink] | None = None,
+        sinks: Mapping[str, TransactionalSink | None] | None = None,
         hand_over: bool = False,
         start_position: StartPosition | str = "default",
         commit_point: CommitPoint = "checkpoint_complete",
@@ -177,6 +178,7 @@ class ConsistentRegion:
                 self._handler if self._effects is None else self._handle,
                 time.monotonic,
                 start=self._start,
+                matched=None if self._pattern is None else lambda: _matched(consumer),
                 on_data_loss=self._on_data_loss,
                 memory_low=memory_low,
                 diary=self._diary,
@@ -300,6 +302,14 @@ def _assignors(given: Any, topics: int, hand_over: bool) -> list[Any]:
     if hand_over:
         return chosen or ["cooperative-sticky"]
     return chosen or ["range" if topics == 1 else "roundrobin"]
+
+
+def _matched(consumer: Consumer) -> list[TopicPartition]:
+    """Every partition of every topic that the consumer's pattern matches now."""
+    subscription = consumer.subscription
+    assert subscription is not None
+    wanted = subscription.resolved(dict.fromkeys(topics := consumer.topics(), False))
+    return [one for topic in sorted(wanted) for one in topics[topic]]
 
 
 class _Sigterm:

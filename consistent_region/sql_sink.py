@@ -10,10 +10,11 @@ from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, RegionError
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
-    region TEXT NOT NULL, member TEXT NOT NULL, run TEXT NOT NULL, number BIGINT NOT NULL,
-    PRIMARY KEY (region, member))"""
+    region TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, run TEXT NOT NULL, number BIGINT NOT NULL,
+    PRIMARY KEY (region, member, sink))"""
 
 NO_RUN: Final = ""
+_WAITS: Final = {"connect_timeout": 10, "options": "-c lock_timeout=30s"}
 
 
 class SqlSink:
@@ -25,7 +26,8 @@ class SqlSink:
 
     `url`: `sqlite:///PATH`, or `postgresql://...` (needs psycopg; its placeholders are %s). Values of a statement are
     what JSON holds: text, numbers, true, false, none. `schema`: statements that are run at each start. The database
-    keeps one row a member in `kohort_sink`: the commit that it has seen last, which is what makes a commit idempotent.
+    keeps one row a member and sink in `kohort_sink`: the commit that it has seen last, which is what makes a commit
+    idempotent. Who cannot connect in 10 s, or waits for a lock for 30 s, is refused, unless `url` says otherwise.
 
     Raises ConfigurationError for another URL and for values that cannot be kept; RegionError, from the driver's error,
     if the database refuses: the member ends, and its next life commits what is owed.
@@ -48,13 +50,14 @@ class SqlSink:
 
     def open(self, place: SinkPlace) -> None:
         self._place = place
-        statements = [(one, ()) for one in (_NOTES, *self._schema.split(";")) if one.strip()]
+        statements = [(one, ()) for one in (_NOTES, *self._statements())]
         # A row to lock before the first commit, too.
-        marks = ", ".join([self._mark] * 4)
-        row = f"INSERT INTO kohort_sink (region, member, run, number) VALUES ({marks}) ON CONFLICT DO NOTHING"
-        self._run([*statements, (row, (place.region, place.member, NO_RUN, 0))])
+        row = f"INSERT INTO kohort_sink {self._row()} ON CONFLICT DO NOTHING"
+        self._run([*statements, (row, (*self._who, NO_RUN, 0))])
 
     def pre_commit(self) -> bytes:
+        if not self._collected:
+            return b""
         try:
             return json.dumps(self._collected, separators=(",", ":"), allow_nan=False).encode()
         except (TypeError, ValueError) as problem:
@@ -78,8 +81,7 @@ class SqlSink:
 
     def _run(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId | None = None) -> int:
         """Run them in one transaction; with `at`, only if that commit is not noted, and with a note of it."""
-        assert self._place is not None, "open() comes first"
-        who = (self._place.region, self._place.member)
+        who = self._who
         number = 0
         try:
             connection = self._opened()
@@ -109,21 +111,41 @@ class SqlSink:
                 hint="nothing of it is visible; started again, the member commits it",
                 region=who[0],
                 member=who[1],
+                sink=who[2],
             ) from problem
         return number
 
-    def _noted(self, cursor: Any, who: tuple[str, str], at: CommitId) -> int | None:
+    @property
+    def _who(self) -> tuple[str, str, str]:
+        assert self._place is not None, "open() comes first"
+        return self._place.region, self._place.member, self._place.sink
+
+    def _row(self) -> str:
+        return f"(region, member, sink, run, number) VALUES ({', '.join([self._mark] * 5)})"
+
+    def _statements(self) -> list[str]:
+        """Of the schema; psycopg takes several at once."""
+        if self._mark != "?":
+            return [self._schema] if self._schema.strip() else []
+        statements, begun = [], ""
+        for piece in self._schema.split(";"):
+            begun += piece + ";"
+            if sqlite3.complete_statement(begun):
+                statements.append(begun)
+                begun = ""
+        return [one for one in (*statements, begun) if one.strip(" \t\r\n;")]
+
+    def _noted(self, cursor: Any, who: tuple[str, str, str], at: CommitId) -> int | None:
         """The number of the last commit of this run. Its row is locked: a process that is not quite dead waits."""
         lock = "" if self._mark == "?" else " FOR UPDATE"
-        marks = f"region = {self._mark} AND member = {self._mark}"
+        marks = " AND ".join(f"{name} = {self._mark}" for name in ("region", "member", "sink"))
         row = cursor.execute(f"SELECT run, number FROM kohort_sink WHERE {marks}{lock}", who).fetchone()
         return row[1] if row is not None and row[0] == at.run else None
 
-    def _note(self, cursor: Any, who: tuple[str, str], at: CommitId) -> None:
-        marks = ", ".join([self._mark] * 4)
+    def _note(self, cursor: Any, who: tuple[str, str, str], at: CommitId) -> None:
         cursor.execute(
-            f"INSERT INTO kohort_sink (region, member, run, number) VALUES ({marks}) "
-            "ON CONFLICT (region, member) DO UPDATE SET run = excluded.run, number = excluded.number",
+            f"INSERT INTO kohort_sink {self._row()} "
+            "ON CONFLICT (region, member, sink) DO UPDATE SET run = excluded.run, number = excluded.number",
             (*who, at.run, at.number),
         )
 
@@ -135,7 +157,9 @@ class SqlSink:
                 )
                 self._connection.execute("PRAGMA synchronous=FULL")
             else:
-                self._connection = _psycopg().connect(self._url, autocommit=True)
+                psycopg = _psycopg()
+                given = psycopg.conninfo.conninfo_to_dict(self._url)
+                self._connection = psycopg.connect(**{**_WAITS, **given}, autocommit=True)
         return self._connection
 
     def _errors(self) -> type[Exception]:
@@ -145,6 +169,7 @@ class SqlSink:
 def _psycopg() -> Any:
     try:
         import psycopg
+        import psycopg.conninfo
     except ImportError as problem:
         raise ConfigurationError(
             "a postgresql:// sink needs psycopg", hint='pip install "kohort[postgres]"'

@@ -1,6 +1,6 @@
 """Where a region begins to read a partition that it has never owned: decided once, for all members and all resets."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -17,8 +17,9 @@ class StartPosition:
     """`default`: the group's committed offset, else by `otherwise`. `beginning`, `end`: of the log, at the moment when
     the region first sees the topic. `time`: the first record not older than `time_ms`, else by `otherwise`.
 
-    `otherwise`: "earliest" or "latest". `discovered`: where partitions begin that appear later; "earliest" loses
-    nothing that was written before they were noticed.
+    `otherwise`: "earliest" or "latest". `discovered`: where partitions begin that appear later, and topics that a
+    pattern matches later; "earliest" loses nothing that was written before they were noticed. A topic that is added to
+    a list of topics begins as the first ones did.
     """
 
     kind: StartKind = "default"
@@ -49,19 +50,27 @@ class Lookups(Protocol):
 
 
 def beginnings(
-    partitions: Iterable[TopicPartition], initial: Positions, start: StartPosition, ask: Lookups
+    partitions: Iterable[TopicPartition],
+    initial: Positions,
+    start: StartPosition,
+    ask: Lookups,
+    matched: Callable[[], Iterable[TopicPartition]] | None = None,
 ) -> dict[TopicPartition, Position]:
     """Proposals for those of `partitions` that have no beginning in `initial`; to be put there before they are used.
 
-    Whoever sees a topic first proposes beginnings for *all* of its partitions. What is missing afterwards can only have
-    been added later (A10).
+    `matched`: all partitions of all topics that the region's pattern matches now, where it reads by a pattern. Whoever
+    sees a topic first, of a pattern the first topics, proposes beginnings for *all* of its partitions. What is missing
+    afterwards can only have been added later (A10).
     """
     missing = sorted(set(partitions) - initial.keys())
-    seen = {one.topic for one in initial}
+    seen = {one.topic for one in (missing if matched and initial else initial)}
     added = [one for one in missing if one.topic in seen]
-    first = [one for topic in sorted({one.topic for one in missing} - seen) for one in ask.partitions_for(topic)]
+    new = [one for one in missing if one.topic not in seen]
+    if new:
+        named = sorted({one.topic for one in new})
+        new += matched() if matched else (one for topic in named for one in ask.partitions_for(topic))
     found = _by(start.discovered, added, ask)
-    found |= _resolved(sorted({*first, *(one for one in missing if one.topic not in seen)}), start, ask)
+    found |= _resolved(sorted({*new}), start, ask)
     return {partition: Position.of(offset) for partition, offset in found.items()}
 
 

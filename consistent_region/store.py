@@ -210,7 +210,8 @@ class SqliteStore:
 
 
 def open_store(url: str) -> Store:
-    """`sqlite:///PATH` (three slashes and a relative path, four and an absolute one), `postgresql://...`, or `memory:`.
+    """`sqlite:///PATH` (three slashes and a relative path, four and an absolute one), `postgresql://...`, or `memory:`,
+    which is one of its own each time: members on threads of one process are given the same `MemoryStore`.
 
     Raises ConfigurationError for anything else, and where psycopg is missing.
     """
@@ -229,5 +230,5 @@ def open_store(url: str) -> Store:
         return MemoryStore()
     raise ConfigurationError(
         f"unknown coordinator {url!r}",
-        hint='"sqlite:///PATH", "postgresql://USER@HOST/DATABASE", or "memory:" for threads of one process',
+        hint='"sqlite:///PATH", "postgresql://USER@HOST/DATABASE", or "memory:" for one member alone',
     )

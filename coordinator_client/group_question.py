@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kohort.coordinator_client.commits import NOT_THE_COORDINATOR
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.coordinator_client.errors import AuthorizationFailed, OperationTimeout
+from kohort.coordinator_client.leading import read_assignment
 from kohort.coordinator_client.retry import FRESH, Attempts
-from kohort.fastpath import KohortError
+from kohort.fastpath.errors import KohortError, WireError
+from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.errors import BrokerError
 
@@ -20,11 +22,20 @@ NO_SUCH_GROUP: Final = 69  # said of an unknown one since version 6, and of one 
 
 
 class GroupMate(NamedTuple):
-    """A member of the group, of whatever client. `host` is where it connects from."""
+    """A member of the group, of whatever client. `host` is where it connects from. `assignment`: None where it is not
+    known, as while the group rebalances."""
 
     member_id: str
     client_id: str
     host: str
+    assignment: frozenset[TopicPartition] | None = None
+
+
+def _told(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
+    try:
+        return read_assignment(bytes(assignment))
+    except WireError:
+        return None  # nothing yet, or another protocol's: a group may hold what is no consumer
 
 
 class _Asked:
@@ -102,7 +113,10 @@ class GroupQuestion:
                 elif asked in self._asked:
                     self._asked.remove(asked)
                     asked.future.set_result(
-                        tuple(GroupMate(one.member_id, one.client_id, one.client_host) for one in found.members)
+                        tuple(
+                            GroupMate(one.member_id, one.client_id, one.client_host, _told(one.member_assignment))
+                            for one in found.members
+                        )
                     )
 
         request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)

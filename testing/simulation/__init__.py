@@ -26,8 +26,6 @@ from kohort.testing.simulation.kafka import SimRecord as SimRecord
 from kohort.testing.simulation.kafka import Violation as Violation
 from kohort.testing.simulation.world import UnderTest, run
 
-STEPS = 400
-
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -50,8 +48,9 @@ class Simulation:
 
     `state`, `handler`, `verify` (all or none): a `StateHandle`'s constructor, what is done with a record, and what must
     be true at every complete checkpoint: `verify(states, records)` gets the snapshot of each member and the records
-    that all of them together must hold, each exactly once. `steps`: how long faults go on, some 30 virtual ms each.
-    `hand_over`: whether assignment is COOPERATIVE, and partitions change hands without a reset.
+    that all of them together must hold, each exactly once. `steps`: how long faults go on, some 30 virtual ms each; if
+    it is not given, 60 to 400, by the seed. `hand_over`: whether assignment is COOPERATIVE, and partitions change hands
+    without a reset.
 
     Whatever is given, the invariants I1 to I14 are checked after every step.
     """
@@ -63,7 +62,7 @@ class Simulation:
         state: Callable[[], StateHandle] | None = None,
         handler: Callable[[Any, Any], object] | None = None,
         verify: Callable[[Mapping[str, bytes], Sequence[SimRecord]], object] | None = None,
-        steps: int = STEPS,
+        steps: int | None = None,
         hand_over: bool = False,
     ) -> None:
         self.seed = seed

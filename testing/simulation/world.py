@@ -35,6 +35,8 @@ from kohort.testing.simulation.kafka import Group, Log, SimConsumer, SimRecord, 
 GROUP, REGION = "g", "r"
 LEAST_FAULTS, LEAST_CHECKPOINTS = 5, 3
 SETTLED_WITHIN_S = 120.0
+# A second of short histories catches the deliberate faults about as often as a second of long ones.
+LENGTHS_STEPS = (60, 60, 150, 400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,11 +427,11 @@ class World:
                 holds(offset <= newest.get(partition, -1), "I10", f"{partition}: {offset} is committed")
 
 
-def run(seed: int, steps: int = 400, under_test: UnderTest | None = None, *, hand_over: bool = False) -> World:
+def run(seed: int, steps: int | None = None, under_test: UnderTest | None = None, *, hand_over: bool = False) -> World:
     """One history. Raises Violation, with the seed to run it again."""
     world = World(seed, under_test, hand_over=hand_over)
     try:
-        world.run(steps)
+        world.run(LENGTHS_STEPS[seed % len(LENGTHS_STEPS)] if steps is None else steps)
     except Violation as violation:
         raise Violation(f"seed {seed} at {world.now - world.began_at:.3f} s: {violation}") from violation
     return world

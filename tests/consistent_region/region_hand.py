@@ -102,9 +102,19 @@ class HandConsumer:
 
 
 class HalfStore(MemoryStore):
-    """Looks may fail while writes go through."""
+    """Looks may fail while writes go through, and a write's answer may be lost."""
 
     unreadable = False
+    answers_lost = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[MemoryStore]:
+        before = dict(self._values)
+        with super().transaction() as books:
+            yield books
+        if self.answers_lost and self._values != before:
+            self.answers_lost -= 1
+            raise CoordinatorUnavailable("the answer is lost")
 
     @contextmanager
     def read(self) -> Iterator[MemoryStore]:

@@ -19,6 +19,7 @@ from kohort.consistent_region.errors import (
     StrangerError,
     TopicRecreatedError,
     TruncationError,
+    UnreadError,
 )
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
 from kohort.consistent_region.memory import memory_low
@@ -73,6 +74,28 @@ def test_a_coordinator_without_memory_is_registered_with_again_and_the_region_be
     a.reads(P0, 0, 1)
     assert a.checkpoint(b) >= 1
     assert a.state == {"0": [0, 1]}
+
+
+@pytest.mark.proves("CR-03")
+def test_a_lost_answer_to_registering_again_is_no_other_process() -> None:
+    store = HalfStore()
+    a, b = two(store)
+    with store.transaction():
+        store._values.clear()
+    store.answers_lost = 1
+    a.reads(P0, 0, 1)
+    a.turn()
+    assert store.answers_lost == 0
+    a.revoked()  # and a hook comes before it is known
+    a.assigned(P0, generation=6)
+    b.revoked()
+    b.assigned(P1, generation=6)
+    for _ in range(40):
+        a.turn()
+        b.turn()
+    assert a.coordinator.record().members["a"].incarnation == 2
+    a.reads(P0, 0, 1)
+    assert a.checkpoint(b) >= 1
 
 
 @pytest.mark.proves("CR-03", "CR-54")
@@ -423,6 +446,26 @@ def test_a_stranger_in_the_group_is_named() -> None:
     with pytest.raises(StrangerError, match=r"billing-report at /10\.0\.0\.9 \(id-2\), kohort/r/z at"):
         hand.turn(100)
     assert hand.consumer.polls > polls
+    assert hand.member.state is RegionState.FAILED
+
+
+@pytest.mark.proves("CR-87", "I14")
+def test_partitions_that_nobody_has_any_more_are_named() -> None:
+    hand = alone()
+    name = client_id("kohort", "r", "a")
+    hand.consumer.mates = [GroupMate("id-1", name, "/10.0.0.1", frozenset({P0}))]
+    hand.turn(400)  # nobody has P1 for a while: another may get it
+    hand.consumer.mates = [GroupMate("id-1", name, "/10.0.0.1", None)]
+    hand.turn(600)
+    hand.consumer.mates = [GroupMate("id-1", name, "/10.0.0.1", frozenset({P0, P1}))]
+    hand.revoked()
+    hand.assigned(P0, P1, generation=6)
+    hand.turn(600)
+    hand.revoked()
+    hand.assigned(P0, generation=7)
+    hand.consumer.mates = [GroupMate("id-1", name, "/10.0.0.1", frozenset({P0}))]
+    with pytest.raises(UnreadError, match=r"partitions=t-1\); a topic that was deleted"):
+        hand.turn(1_000)
     assert hand.member.state is RegionState.FAILED
 
 

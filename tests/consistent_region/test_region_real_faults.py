@@ -16,7 +16,7 @@ import pytest
 from kohort import ConsistentRegion, Consumer, TopicPartition
 from kohort.consistent_region import DictState, Periodic
 from kohort.consistent_region.coordinator import Coordinator
-from kohort.consistent_region.errors import StrangerError, TopicRecreatedError
+from kohort.consistent_region.errors import StrangerError, TopicRecreatedError, UnreadError
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.store import open_store
 from kohort.testing import RealPostgres
@@ -71,10 +71,10 @@ class Several:
             thread.join(60)
             assert not thread.is_alive()
 
-    def produce(self, records: int) -> None:
+    def produce(self, records: int, topic: str | None = None) -> None:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap})
         for number in range(records):
-            producer.produce(self.topic, value=b"x", partition=number % 2)
+            producer.produce(topic or self.topic, value=b"x", partition=number % 2)
         assert producer.flush(30) == 0
 
     def totals(self) -> tuple[int, Counter[str]]:
@@ -123,6 +123,23 @@ def test_another_client_in_the_group_ends_the_region_and_is_named(several: Sever
         stranger.close()
     assert isinstance(several.ended["one"], StrangerError)
     assert "a-report at /" in str(several.ended["one"].place["strangers"])
+
+
+@pytest.mark.broker
+@pytest.mark.proves("A10", "B-41", "F-16")
+def test_a_topic_that_a_pattern_matches_later_is_read_whole_and_missed_when_it_goes(several: Several) -> None:
+    later = f"{several.topic}-later"
+    pattern = {"topics": None, "pattern": f"{several.topic}.*", "start_position": "end", "metadata_max_age_ms": 1_000}
+    with several.member("one", **pattern):
+        several.wait(lambda: several.totals()[0] > 0, "no checkpoint")
+        create_topic(several.bootstrap, later, partitions=2)
+        several.produce(100, later)  # before anybody knows of it
+        several.wait(lambda: several.totals()[1] == {"0": 50, "1": 50}, "read from its end")
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": several.bootstrap})
+        admin.delete_topics([later])[later].result(30)
+        several.wait(lambda: "one" in several.ended, "nobody missed the topic")
+    assert isinstance(several.ended["one"], UnreadError)
+    assert several.ended["one"].place["partitions"] == f"{later}-0, {later}-1"
 
 
 @pytest.mark.broker

@@ -164,6 +164,16 @@ def test_what_has_a_beginning_keeps_it_and_what_comes_later_loses_nothing() -> N
     assert beginnings([P2], known, StartPosition("beginning", discovered="latest"), Logs()) == {P2: Position(100)}
 
 
+@pytest.mark.proves("A10", "B-41")
+def test_a_topic_that_a_pattern_matches_later_loses_nothing_and_one_added_to_a_list_begins_as_the_others() -> None:
+    other = TopicPartition("u", 0)
+    known = {P0: Position(33), P1: Position(33)}
+    at_first = beginnings([P0], {}, StartPosition("end"), Logs(), lambda: [P0, P1, other])
+    assert {one: at.offset for one, at in at_first.items()} == {P0: 100, P1: 100, other: 100}
+    assert beginnings([other], known, StartPosition("end"), Logs(), list) == {other: Position(10)}
+    assert beginnings([other], known, StartPosition("end"), Logs())[other] == Position(100)
+
+
 @pytest.mark.proves("CR-73", "B-40")
 def test_a_start_outside_the_log_is_never_passed_over() -> None:
     assert check_log({P0: Position(10), P1: Position(100)}, Logs()) == {}

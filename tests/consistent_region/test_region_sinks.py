@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort import TopicPartition
+from kohort import Consumer, TopicPartition
 from kohort.consistent_region import CommitId, DictState, KafkaSink, SinkPlace, SqlSink
 from kohort.consistent_region.effects import Effects, TransactionalSink, unpacked
 from kohort.consistent_region.errors import ConfigurationError, RegionError, ResetFailedError
@@ -313,6 +313,89 @@ def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:
         finally:
             sink.close()
         assert {call.client_id for call in broker.calls_of("OffsetFetch")} == {"mine"}
+
+
+def test_two_sinks_of_one_member_have_notes_of_their_own(tmp_path: Path) -> None:
+    url, books, state = f"sqlite:///{tmp_path}/out.db", Books(), DictState()
+    sinks = {name: SqlSink(url, schema=SCHEMA) for name in ("a", "b")}
+    effects = Effects(state, sinks)
+    effects.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+    for number, sink in enumerate(sinks.values()):
+        sink.execute("INSERT INTO seen VALUES (?)", (number,))
+    books.complete.append((effects.snapshot(positions(1)), 1))
+    effects.completed()
+    effects.close()
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        assert [row[0] for row in database.execute("SELECT n FROM seen ORDER BY n")] == [0, 1]
+    database.close()
+
+
+def test_two_sinks_into_kafka_do_not_fence_each_other() -> None:
+    with FakeBroker(topics={"one": 1, "two": 1}) as broker:
+        sinks = {name: KafkaSink(broker.bootstrap, name, linger_ms=0) for name in ("one", "two")}
+        effects = Effects(DictState(), sinks)
+        effects.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        try:
+            for number in range(2):
+                for name, sink in sinks.items():
+                    sink.send(f"{name}{number}".encode())
+                effects.snapshot(positions(number + 1))
+                effects.completed()
+        finally:
+            effects.close()
+        for name in sinks:
+            with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
+                reader.assign([TopicPartition(name, 0)])
+                found: list[bytes | None] = []
+                while len(found) < 2:
+                    found += [record.value for columns in reader.poll(5.0) for record in columns]
+            assert found == [f"{name}0".encode(), f"{name}1".encode()]
+
+
+def test_names_that_look_alike_are_two_sinks() -> None:
+    with FakeBroker(topics={"out": 1}) as broker:
+        for region, member in (("bills", "eu-1"), ("bills-eu", "1"), ("bills/eu", "1"), ("bills", "eu/1")):
+            sink = KafkaSink(broker.bootstrap, "out")
+            sink.open(SinkPlace(region, "g", member, lambda: Identity("g")))
+            sink.close()
+        asked = {call.request.transactional_id for call in broker.calls_of("InitProducerId")}
+    assert asked == {f"kohort-sink/{one}/out" for one in ("bills/eu-1", "bills-eu/1", "bills%2Feu/1", "bills/eu%2F1")}
+
+
+def test_what_a_sink_owes_is_not_forgotten_with_its_name(tmp_path: Path) -> None:
+    url, place = f"sqlite:///{tmp_path}/out.db", SinkPlace("r", "g", "m", lambda: Identity("g"))
+    sink = SqlSink(url, schema=SCHEMA)
+    effects = Effects(DictState(), {"bills": sink})
+    effects.open(place)
+    sink.execute("INSERT INTO seen VALUES (7)")
+    snapshot = effects.snapshot(positions(1))  # complete, and the process died
+    effects.close()
+    renamed = Effects(DictState(), {"invoices": SqlSink(url, schema=SCHEMA)})
+    renamed.open(place)
+    with pytest.raises(ConfigurationError, match=r"a sink 'bills'.*\{'bills': None"):
+        renamed.restore(snapshot, positions(1))
+    renamed.close()
+    given_up = Effects(DictState(), {"bills": None})
+    given_up.restore(snapshot, positions(1))
+    given_up.restore(Effects(DictState(), {"ledger": SqlSink(url)}).snapshot({}), {})  # owes nothing
+
+
+def test_a_schema_may_hold_semicolons(tmp_path: Path, postgres: RealPostgres) -> None:
+    trigger = """
+        CREATE TABLE IF NOT EXISTS log (text TEXT DEFAULT 'a;b'); -- one; two
+        CREATE TRIGGER IF NOT EXISTS noted AFTER INSERT ON seen BEGIN INSERT INTO log VALUES ('a;b'); SELECT 1; END;
+    """
+    function = """; CREATE TABLE log (text TEXT);
+        CREATE FUNCTION noted() RETURNS trigger AS $$ BEGIN INSERT INTO log VALUES ('a;b'); RETURN NEW; END $$
+        LANGUAGE plpgsql; CREATE TRIGGER noted AFTER INSERT ON seen FOR EACH ROW EXECUTE FUNCTION noted()"""
+    urls = {f"sqlite:///{tmp_path}/out.db": trigger, postgres.fresh(): function}
+    for url, schema in urls.items():
+        sink = SqlSink(url, schema=SCHEMA + ";" + schema)
+        sink.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        sink.execute("INSERT INTO seen VALUES (1)")
+        assert sink.commit(sink.pre_commit(), CommitId("run", 1)) == 1
+        assert sink._connection.execute("SELECT text FROM log").fetchall() == [("a;b",)]
+        sink.close()
 
 
 # --- the frame, and what is refused
