@@ -358,7 +358,7 @@ def test_names_that_look_alike_are_two_sinks() -> None:
             sink = KafkaSink(broker.bootstrap, "out")
             sink.open(SinkPlace(region, "g", member, lambda: Identity("g")))
             sink.close()
-        asked = {call.request.transactional_id for call in broker.calls_of("InitProducerId")}
+        asked = {getattr(call.request, "transactional_id", None) for call in broker.calls_of("InitProducerId")}
     assert asked == {f"kohort-sink/{one}/out" for one in ("bills/eu-1", "bills-eu/1", "bills%2Feu/1", "bills/eu%2F1")}
 
 
