@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kohort.admin import Admin
+from kohort.admin import Admin, GroupMissing
 from kohort.assignors import get
 from kohort.cli.doctor.case import Case, heard_since, offsets_partition
 from kohort.cli.doctor.rules import RULES
@@ -116,7 +116,10 @@ def test_members_that_do_not_fit(broker: Broker, make_topic: Callable[..., str],
 
 def settled(admin: Admin, group: str, members: int) -> bool:
     """Whether so many are in a group that is Stable."""
-    found = admin.describe_group(group)
+    try:
+        found = admin.describe_group(group)
+    except GroupMissing:  # nobody has joined yet
+        return False
     return found.state == "Stable" and len(found.members) == members
 
 
