@@ -93,7 +93,7 @@ class SqlSink:
                     number = noted
                 else:
                     for text, values in statements:
-                        cursor.execute(text, values)
+                        cursor.execute(text, *([values] if values else []))  # without values, % is a per cent sign
                     if at is not None:
                         self._note(cursor, who, at)
                         number = at.number

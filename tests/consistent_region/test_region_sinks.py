@@ -385,7 +385,7 @@ def test_a_schema_may_hold_semicolons(tmp_path: Path, postgres: RealPostgres) ->
         CREATE TABLE IF NOT EXISTS log (text TEXT DEFAULT 'a;b'); -- one; two
         CREATE TRIGGER IF NOT EXISTS noted AFTER INSERT ON seen BEGIN INSERT INTO log VALUES ('a;b'); SELECT 1; END;
     """
-    function = """; CREATE TABLE log (text TEXT);
+    function = """; CREATE TABLE log (text TEXT); CREATE VIEW per_cent AS SELECT text FROM log WHERE text LIKE 'a%';
         CREATE FUNCTION noted() RETURNS trigger AS $$ BEGIN INSERT INTO log VALUES ('a;b'); RETURN NEW; END $$
         LANGUAGE plpgsql; CREATE TRIGGER noted AFTER INSERT ON seen FOR EACH ROW EXECUTE FUNCTION noted()"""
     urls = {f"sqlite:///{tmp_path}/out.db": trigger, postgres.fresh(): function}
