@@ -21,15 +21,6 @@ def _groups(change: Callable[[Any], Any]) -> Change:
     return lambda call, response: response._replace(groups=tuple(map(change, response.groups)))
 
 
-def deleted_active(call: Any, response: Any) -> Any:
-    return response._replace(
-        results=tuple(
-            entry._replace(error_code=0) if entry.error_code == CODES["NON_EMPTY_GROUP"] else entry
-            for entry in response.results
-        )
-    )
-
-
 def invalid(what: str, where: Where, caught_by: str) -> Fault:
     """A first heartbeat that is no good is told that the group is full."""
     return Fault(
@@ -143,7 +134,6 @@ FAULTS: tuple[Fault, ...] = (
         ),
         ("M14",),
     ),
-    Fault("active groups are told to be deleted", altered("DeleteGroups", deleted_active), ("M15", "H4a", "H6")),
     heartbeat("a pattern that is none is an invalid request", "INVALID_REGULAR_EXPRESSION", "INVALID_REQUEST", "M17b"),
     Fault(
         "another subscription is heard and forgotten",

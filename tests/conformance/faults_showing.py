@@ -55,7 +55,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "an unknown group is described as empty",
         altered("DescribeGroups", state("Dead", "Empty")),
-        ("H1", "H2e", "H5"),
+        ("H1", "H2e", "H5", "M13"),
     ),
     Fault(
         "an unknown group is described without an error",
