@@ -414,7 +414,8 @@ class Conductor(RebalanceHooks):
         due_s = wait_s if ready.wake_at is None else min(max(ready.wake_at - now, 0.0), wait_s)
         if ready.polling is rd.Polling.STOPPED:
             return due_s
-        busy = self.member.queued > 0 and self.member.state in READING
+        # Records that wait for a checkpoint, and not for the handler, leave nothing to do meanwhile.
+        busy = self.member.queued > 0 and self.member.state in READING and self.member.consistent
         full = ready.polling is rd.Polling.FULL and not busy
         try:
             columns = self.consumer.poll(due_s if full else 0.0)

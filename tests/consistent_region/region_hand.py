@@ -42,11 +42,13 @@ class HandConsumer:
         self.epochs = {P0: 0, P1: 0}
         self.positions: dict[TopicPartition, int] = {}
         self.polls = 0
+        self.waited_s = 0.0
         self.mates: list[GroupMate] | Exception = []
         self.paused: list[bool] = []
 
     def poll(self, timeout_s: float) -> list[list[SimRecord]]:
         self.polls += 1
+        self.waited_s += 0.0 if self.batches else timeout_s
         if not self.batches:
             return []
         batch = self.batches.pop(0)

@@ -341,6 +341,21 @@ def test_a_slow_handler_holds_up_a_checkpoint_by_one_record_and_not_by_all_that_
     assert (a.member.base, a.coordinator.record().epoch) == (1, 0)
 
 
+@pytest.mark.proves("CR-40", "I14")
+def test_records_that_wait_for_a_checkpoint_which_nobody_begins_keep_no_processor_busy() -> None:
+    hand = Hand(MemoryStore())
+    hand.assigned(P0)
+    hand.coordinator.register("b")  # and is not in the group yet
+    hand.member.make_consistent(hand.now)
+    hand.reads(P0, 0, 1)
+    began = hand.now
+    for _ in range(50):
+        before_s = hand.consumer.waited_s
+        hand.now += hand.conductor.turn(0.2) + hand.consumer.waited_s - before_s
+    assert (hand.member.queued, hand.state) == (2, {})
+    assert hand.now - began > 0.2
+
+
 @pytest.mark.proves("CR-47")
 def test_a_drain_that_outlasts_membership_ends_in_a_reset() -> None:
     rig = Rig().reading()
