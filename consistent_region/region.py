@@ -265,6 +265,13 @@ def consumer_settings(
     for name in ("group", "bootstrap", "auto_offset_reset"):
         if name in settings:
             raise ConfigurationError(f"a region decides {name} by itself", hint="see start_position", setting=name)
+    if settings.get("protocol", "classic") != "classic":
+        # Under KIP-848 a member has an epoch of its own, and hears of no change but its own: no barrier could name one.
+        raise ConfigurationError(
+            "a checkpoint is of one generation of the whole group, which only protocol='classic' has",
+            hint="leave protocol out; the rest of the cluster may speak KIP-848",
+            setting="protocol",
+        )
     if settings.pop("enable_auto_commit", False):
         log.warning("enable_auto_commit is off in a region: offsets follow its checkpoints")
     settings["enable_auto_commit"] = False

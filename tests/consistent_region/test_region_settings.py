@@ -52,6 +52,8 @@ def region(**changes: Any) -> ConsistentRegion:
         {"coordinator": "postgres://x"},
         {"coordinator": "sqlite:///"},
         {"auto_offset_reset": "latest"},
+        {"protocol": "consumer"},
+        {"protocol": "consumer", "hand_over": True},
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_subscribed(changes: dict[str, Any]) -> None:
