@@ -5,7 +5,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Literal
 
@@ -24,8 +25,10 @@ from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import Store, open_store
 from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.config import SETTINGS
+from kohort.coordinator_client.config import SETTINGS, Config, checked, unknown
+from kohort.coordinator_client.errors import ConfigError, IllegalState
 from kohort.coordinator_client.resets import Gap
+from kohort.coordinator_client.subscription import Subscription
 from kohort.coordinator_client.timeline import Rebalance
 from kohort.fastpath.topic_partition import TopicPartition
 
@@ -105,16 +108,20 @@ class ConsistentRegion:
         if self._topics == ():
             raise ConfigurationError("a region reads at least one topic", setting="topics")
         self._pattern = pattern
-        self._consumer_settings = consumer_settings(
-            settings,
-            topics=len(self._topics or ()),
-            drain_timeout_s=drain_timeout_s,
-            reset_timeout_s=reset_timeout_s,
-            hand_over=hand_over,
-        )
         name = member or socket.gethostname()
-        own = self._consumer_settings.get("client_id", SETTINGS["client_id"].default)
-        self._consumer_settings["client_id"] = client_id(own, region_id, name)
+        with _refused():
+            if pattern is not None:
+                Subscription.matching(pattern)
+            self._consumer_settings = consumer_settings(
+                settings,
+                topics=len(self._topics or ()),
+                drain_timeout_s=drain_timeout_s,
+                reset_timeout_s=reset_timeout_s,
+                hand_over=hand_over,
+            )
+            own = self._consumer_settings.get("client_id", SETTINGS["client_id"].default)
+            self._consumer_settings["client_id"] = client_id(own, region_id, name)
+            Config.of(bootstrap=bootstrap, group=group, **self._consumer_settings)
         self.settings = RegionSettings(
             trigger=trigger,
             commit_point=commit_point,
@@ -259,12 +266,13 @@ def consumer_settings(
 ) -> dict[str, Any]:
     """The consumer's settings in a region: `given`, and what consistency asks for (CR-07, CR-08).
 
-    Raises ConfigurationError for settings that a region decides by itself.
+    Raises ConfigurationError for settings that a region decides by itself, ConfigError for those that no consumer has.
     """
-    settings = dict(given)
     for name in ("group", "bootstrap", "auto_offset_reset"):
-        if name in settings:
+        if name in given:
             raise ConfigurationError(f"a region decides {name} by itself", hint="see start_position", setting=name)
+    told = {name: value for name, value in given.items() if value is not None or name != "assignors"}
+    settings = {name: _checked(name, value) for name, value in told.items()}
     if settings.get("protocol", "classic") != "classic":
         # Under KIP-848 a member has an epoch of its own, and hears of no change but its own: no barrier could name one.
         raise ConfigurationError(
@@ -288,11 +296,26 @@ def consumer_settings(
     default_ms = SETTINGS["request_timeout_ms"].default
     settings["request_timeout_ms"] = max(settings.get("request_timeout_ms", default_ms), least_request_ms)
     settings["metadata_max_age_ms"] = min(settings.get("metadata_max_age_ms", 2_000), 2_000)
-    settings["assignors"] = _assignors(settings.get("assignors"), topics, hand_over)
+    settings["assignors"] = _assignors(settings.get("assignors", ()), topics, hand_over)
     return settings
 
 
-def _assignors(given: Any, topics: int, hand_over: bool) -> list[Any]:
+def _checked(name: str, value: Any) -> Any:
+    if name not in SETTINGS:
+        raise unknown(name, SETTINGS, "setting")
+    return checked(SETTINGS[name], value)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """What a consumer refuses, as a region says it."""
+    try:
+        yield
+    except (ConfigError, IllegalState) as wrong:
+        raise ConfigurationError(wrong.message, hint=wrong.hint, **wrong.place) from wrong
+
+
+def _assignors(given: Iterable[Any], topics: int, hand_over: bool) -> list[Any]:
     """Assignors that are EAGER, or COOPERATIVE where partitions are handed over; others are left out with a warning.
     None left: the usual one for so many topics."""
     from kohort.assignors import Rebalance
@@ -301,7 +324,7 @@ def _assignors(given: Any, topics: int, hand_over: bool) -> list[Any]:
     wanted = Rebalance.COOPERATIVE if hand_over else Rebalance.EAGER
     why = "partitions are handed over one by one" if hand_over else "without hand_over, a region lets go of everything"
     chosen = []
-    for one in [given] if isinstance(given, str) else (given or ()):
+    for one in given:
         if (rebalance := assignor_of(one).rebalance) is wanted:
             chosen.append(one)
         else:

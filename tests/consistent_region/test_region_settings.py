@@ -54,6 +54,14 @@ def region(**changes: Any) -> ConsistentRegion:
         {"auto_offset_reset": "latest"},
         {"protocol": "consumer"},
         {"protocol": "consumer", "hand_over": True},
+        {"topics": None, "pattern": "("},
+        {"bootstrap": "127.0.0.1"},
+        {"group": ""},
+        {"max_pol_records": 5},
+        {"max_poll_interval_ms": "900000"},
+        {"heartbeat_interval_ms": 25_000},
+        {"isolation_level": "read"},
+        {"on_reset": print},
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_subscribed(changes: dict[str, Any]) -> None:
@@ -96,6 +104,14 @@ def test_cooperative_assignors_are_left_out_with_a_warning(caplog: pytest.LogCap
         assert settings(assignors="cooperative-sticky", topics=2)["assignors"] == ["roundrobin"]
     assert len(caplog.records) == 3
     assert "cooperative-sticky" in caplog.text
+
+
+@pytest.mark.proves("CR-07")
+def test_assignors_are_named_as_a_consumer_takes_them() -> None:
+    java = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
+    assert settings(assignors=[java, "range"])["assignors"] == ["roundrobin", "range"]
+    assert settings(assignors="range, sticky")["assignors"] == ["range", "sticky"]
+    assert settings(assignors=None)["assignors"] == ["range"]
 
 
 @pytest.mark.proves("CR-08")
