@@ -44,7 +44,9 @@ class Lookups(Protocol):
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]: ...
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> Mapping[TopicPartition, int]: ...
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]: ...
     def partitions_for(self, topic: str) -> Sequence[TopicPartition]: ...
 
@@ -81,7 +83,8 @@ def check_log(starts: Positions, ask: Lookups, *, on_data_loss: str = "raise") -
     """
     if not starts:
         return {}
-    first, end = ask.beginning_offsets(starts), ask.end_offsets(starts)
+    # A position may lie behind the last stable offset: whoever committed it did not wait for open transactions.
+    first, end = ask.beginning_offsets(starts), ask.end_offsets(starts, stable=False)
     gaps = {}
     for partition, position in starts.items():
         place: dict[str, Any] = {**partition._asdict(), "offset": position.offset}

@@ -189,10 +189,11 @@ class AsyncConsumer(Face):
         return await self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), EARLIEST), timeout_s)
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
         """See `Consumer.end_offsets`."""
-        return await self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST), timeout_s)
+        wanted = dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST)
+        return await self._offsets(wanted, timeout_s, stable=stable)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
@@ -205,9 +206,11 @@ class AsyncConsumer(Face):
             found = await self._future(self._ask_offsets(wanted, timeout_s))
         return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
 
-    async def _offsets(self, wanted: dict[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
+    async def _offsets(
+        self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
+    ) -> dict[TopicPartition, int]:
         with self._session.use():
-            found = await self._future(self._ask_offsets(wanted, timeout_s))
+            found = await self._future(self._ask_offsets(wanted, timeout_s, stable=stable))
         return {one: listed.offset for one, listed in found.items()}
 
     async def partitions_for(

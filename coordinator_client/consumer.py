@@ -283,10 +283,10 @@ class Face:
         return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
 
     def _ask_offsets(
-        self, wanted: dict[TopicPartition, int], timeout_s: float | None
+        self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
     ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.look_up(wanted, deadline))
+        return self._session.call(lambda core: core.questions.look_up(wanted, deadline, stable=stable))
 
     def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Future[tuple[TopicPartition, ...]]":
         deadline = self._deadline(timeout_s)
@@ -447,10 +447,12 @@ class Consumer(Face):
         return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), EARLIEST), timeout_s)
 
     def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each log (the last stable one under read_committed)."""
-        return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST), timeout_s)
+        """The offset behind the last record of each log (the last stable one under read_committed, unless `stable` is
+        False)."""
+        wanted = dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST)
+        return self._offsets(wanted, timeout_s, stable=stable)
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
@@ -461,14 +463,16 @@ class Consumer(Face):
         found = self._look_up({TopicPartition(*one): time for one, time in times_ms.items()}, timeout_s)
         return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
 
-    def _offsets(self, wanted: dict[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
-        return {one: listed.offset for one, listed in self._look_up(wanted, timeout_s).items()}
+    def _offsets(
+        self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
+    ) -> dict[TopicPartition, int]:
+        return {one: listed.offset for one, listed in self._look_up(wanted, timeout_s, stable=stable).items()}
 
     def _look_up(
-        self, wanted: dict[TopicPartition, int], timeout_s: float | None
+        self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
     ) -> Mapping[TopicPartition, ListedOffset]:
         with self._session.use():
-            return self._result(self._ask_offsets(wanted, timeout_s), timeout_s)
+            return self._result(self._ask_offsets(wanted, timeout_s, stable=stable), timeout_s)
 
     def partitions_for(
         self, topic: str, timeout_s: float | None = None, *, fresh: bool = False

@@ -18,12 +18,19 @@ Listed = Mapping[TopicPartition, ListedOffset]
 
 
 class Lookup:
-    """One ListOffsets question of a caller: `wanted` is timestamp by partition, `finished` hears the end of it."""
+    """One ListOffsets question of a caller: `wanted` is timestamp by partition, `finished` hears the end of it.
+    `stable`: whether isolation bounds the answer, if it is read_committed."""
 
     def __init__(
-        self, wanted: dict[TopicPartition, int], deadline: float, finished: Callable[[Listed | KohortError], None]
+        self,
+        wanted: dict[TopicPartition, int],
+        deadline: float,
+        finished: Callable[[Listed | KohortError], None],
+        *,
+        stable: bool = True,
     ) -> None:
         self.wanted = wanted
+        self.stable = stable
         self.deadline = deadline
         self.finished = finished
         self.found: dict[TopicPartition, ListedOffset] = {}

@@ -289,10 +289,10 @@ class Questions:
             node, Line.CONTROL, Ask("ListOffsets", self._list_request(wanted), done, self._core.request_s)
         )
 
-    def _list_request(self, wanted: list[tuple[TopicPartition, int, int]]) -> Any:
+    def _list_request(self, wanted: list[tuple[TopicPartition, int, int]], *, stable: bool = True) -> Any:
         return list_offsets_request(
             wanted,
-            read_committed=self._core.config.isolation_level == "read_committed",
+            read_committed=stable and self._core.config.isolation_level == "read_committed",
             timeout_ms=self._core.config.request_timeout_ms,
         )
 
@@ -327,9 +327,8 @@ class Questions:
             elif lookup.complete:
                 self._end_lookup(lookup, None)
 
-        self._core.ask_node(
-            node, Line.CONTROL, Ask("ListOffsets", self._list_request(wanted), done, self._core.request_s)
-        )
+        request = self._list_request(wanted, stable=lookup.stable)
+        self._core.ask_node(node, Line.CONTROL, Ask("ListOffsets", request, done, self._core.request_s))
 
     def _owe_topics(self, now: float) -> None:
         for lookup in list(self._topic_lookups):
@@ -377,9 +376,9 @@ class Questions:
             lookup.finished(lookup.answer if error is None else error)
 
     def look_up(
-        self, wanted: Mapping[TopicPartition, int], deadline: float
+        self, wanted: Mapping[TopicPartition, int], deadline: float, *, stable: bool = True
     ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
-        """Ask ListOffsets for a timestamp by partition."""
+        """Ask ListOffsets for a timestamp by partition; `stable`: see `Lookup`."""
         future: Future[Mapping[TopicPartition, ListedOffset]] = Future()
         future.set_running_or_notify_cancel()
         if self._core.fatal is not None:
@@ -395,7 +394,7 @@ class Questions:
             else:
                 future.set_result(result)
 
-        self.put(Lookup(dict(wanted), deadline, finished))
+        self.put(Lookup(dict(wanted), deadline, finished, stable=stable))
         return future
 
     def put(self, lookup: Lookup) -> None:

@@ -249,7 +249,7 @@ class SimConsumer:
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
         return {one: self.world.log.ends[one] for one in partitions}
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:

@@ -545,7 +545,7 @@ def test_brokers_that_are_away_for_a_while_end_no_member(going_back: bool) -> No
         hand = Hand(hand.coordinator.store)  # type: ignore[arg-type]
     away = [3]
 
-    def ends(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def ends(partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, int]:
         if away[0]:
             away[0] -= 1
             raise OperationTimeout("no answer about where the log ends")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kohort import ConsistentRegion, TopicPartition
+from kohort import ConsistentRegion, Consumer, Producer, TopicPartition
 from kohort.cli.main import main
 from kohort.consistent_region import DictState, Manual, OperatorDriven, Periodic, SqliteState, StartPosition
 from kohort.consistent_region.coordinator import Coordinator
@@ -23,6 +23,7 @@ from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.region import consumer_settings
 from kohort.consistent_region.start import beginnings, check_log
 from kohort.consistent_region.store import SqliteStore
+from kohort.testing import FakeBroker
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
@@ -145,7 +146,7 @@ class Logs:
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 10)
 
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 100)
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
@@ -201,6 +202,24 @@ def test_a_start_outside_the_log_is_never_passed_over() -> None:
     for policy in ("raise", "earliest"):
         with pytest.raises(TruncationError, match="log_end=100"):
             check_log({P0: Position(101)}, Logs(), on_data_loss=policy)
+
+
+@pytest.mark.proves("CR-14", "CR-74")
+def test_a_start_behind_the_last_stable_offset_is_no_truncation() -> None:
+    with (
+        FakeBroker(topics={"t": 1}) as broker,
+        Producer(broker.bootstrap, transactional_id="slow") as producer,
+        Consumer(broker.bootstrap, isolation_level="read_committed") as consumer,
+        producer.transaction(),
+    ):
+        for _ in range(3):
+            producer.send("t", b"open")
+        producer.flush()
+        assert consumer.end_offsets([P0]) == {P0: 0}
+        # Whoever had the group before may have read, and committed, what is not decided yet.
+        assert check_log({P0: Position(3)}, consumer) == {}
+        with pytest.raises(TruncationError, match="log_end=3"):
+            check_log({P0: Position(4)}, consumer)
 
 
 # --- states
