@@ -33,8 +33,7 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
     Example: kohort region status sqlite:////var/lib/billing/region.db --group billing
     """
     with _opened(coordinator, group) as region:
-        record = region.record()
-        age_s = region.look().age_s
+        record, view = region.watch()
     members = {
         name: {
             "incarnation": one.incarnation,
@@ -51,7 +50,7 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
         "newest_checkpoint": record.newest,
         "checkpoint_under_way": record.barrier.sequence if record.barrier else None,
         "contributed": sorted(one.member for one in record.contributions),
-        "last_checkpoint_began_s_ago": round(age_s, 1),
+        "last_checkpoint_began_s_ago": round(view.age_s, 1),
         "partitions": len(record.initial),
         "stopped": record.stopped,
         "members": members,

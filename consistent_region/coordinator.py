@@ -249,7 +249,7 @@ class Coordinator:
     def retire(self, up_to: int) -> tuple[int, ...]:
         """Delete checkpoints up to a sequence, except the newest, and the states that nothing needs then."""
         with self.store.transaction() as books:
-            record = self._known(books)
+            record = self._stored(books)  # a late barrier is for those who know `max_consecutive_resets`
             before = record.complete
             record = self._retire(books, record, up_to)
             self._keep(books, record)
@@ -276,6 +276,11 @@ class Coordinator:
         """All that is known of the region, for people."""
         with self.store.read() as books:
             return self._stored(books)
+
+    def watch(self) -> tuple[RegionRecord, RegionView]:
+        """All that is known of the region, and what members are told of it: as `look`, but nothing is written."""
+        record = self.record()
+        return record, self._view(record)
 
     # --- inner
 

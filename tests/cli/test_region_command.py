@@ -138,6 +138,24 @@ def test_both_ask_first_and_no_is_no(
     assert "goes back to checkpoint 4: epoch 1, checkpoint 5 is forgotten" in capsys.readouterr().out
 
 
+def test_status_and_retire_leave_a_late_checkpoint_to_the_members(region: Region, command: Callable[..., Any]) -> None:
+    # The command does not know that this region may go back as often as it has to.
+    patient = Coordinator(
+        region.coordinator.store, "bills", "billing", barrier_timeout_s=0.01, max_consecutive_resets=1000
+    )
+    for _ in range(6):
+        epoch = patient.look().epoch
+        patient.go_back(region.ticket, 5, 1)
+        assert patient.begin_checkpoint(region.ticket, epoch).barrier is not None
+        time.sleep(0.02)
+    before = patient.record()
+    assert command("status", region.url)["checkpoint_under_way"] == before.next_sequence - 1
+    assert patient.record() == before
+    assert command("retire", region.url)["left"] == [5]
+    assert (patient.record().epoch, patient.record().stopped) == (before.epoch, None)
+    assert patient.look().epoch == before.epoch + 1
+
+
 @pytest.mark.broker
 def test_a_running_region_follows_an_operator_back_and_counts_exactly(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path, command: Callable[..., Any]
