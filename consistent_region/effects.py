@@ -78,7 +78,8 @@ class Effects:
 
     A sink that is None is given up: what it owes since an earlier life is never carried out.
 
-    Snapshot: magic "KEFFECT\\n" | head length (u32) | head (JSON) | state | one part a sink, in the head's order.
+    Snapshot: magic "KEFFECT\\n" | head length (u32) | head (JSON) | state | one part a sink, in the head's order; where
+    there is no sink, the state and nothing else.
     """
 
     def __init__(self, state: StateHandle, sinks: Mapping[str, TransactionalSink | None]) -> None:
@@ -102,6 +103,8 @@ class Effects:
 
     def snapshot(self, offsets: Positions) -> bytes:
         state = self.state.snapshot(offsets)
+        if not self._sinks:
+            return state
         parts = {name: sink.pre_commit() for name, sink in self._sinks.items()}
         self._prepared = parts, offsets
         head = canonical(

@@ -135,7 +135,8 @@ class ConsistentRegion:
         self.state: StateHandle = DictState() if state is None else state
         self._bootstrap = bootstrap
         self._group = group
-        self._effects = Effects(self.state, sinks) if sinks else None
+        # Without sinks, too: a checkpoint of a life that had some holds what they owe beside the state.
+        self._effects = Effects(self.state, sinks or {})
         self._handler = handler
         self._on_data_loss = on_data_loss
         self._member = RegionMember(name, self.settings)
@@ -181,8 +182,8 @@ class ConsistentRegion:
                 self._member,
                 self.coordinator,
                 consumer,
-                self._effects or self.state,
-                self._handler if self._effects is None else self._handle,
+                self._effects,
+                self._handle,
                 time.monotonic,
                 start=self._start,
                 matched=None if self._pattern is None else lambda: _matched(consumer),
@@ -193,9 +194,8 @@ class ConsistentRegion:
             self._consumer = consumer
             conductors.append(conductor)
             try:
-                if self._effects is not None:
-                    here = SinkPlace(self.coordinator.region, self._group, self._member.name, consumer.group_metadata)
-                    self._effects.open(here)
+                here = SinkPlace(self.coordinator.region, self._group, self._member.name, consumer.group_metadata)
+                self._effects.open(here)
                 conductor.register()
                 consumer.subscribe(self._topics, pattern=self._pattern, hooks=conductor)
                 conductor.subscribed()
@@ -205,8 +205,7 @@ class ConsistentRegion:
                         time.sleep(idle_s)
             finally:
                 conductor.stop()
-                if self._effects is not None:
-                    self._effects.close()
+                self._effects.close()
                 consumer.close(CLOSE_S)
                 if self._owns_store:
                     self.coordinator.store.close()

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort import Consumer, TopicPartition
-from kohort.consistent_region import CommitId, DictState, KafkaSink, SinkPlace, SqlSink
+from kohort import ConsistentRegion, Consumer, TopicPartition
+from kohort.consistent_region import CommitId, DictState, KafkaSink, MemoryStore, Periodic, SinkPlace, SqlSink
+from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.effects import Effects, TransactionalSink, unpacked
 from kohort.consistent_region.errors import ConfigurationError, RegionError, ResetFailedError
 from kohort.consistent_region.kafka_sink import packed
@@ -380,6 +381,37 @@ def test_what_a_sink_owes_is_not_forgotten_with_its_name(tmp_path: Path) -> None
     given_up.restore(Effects(DictState(), {"ledger": SqlSink(url)}).snapshot({}), {})  # owes nothing
 
 
+@pytest.mark.parametrize("owes", [True, False])
+def test_a_region_that_has_no_sink_any_more_takes_up_its_state_and_nothing_else(tmp_path: Path, owes: bool) -> None:
+    sink = SqlSink(f"sqlite:///{tmp_path}/out.db")
+    if owes:
+        sink.execute("INSERT INTO seen VALUES (7)")
+    before = Effects(DictState(a=1), {"bills": sink}).snapshot(positions(1))
+    with FakeBroker(topics={"t": 1}) as broker:
+        store, state = MemoryStore(), DictState()
+        coordinator = Coordinator(store, "r", "g")
+        ticket = coordinator.register("m").ticket
+        coordinator.put_initial(ticket, {TopicPartition("t", 0): Position(0)})
+        coordinator.report(ticket, 1, 1)
+        barrier = coordinator.begin_checkpoint(ticket, 0).barrier
+        assert barrier is not None
+        coordinator.contribute(ticket, barrier, {TopicPartition("t", 0): Position(0)}, before)
+        made = ConsistentRegion(
+            "r", group="g", topics=["t"], bootstrap=broker.bootstrap, member="m", coordinator=store, state=state,
+            handler=print, trigger=Periodic(0.05),
+            on_moment=lambda moment: made.stop() if moment.checkpoint == 2 else None,
+        )  # fmt: skip
+        if owes:
+            with pytest.raises(ConfigurationError, match=r"a sink 'bills'"):
+                made.run()
+        else:
+            made.run()
+            assert coordinator.checkpoints() == (1, 2)
+            part = coordinator.manifest(2).of("m")
+            assert part is not None
+            assert coordinator.state(part.state) == b'{"a":1}'
+
+
 def test_a_schema_may_hold_semicolons(tmp_path: Path, postgres: RealPostgres) -> None:
     trigger = """
         CREATE TABLE IF NOT EXISTS log (text TEXT DEFAULT 'a;b'); -- one; two
@@ -451,8 +483,8 @@ def test_torn_effects_are_refused_before_anything_is_carried_out() -> None:
         def restore(self, snapshot: bytes, offsets: Positions) -> None:
             raise AssertionError("not to be reached")
 
-    whole = Effects(DictState(a=1), {}).snapshot({})
-    assert unpacked(whole)[1:] == (1, b'{"a":1}', {})
+    whole = Effects(DictState(a=1), {"out": SqlSink("sqlite:///out.db")}).snapshot({})
+    assert unpacked(whole)[1:] == (1, b'{"a":1}', {"out": b""})
     for damaged in (whole[:-1], whole + b"x", whole[:10], whole.replace(b'"state":7', b'"state":"')):
         with pytest.raises(ResetFailedError):
             Effects(Refusing(), {}).restore(damaged, {})
