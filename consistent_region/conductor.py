@@ -145,6 +145,8 @@ class Conductor(RebalanceHooks):
                 self.coordinator.deregister(self.ticket)
             except RegionError as error:
                 log.warning("deregister: %s", error)
+        if self.diary.problem is not None:
+            log.warning("on_moment raised %r", self.diary.problem)
 
     # --- hooks
 
@@ -248,6 +250,8 @@ class Conductor(RebalanceHooks):
             log.warning("%s: %s", notice.kind, notice.text)
         if ready.fatal is not None:
             raise ready.fatal
+        if self.diary.problem is not None:
+            raise self.diary.problem
         if ready.commit is not None:
             self._commit(ready.commit)
         return ready

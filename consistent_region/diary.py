@@ -53,10 +53,11 @@ class Moment:
 
 class Diary:
     """Watches a member: `saw` after each of its steps. Any thread may read `timeline`; `on_moment` hears of each
-    entry on the thread that writes it."""
+    entry on the thread that writes it, and what it raises waits in `problem`: it must not end a step halfway."""
 
     def __init__(self, on_moment: Callable[[Moment], object] | None = None) -> None:
         self.timeline: tuple[Moment, ...] = ()
+        self.problem: Exception | None = None
         self._on_moment = on_moment
         self._state = RegionState.INITIALIZED
         self._checkpoint: int | None = None
@@ -97,4 +98,7 @@ class Diary:
         )  # fmt: skip
         self.timeline = (*self.timeline[-(KEPT_MOMENTS - 1) :], moment)
         if self._on_moment is not None:
-            self._on_moment(moment)
+            try:
+                self._on_moment(moment)
+            except Exception as problem:
+                self.problem = self.problem or problem

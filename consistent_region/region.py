@@ -58,7 +58,7 @@ class ConsistentRegion:
     visible outside with the checkpoints, exactly once; None gives one up that there was. `hand_over`: whether
     assignment is COOPERATIVE, so that partitions that move are read on where they were left, and the rest throughout,
     without a reset of the region; all members must say the same. `on_moment`: hears, on the thread of `run`, of each
-    moment that goes into the `timeline`. `settings`: of the `Consumer`.
+    moment that goes into the `timeline`; what it raises ends the member. `settings`: of the `Consumer`.
 
     A member that was killed takes up its state and positions when it is started again under its name. Until then others
     read its partitions, and its state stays part of every checkpoint; for `lease_s` after it was last heard of, none is

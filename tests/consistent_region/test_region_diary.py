@@ -1,10 +1,15 @@
 """A member's timeline: what a person would tell of it, in the order in which it happened."""
 
-from kohort import TopicPartition
+import pytest
+
+from kohort import KohortError, TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.diary import KEPT_MOMENTS, Diary, Moment
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.states import RegionState
+from kohort.consistent_region.store import MemoryStore
+from kohort.coordinator_client.hooks import Assigned
+from tests.consistent_region.region_hand import CAUSE, Hand
 from tests.consistent_region.region_rig import P0, P1, Rig, recs
 
 
@@ -73,3 +78,32 @@ def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
     assert len(rig.diary.timeline) == KEPT_MOMENTS
     assert rig.diary.timeline[-1].generation == KEPT_MOMENTS + 49
     assert rig.member.state is RegionState.SUBSCRIBED
+
+
+def unheard(hand: Hand, kind: str) -> None:
+    """Have `hand` be told of a kind of moment in vain."""
+
+    def tell(moment: Moment) -> None:
+        if moment.kind == kind:
+            raise KohortError("nobody listens")
+
+    hand.conductor.diary = Diary(tell)
+
+
+@pytest.mark.proves("B-43")
+def test_whoever_hears_of_an_assignment_and_raises_does_not_lose_where_it_is_read_from() -> None:
+    hand = Hand(MemoryStore())
+    unheard(hand, "assigned")
+    # Without these the consumer would go on where the group has committed, whatever the region has read.
+    assert hand.conductor.on_assigned(Assigned(frozenset({P0}), frozenset({P0}), 5, CAUSE)) == {P0: 0}
+    hand.consumer.assignment = frozenset({P0})
+    with pytest.raises(KohortError, match="nobody listens"):
+        hand.turn()
+
+
+@pytest.mark.proves("CR-85")
+def test_whoever_hears_of_the_end_and_raises_does_not_keep_the_member_from_saying_goodbye() -> None:
+    hand = Hand(MemoryStore())
+    unheard(hand, "state")
+    hand.conductor.stop()
+    assert hand.coordinator.record().members["a"].lease_until == 0.0
