@@ -29,7 +29,7 @@ class FileState:
 
     def __init__(self, folder: str | Path, *, kept: int = KEPT_SNAPSHOTS) -> None:
         self._folder = Path(folder)
-        self._kept = kept
+        self.kept = kept
         self._last: str | None = None
         self._complete: deque[str] = deque(maxlen=kept)
         self._snapshots.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ class FileState:
         if self._last in self._complete:
             self._complete.remove(self._last)
         self._complete.append(self._last)
-        if len(self._complete) < self._kept:
+        if len(self._complete) < self.kept:
             return  # what this process has not seen complete may still be
         oldest_s = (self._snapshots / self._complete[0]).stat().st_mtime_ns
         for one in self._snapshots.iterdir():

@@ -16,6 +16,7 @@ from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_
 from kohort.consistent_region.diary import Diary, Moment
 from kohort.consistent_region.effects import Effects, SinkPlace, TransactionalSink
 from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
+from kohort.consistent_region.file_state import FileState
 from kohort.consistent_region.memory import memory_low
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings
@@ -133,6 +134,13 @@ class ConsistentRegion:
             hand_over=hand_over,
         )
         self.state: StateHandle = DictState() if state is None else state
+        if isinstance(self.state, FileState) and self.state.kept <= kept_checkpoints:
+            # Else an operator could go back to a checkpoint whose files are gone, and that forgets the later ones.
+            raise ConfigurationError(
+                f"a FileState that keeps {self.state.kept} copies is not enough for {kept_checkpoints} checkpoints",
+                hint=f"FileState(..., kept={kept_checkpoints + 1})",
+                setting="kept_checkpoints",
+            )
         self._bootstrap = bootstrap
         self._group = group
         # Without sinks, too: a checkpoint of a life that had some holds what they owe beside the state.

@@ -10,7 +10,7 @@ import pytest
 
 from kohort import ConsistentRegion, Consumer, Producer, TopicPartition
 from kohort.cli.main import main
-from kohort.consistent_region import DictState, Manual, OperatorDriven, Periodic, SqliteState, StartPosition
+from kohort.consistent_region import DictState, FileState, Manual, OperatorDriven, Periodic, SqliteState, StartPosition
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import (
     ConfigurationError,
@@ -68,6 +68,14 @@ def region(**changes: Any) -> ConsistentRegion:
 def test_what_cannot_work_is_refused_before_anything_is_subscribed(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         region(**changes)
+
+
+@pytest.mark.proves("CR-05")
+def test_a_state_in_files_keeps_more_copies_than_the_region_checkpoints(tmp_path: Path) -> None:
+    region(state=FileState(tmp_path))
+    region(state=FileState(tmp_path, kept=11), kept_checkpoints=10)
+    with pytest.raises(ConfigurationError, match="kept=5"):
+        region(state=FileState(tmp_path), kept_checkpoints=4)
 
 
 @pytest.mark.proves("CR-05")
