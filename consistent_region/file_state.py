@@ -13,6 +13,7 @@ from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
 
 KEPT_SNAPSHOTS: Final = 4
+MAGIC: Final = b"KFILES\n"  # so that a DictState, which is JSON too, does not take the names of files for its own
 _CHUNK: Final = 1 << 20
 
 
@@ -52,11 +53,11 @@ class FileState:
             os.replace(copy, target)
         _sync(self._snapshots)
         self._last = name
-        return canonical({"files": listing, "name": name})
+        return MAGIC + canonical({"files": listing, "name": name})
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
         try:
-            value = json.loads(snapshot)
+            value = json.loads(snapshot.removeprefix(MAGIC))
             name, listing = str(value["name"]), dict(value["files"])
         except (ValueError, TypeError, KeyError) as problem:
             raise ResetFailedError(f"the snapshot names no files: {problem}") from problem

@@ -56,6 +56,8 @@ class DictState(dict[str, Any]):
             value = json.loads(snapshot)
         except ValueError as problem:
             raise ResetFailedError(f"the snapshot is none of a DictState: {problem}") from problem
+        if not isinstance(value, dict):
+            raise ResetFailedError("the snapshot is none of a DictState: it is no dict", found=type(value).__name__)
         self.clear()
         self.update(value)
 

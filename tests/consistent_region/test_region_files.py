@@ -10,6 +10,7 @@ import pytest
 
 from kohort.consistent_region import FileState
 from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.file_state import MAGIC
 
 
 class Killed(BaseException):
@@ -25,6 +26,10 @@ def write(state: FileState, **files: str) -> None:
 
 def read(state: FileState) -> dict[str, str]:
     return {path.relative_to(state.files).as_posix(): path.read_text() for path in state.files.rglob("*.txt")}
+
+
+def named(snapshot: bytes) -> str:
+    return str(json.loads(snapshot.removeprefix(MAGIC))["name"])
 
 
 def fill(state: FileState, number: int) -> dict[str, str]:
@@ -50,6 +55,15 @@ def test_files_come_back_as_they_were_in_another_process(tmp_path: Path) -> None
     again.reset_initial()
     assert read(again) == {}
     assert again.snapshot({}) == FileState(tmp_path).snapshot({})
+
+
+def test_a_snapshot_from_before_they_were_marked_is_restored(tmp_path: Path) -> None:
+    state = FileState(tmp_path)
+    files = fill(state, 1)
+    snapshot = state.snapshot({})
+    fill(state, 2)
+    state.restore(snapshot.removeprefix(MAGIC), {})
+    assert read(state) == files
 
 
 @pytest.mark.proves("B-45")
@@ -105,11 +119,11 @@ def test_copies_that_nothing_needs_go_and_those_of_complete_checkpoints_stay(tmp
     for number in range(1, 6):
         write(state, a=f"{number}")
         kept.append(state.snapshot({}))
-        os.utime(tmp_path / "snapshots" / json.loads(kept[-1])["name"], ns=(number, number))
+        os.utime(tmp_path / "snapshots" / named(kept[-1]), ns=(number, number))
         if number != 4:  # given up
             state.completed()
     names = {path.name for path in (tmp_path / "snapshots").iterdir()}
-    assert names == {json.loads(kept[place])["name"] for place in (2, 3, 4)}
+    assert names == {named(kept[place]) for place in (2, 3, 4)}
     state.restore(kept[2], {})
     assert (state.files / "a").read_text() == "3"
     with pytest.raises(ResetFailedError, match="not in this folder"):

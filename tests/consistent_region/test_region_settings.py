@@ -233,7 +233,7 @@ def test_a_start_behind_the_last_stable_offset_is_no_truncation() -> None:
 # --- states
 
 
-def test_a_dict_comes_back_and_says_at_once_what_it_cannot_hold() -> None:
+def test_a_dict_comes_back_and_says_at_once_what_it_cannot_hold(tmp_path: Path) -> None:
     state = DictState(a=1, b={"c": [1, 2]})
     data = state.snapshot({})
     state["a"] = 2
@@ -241,7 +241,11 @@ def test_a_dict_comes_back_and_says_at_once_what_it_cannot_hold() -> None:
     assert state == {"a": 1, "b": {"c": [1, 2]}}
     state.reset_initial()
     assert state == {}
-    for other in (b"KEFFECT\n\x00\x00\x00\x02{}", SqliteState("CREATE TABLE t (n INTEGER)").snapshot({})):
+    others = (
+        b"KEFFECT\n\x00\x00\x00\x02{}", SqliteState("CREATE TABLE t (n INTEGER)").snapshot({}),
+        FileState(tmp_path).snapshot({}), b'[["a", 1]]', b"5",
+    )  # fmt: skip
+    for other in others:
         with pytest.raises(ResetFailedError, match="none of a DictState"):
             state.restore(other, {})
     state.restore(DictState({"a": (1, (2, 3))}).snapshot({}), {})
