@@ -363,7 +363,6 @@ class RegionMember:
         self.offsets.forget()
         self.offsets.place(event.starts)
         self._since_checkpoint = 0
-        self._consistency_wanted = False
         self._throttled = True
         self._go(Trigger.WENT_BACK)
         self.metrics["resets_total"] += 1

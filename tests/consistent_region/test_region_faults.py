@@ -356,6 +356,17 @@ def test_records_that_wait_for_a_checkpoint_which_nobody_begins_keep_no_processo
     assert hand.now - began > 0.2
 
 
+def test_a_checkpoint_that_was_asked_for_is_taken_after_a_reset_too() -> None:
+    hand = alone()
+    before = hand.member.base
+    hand.reads(P0, 2)
+    hand.revoked()  # and the region goes back
+    hand.member.make_consistent(hand.now)
+    hand.assigned(P0, P1, generation=6)
+    hand.until(lambda: hand.member.metrics["resets_total"] == 1)
+    hand.until(lambda: hand.member.base != before)
+
+
 @pytest.mark.proves("CR-47")
 def test_a_drain_that_outlasts_membership_ends_in_a_reset() -> None:
     rig = Rig().reading()
