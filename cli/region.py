@@ -73,7 +73,7 @@ def checkpoints(coordinator: Url, group: Group = None, as_json: AsJson = False) 
     Example: kohort region checkpoints sqlite:////var/lib/billing/region.db
     """
     with _opened(coordinator, group) as region:
-        rows = [_summary(region.manifest(sequence)) for sequence in region.checkpoints()]
+        rows = [_summary(manifest) for manifest in region.manifests()]
     if as_json:
         print(json.dumps({"checkpoints": rows}))
         return
@@ -97,9 +97,7 @@ def inspect(
     Example: kohort region inspect sqlite:////var/lib/billing/region.db 17
     """
     with _opened(coordinator, group) as region:
-        manifest = region.manifest(sequence)
-        for part in manifest.contributions:
-            region.state(part.state)  # raises if it is gone or damaged
+        manifest = region.whole(sequence)
     parts: list[dict[str, Any]] = [
         {
             "member": part.member,

@@ -241,6 +241,21 @@ class Coordinator:
             rules.check_known_sequence(self._stored(books), sequence)
             return self._manifest(books, sequence)
 
+    def manifests(self) -> tuple[Manifest, ...]:
+        """All that can be gone back to, oldest first, as of one moment: a region that runs retires one a checkpoint."""
+        with self.store.read() as books:
+            record = self._record(books)
+            return tuple(self._manifest(books, one) for one in record.complete) if record else ()
+
+    def whole(self, sequence: int) -> Manifest:
+        """As `manifest`, and every state that it names is there, and what was stored."""
+        with self.store.read() as books:
+            rules.check_known_sequence(self._stored(books), sequence)
+            manifest = self._manifest(books, sequence)
+            for part in manifest.contributions:
+                self._state(books, part.state)
+            return manifest
+
     def state(self, reference: StateReference) -> bytes:
         """A snapshot. Raises ResetFailedError if it is not there, CorruptManifest if it is not what was stored."""
         with self.store.read() as books:

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,27 @@ def test_status_and_retire_leave_a_late_checkpoint_to_the_members(region: Region
     assert command("retire", region.url)["left"] == [5]
     assert (patient.record().epoch, patient.record().stopped) == (before.epoch, None)
     assert patient.look().epoch == before.epoch + 1
+
+
+def test_a_region_that_goes_on_is_shown_as_of_one_moment(
+    region: Region, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = SqliteStore.read
+    ours = region.coordinator.store
+    retired = 0
+
+    @contextmanager
+    def reading(store: SqliteStore) -> Iterator[SqliteStore]:
+        nonlocal retired
+        with read(store) as books:
+            yield books
+        if store is not ours:  # after each look of the command's the oldest goes, as with each checkpoint of a member
+            retired += 1
+            region.coordinator.retire(retired)
+
+    monkeypatch.setattr(SqliteStore, "read", reading)
+    assert [row["sequence"] for row in command("checkpoints", region.url)["checkpoints"]] == [2, 3, 4, 5]
+    assert command("inspect", region.url, "4")["sequence"] == 4
 
 
 @pytest.mark.broker
