@@ -24,7 +24,8 @@ class MemberRecord(NamedTuple):
     """One member. `incarnation`: how often it was launched. `epoch`: the region's epoch it has joined, -1 for none.
     `generation`: of the group, as it last said, -1 for none. `owned`: how many partitions it has of it. `since`: the
     first checkpoint that it must be part of. `lease_until`: when it counts as gone unless it is heard of again, by the
-    clock of the store; 0 once it has stopped in good order."""
+    clock of the store; 0 once it has stopped in good order. `lease_s`: how long its own lease is, 0 if that is unknown:
+    while members are given another one by one, they differ."""
 
     incarnation: int
     epoch: int
@@ -32,10 +33,11 @@ class MemberRecord(NamedTuple):
     owned: int
     since: int
     lease_until: float = 0.0
+    lease_s: float = 0.0
 
     def here(self, now: float, lease_s: float) -> bool:
         """Whether a checkpoint waits for it. A lease that ends later than any can is of a clock that began anew."""
-        return now < self.lease_until <= now + lease_s + CLOCKS_APART_S
+        return now < self.lease_until <= now + (self.lease_s or lease_s) + CLOCKS_APART_S
 
 
 @dataclass(frozen=True, slots=True)

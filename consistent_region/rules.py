@@ -83,7 +83,7 @@ def deregister(record: RegionRecord, ticket: Ticket) -> RegionRecord:
 
 def renewed(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) -> RegionRecord:
     """The member was heard of. Raises NotRegisteredError, FencedError."""
-    known = _known(record, ticket)._replace(lease_until=now + lease_s)
+    known = _known(record, ticket)._replace(lease_until=now + lease_s, lease_s=lease_s)
     return replace(record, members={**record.members, ticket.member: known})
 
 

@@ -11,6 +11,7 @@ from kohort import TopicPartition
 from kohort.consistent_region import DictState
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.company import client_id
+from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import (
     BarrierOver,
     DataLossError,
@@ -178,6 +179,20 @@ def test_a_lease_of_a_clock_that_began_anew_is_none() -> None:
     assert record.here(hand.now, 30.0)
     assert not record.here(hand.now - 50.0, 30.0)
     assert not record.here(hand.now + 31.0, 30.0)
+
+
+def test_a_lease_that_is_longer_than_ones_own_is_one_all_the_same() -> None:
+    store, now = MemoryStore(), 100.0
+    patient = Coordinator(store, "r", "g", lambda: now, lease_s=120.0)
+    other = Coordinator(store, "r", "g", lambda: now, lease_s=30.0)
+    idle, reading = patient.register("idle").ticket, other.register("reading").ticket
+    other.put_initial(reading, {P0: Position(0)})
+    patient.report(idle, 5, 0)
+    other.report(reading, 5, 1)
+    # Left out, it would have the region go back after every checkpoint.
+    barrier = other.begin_checkpoint(reading, 0).barrier
+    assert barrier is not None
+    assert barrier.members == ("idle", "reading")
 
 
 def test_the_damaged_manifest_of_a_carried_state_is_an_error() -> None:
