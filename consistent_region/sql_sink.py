@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -46,6 +46,10 @@ class SqlSink:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
         """Have a statement run when the checkpoint that this record comes into is complete."""
+        if isinstance(values, str | bytes | Mapping):  # of which a list would be letters, numbers, or names
+            raise ConfigurationError(
+                f"a statement's values are a sequence, not {type(values).__name__}", hint="in the order of placeholders"
+            )
         self._collected.append((statement, list(values)))
 
     def open(self, place: SinkPlace) -> None:

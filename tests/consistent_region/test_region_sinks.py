@@ -522,6 +522,11 @@ def test_what_cannot_work_is_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="a topic"):
         KafkaSink("localhost:1", "")
     sink = SqlSink("sqlite:///x.db")
+    wrongs: tuple[Any, ...] = ({"n": 7}, "7", b"7")  # SQLite would have stored the name, the letter and the number
+    for wrong in wrongs:
+        with pytest.raises(ConfigurationError, match="are a sequence"):
+            sink.execute("INSERT INTO t VALUES (:n)", wrong)
+    assert sink.pre_commit() == b""
     sink.execute("INSERT INTO t VALUES (?)", (b"bytes",))
     with pytest.raises(KohortError, match="JSON"):
         sink.pre_commit()
