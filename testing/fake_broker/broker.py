@@ -9,7 +9,8 @@ It plays the classic group protocol in full and that of KIP-848, keeps logs in m
 for, each with a port of its own. Every request is kept in `calls`. What each API leaves out is said at the head of its
 handler's file (`handlers/`). There is no authentication, TLS, disk or replication.
 
-One thread of its own; every method may be called from any thread. Requests of one connection are worked on one after
+One thread of its own; every method may be called from any thread, and by a control all but `start_node` and `close`,
+which have to wait. Requests of one connection are worked on one after
 the other, as a real broker does: while a JoinGroup is parked, its connection is silent.
 """
 
@@ -20,7 +21,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from types import TracebackType
@@ -258,14 +259,19 @@ class FakeBroker:
 
     def _do(self, work: Callable[[], T]) -> T:
         """Run `work` on the fake's thread and wait for it."""
+        if threading.current_thread() is self._thread:
+            return work()  # asked by a control: to wait for oneself is to wait for ever
 
         async def run() -> T:
             return work()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
+        return self._await(run())
 
-    def _await(self, work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a control runs on the fake's own thread, which cannot wait for this")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _open_nodes(self, nodes: Iterable[int]) -> None:
         for node in nodes:

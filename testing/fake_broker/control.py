@@ -1,8 +1,8 @@
 """What a test may do to a call before the fake answers it: observe, delay, hold, replace, alter, bend, drop, close.
 
 A control is a function of a Call, registered with `FakeBroker.control(api, fn)`. It returns an action of this module,
-or None to let things take their course. It runs on the fake's thread and must not block. What it raises ends the
-connection, and is in `FakeBroker.faults`.
+or None to let things take their course. It runs on the fake's thread and must not block; the fake's own methods may be
+called. What it raises ends the connection, and is in `FakeBroker.faults`.
 """
 
 from __future__ import annotations

@@ -101,6 +101,31 @@ def test_what_a_control_raises_is_a_fault_that_can_be_looked_at(fake: FakeBroker
     assert "another version" in fake.faults[0]
 
 
+def test_a_control_may_use_the_fake_that_asks_it(fake: FakeBroker, ada: MemberClient) -> None:
+    def meanwhile(_call: Call) -> None:
+        fake.add_partitions("topic", 3)
+        fake.produce("topic", 2, [(None, b"meanwhile")])
+        fake.move_coordinator("group", 7)
+
+    began = time.monotonic()
+    fake.control("Heartbeat", meanwhile)
+    assert ada.heartbeat() == 16
+    assert time.monotonic() - began < 5
+    assert fake.end_offset("topic", 2) == 1
+    assert fake.faults == []
+
+
+@pytest.mark.parametrize("what", [lambda fake: fake.start_node(1), FakeBroker.close])
+def test_a_control_is_told_at_once_what_it_cannot_do(
+    fake: FakeBroker, connection: Connection, what: Callable[[FakeBroker], None]
+) -> None:
+    fake.control("Metadata", lambda _call: what(fake))
+    with pytest.raises(ConnectionError):
+        connection.ask("Metadata", {"topics": None, **NO_OPERATIONS})
+    wait_until(lambda: len(fake.faults) == 1)
+    assert "the fake's own thread" in fake.faults[0]
+
+
 def test_alter_changes_the_real_answer(fake: FakeBroker, ada: MemberClient) -> None:
     fake.control("OffsetFetch", lambda call: Alter(lambda answer: answer._replace(throttle_time_ms=2**31 - 1)))
     ada.commit({0: 3})
