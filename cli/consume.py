@@ -142,20 +142,21 @@ def _ranges(admin: Admin, consumer: Consumer, topic: str, only: list[int] | None
     if strange := sorted(set(only or ()) - {one.partition for one in known}):
         raise KohortError(f"the topic has {len(known)} partitions", topic=topic, partition=strange[0])
     chosen = [one for one in known if only is None or one.partition in only]
-    # Behind the end as this consumer sees it, under read_committed the last stable offset, nothing comes for now.
-    first, end = admin.first_offsets(chosen), consumer.end_offsets(chosen)
-    begins = _offsets(admin, start, first, end)
+    # Behind the end as this consumer sees it, under read_committed the last stable offset, nothing comes for now. A
+    # leader that is moving is waited for: partitions must not be missing from what looks like all of a topic.
+    first, end = consumer.beginning_offsets(chosen), consumer.end_offsets(chosen)
+    begins = _offsets(consumer, start, first, end)
     if to == "never":
         ends = dict.fromkeys(chosen, NEVER)
     else:  # what is not written yet is not waited for
-        ends = {one: min(at, end[one]) for one, at in _offsets(admin, to, first, end).items()}
-    firsts = {one: max(begins[one], first[one]) for one in chosen if one in begins}
+        ends = {one: min(at, end[one]) for one, at in _offsets(consumer, to, first, end).items()}
+    firsts = {one: max(begins[one], first[one]) for one in chosen}
     spans = {one: Span(min(at, end[one]), at, ends[one]) for one, at in firsts.items()}
     return {one: span for one, span in spans.items() if span.first < span.stop}
 
 
 def _offsets(
-    admin: Admin, text: str, first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    consumer: Consumer, text: str, first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     if text in ("earliest", "latest"):
         return dict(first if text == "earliest" else end)
@@ -163,8 +164,8 @@ def _offsets(
         return dict.fromkeys(end, int(text))
     if text[:1] == "-" and text[1:].isdecimal():
         return {one: at + int(text) for one, at in end.items()}
-    found = admin.offsets_at(dict.fromkeys(end, time_ms(text, WHERE)))
-    return {one: end[one] if at < 0 else at for one, at in found.items()}
+    found = consumer.offsets_for_times(dict.fromkeys(end, time_ms(text, WHERE)))
+    return {one: end[one] if at is None else at.offset for one, at in found.items()}
 
 
 def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[RecordColumns]:

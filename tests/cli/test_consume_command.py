@@ -151,6 +151,23 @@ def test_what_is_nearly_json_is_printed_as_text(
     assert json.loads(consumed(fake, capfd, "--json", "--value", "json"))["value"] == value.decode()
 
 
+@pytest.mark.parametrize("start", ["earliest", "0", "-1", "2020-01-01T00:00:00Z"])
+def test_a_partition_whose_leader_just_moves_is_not_left_out(
+    fake: FakeBroker, capfd: pytest.CaptureFixture[str], start: str
+) -> None:
+    fake.add_partitions("topic", 2)
+    for partition in (0, 1):
+        fake.produce("topic", partition, [(None, b"v", 1_700_000_000_000)])
+
+    def moved(answer: Any) -> Any:
+        (topic,) = answer.topics
+        refused = topic.partitions[0]._replace(error_code=6, offset=-1, timestamp=-1)
+        return answer._replace(topics=(topic._replace(partitions=(refused, *topic.partitions[1:])),))
+
+    fake.control("ListOffsets", lambda _call: Alter(moved), times=1)
+    assert offsets(consumed(fake, capfd, "--json", "--from", start)) == [(0, 0), (1, 0)]
+
+
 def test_under_read_committed_the_end_is_the_last_stable_offset(
     fake: FakeBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
