@@ -27,6 +27,7 @@ from kohort.fastpath.errors import KohortError
 app = typer.Typer(add_completion=False)
 
 CELL_CHARACTERS = 60
+INTEGER_BYTES = 256
 PAGE_ROWS = 200
 POLL_S = 0.25
 
@@ -69,6 +70,8 @@ def _finite(number: str) -> float:
 
 
 def _int(data: bytes) -> Any:
+    if len(data) > INTEGER_BYTES:  # Python refuses to write out what is very long; it is no number, either
+        return data.hex()
     return int.from_bytes(data, "big", signed=True)
 
 

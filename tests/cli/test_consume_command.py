@@ -168,6 +168,14 @@ def test_a_partition_whose_leader_just_moves_is_not_left_out(
     assert offsets(consumed(fake, capfd, "--json", "--from", start)) == [(0, 0), (1, 0)]
 
 
+def test_what_is_far_too_long_for_a_number_does_not_end_the_reading(
+    fake: FakeBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake.produce("topic", 0, [(None, b"\x01" * 2_000), (None, b"\x01\x00")])
+    printed = consumed(fake, capfd, "--value", "int", "--json")
+    assert [json.loads(line)["value"] for line in printed.splitlines()] == ["01" * 2_000, 256]
+
+
 def test_under_read_committed_the_end_is_the_last_stable_offset(
     fake: FakeBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
