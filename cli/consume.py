@@ -249,6 +249,8 @@ class _writer:
 
     def __enter__(self) -> Callable[[RecordColumns], None]:
         if self._path is not None:
+            # Also where nothing will come: what an earlier run has left there is not what this one has read.
+            self._file = _parquet_file(self._path)
             return self._to_parquet
         return {Form.TABLE: self._to_table, Form.JSON: self._to_json, Form.RAW: self._to_raw}[self._form]
 
@@ -258,17 +260,7 @@ class _writer:
         sys.stdout.flush()
 
     def _to_parquet(self, columns: RecordColumns) -> None:
-        try:
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise KohortError("Parquet needs pyarrow", hint="pip install 'kohort[arrow]'") from error
-        batch = columns.to_arrow()
-        if self._file is None:
-            try:
-                self._file = pq.ParquetWriter(self._path, batch.schema)
-            except OSError as error:
-                raise KohortError(f"the file cannot be written: {error.strerror}", path=self._path) from None
-        self._file.write_batch(batch)
+        self._file.write_batch(columns.to_arrow())
 
     def _to_json(self, columns: RecordColumns) -> None:
         out = sys.stdout
@@ -304,6 +296,19 @@ class _writer:
     @staticmethod
     def _shown(show: Callable[[bytes], Any], data: bytes | None) -> Any:
         return None if data is None else show(data)
+
+
+def _parquet_file(path: Path) -> Any:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise KohortError("Parquet needs pyarrow", hint="pip install 'kohort[arrow]'") from error
+    from kohort.fastpath.arrow import default_schema
+
+    try:
+        return pq.ParquetWriter(path, default_schema())
+    except OSError as error:
+        raise KohortError(f"the file cannot be written: {error.strerror}", path=path) from None
 
 
 def _cell(value: Any) -> Cell:

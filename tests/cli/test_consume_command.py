@@ -176,6 +176,20 @@ def test_what_is_far_too_long_for_a_number_does_not_end_the_reading(
     assert [json.loads(line)["value"] for line in printed.splitlines()] == ["01" * 2_000, 256]
 
 
+def test_a_file_is_of_this_run_also_if_there_was_nothing_to_read(
+    fake: FakeBroker, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import pyarrow.parquet as pq
+
+    file = tmp_path / "records.parquet"
+    fake.produce("topic", 0, [(None, b"v")])
+    consumed(fake, capfd, "--parquet", str(file))
+    before = pq.read_table(file)
+    assert before.num_rows == 1
+    consumed(fake, capfd, "--from", "latest", "--parquet", str(file))
+    assert pq.read_table(file).equals(before.slice(1))
+
+
 def test_under_read_committed_the_end_is_the_last_stable_offset(
     fake: FakeBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
