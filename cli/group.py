@@ -131,8 +131,11 @@ def reset(
     """
     if bool(to) == (file is not None):
         raise KohortError("say where to", hint="--to earliest, or --file offsets.json")
+    topics = frozenset(topic or ())
     with cluster.admin() as admin:
-        target = _from_file(file) if file is not None else _where(admin, group, to, frozenset(topic or ()))
+        target = _where(admin, group, to, topics) if file is None else _of(topics, _from_file(file))
+        if not target and file is not None:
+            raise KohortError("the file names nothing there", path=file)
         if not target:
             raise KohortError("the group has committed nothing there", hint="name topics: --topic NAME", group=group)
         planned = admin.reset_offsets(group, target, dry_run=True)
@@ -221,6 +224,11 @@ def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[To
     found = admin.offsets_at(dict.fromkeys(partitions, time_ms(to, WHERE)))
     ends = admin.end_offsets(partitions)
     return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+
+def _of(topics: frozenset[str], named: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """What is named of these topics, or of all if none is given."""
+    return {one: offset for one, offset in named.items() if not topics or one.topic in topics}
 
 
 def _offset(read: object) -> int:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +178,31 @@ def test_a_file_of_offsets_holds_nothing_else(offset: str, tmp_path: Path) -> No
         _from_file(file)
     file.write_text('{"topic": {"0": 5}}')
     assert _from_file(file) == {TopicPartition("topic", 0): 5}
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    """Ten records in each of two partitions of two topics; of these, `group` has committed 5 in partition 0."""
+    with FakeBroker(topics={"one": 2, "two": 2}) as broker:
+        for topic in ("one", "two"):
+            for partition in (0, 1):
+                broker.produce(topic, partition, [(None, b"v")] * 10)
+            broker.commit("group", {TopicPartition(topic, 0): 5})
+        yield broker
+
+
+def reset(fake: FakeBroker, *arguments: str, code: int = 0) -> dict[TopicPartition, int]:
+    """What is committed behind `kohort group offsets reset group`."""
+    assert main(["group", "offsets", "reset", "group", *arguments, "--yes", "-b", fake.bootstrap]) == code
+    return {one: at.offset for one, at in sorted(fake.group("group").offsets.items())}
+
+
+def test_of_a_file_only_the_topics_that_are_asked_for(
+    fake: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text('{"one": {"0": 1}, "two": {"0": 2}}')
+    assert reset(fake, "--file", str(file), "--topic", "two") == {("one", 0): 5, ("two", 0): 2}
+    assert reset(fake, "--file", str(file), "--topic", "three", code=1) == {("one", 0): 5, ("two", 0): 2}
+    assert "the file names nothing there" in capsys.readouterr().err
+    assert reset(fake, "--file", str(file)) == {("one", 0): 1, ("two", 0): 2}
