@@ -210,9 +210,8 @@ def remove_members(
 def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[TopicPartition, int]:
     """What `--to` means for every partition of the topics, or that the group has committed."""
     committed = {partition: at.offset for partition, at in admin.committed(group).items()}
-    partitions = [partition for partition in committed if not topics or partition.topic in topics]
-    for topic in sorted(topics - {partition.topic for partition in partitions}):
-        partitions += partitions_of(admin, topic)
+    # Of a topic that is named also what nothing is committed for: a member would begin there where it pleases.
+    partitions = [one for topic in sorted(topics) for one in partitions_of(admin, topic)] if topics else list(committed)
     if to == "earliest":
         return admin.first_offsets(partitions)
     if to == "latest":

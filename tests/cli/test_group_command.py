@@ -206,3 +206,10 @@ def test_of_a_file_only_the_topics_that_are_asked_for(
     assert reset(fake, "--file", str(file), "--topic", "three", code=1) == {("one", 0): 5, ("two", 0): 2}
     assert "the file names nothing there" in capsys.readouterr().err
     assert reset(fake, "--file", str(file)) == {("one", 0): 1, ("two", 0): 2}
+
+
+def test_a_topic_that_is_named_is_moved_as_a_whole(fake: FakeBroker) -> None:
+    others = {("two", 0): 5}
+    assert reset(fake, "--to", "+2", "--topic", "one") == {("one", 0): 7, **others}
+    assert reset(fake, "--to", "latest", "--topic", "one") == {("one", 0): 10, ("one", 1): 10, **others}
+    assert reset(fake, "--to", "earliest") == {("one", 0): 0, ("one", 1): 0, ("two", 0): 0}
