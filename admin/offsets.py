@@ -108,12 +108,10 @@ def reset(asker: Asker, group: str, to: Mapping[TopicPartition, int], *, dry_run
     """Commit offsets for a group without members, moved into the log where they lie outside it. Raises GroupNotEmpty,
     and KohortError for a partition that is not there."""
     first, last = (listed(asker, dict.fromkeys(to, end)) for end in (EARLIEST, LATEST))
-    if missing := to.keys() - last.keys():
+    if missing := to.keys() - (first.keys() & last.keys()):
         one = min(missing)
         raise KohortError("no such partition, or no leader", topic=one.topic, partition=one.partition)
-    after = {
-        one: min(max(offset, first[one].offset if one in first else 0), last[one].offset) for one, offset in to.items()
-    }
+    after = {one: min(max(offset, first[one].offset), last[one].offset) for one, offset in to.items()}
     found = changes(committed(asker, group), after)
     if not dry_run:
         store(asker, group, after)

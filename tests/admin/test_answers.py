@@ -7,7 +7,7 @@ import pytest
 from kohort import Consumer
 from kohort.admin import Admin
 from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.fastpath import KohortError
+from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
 from tests.coordinator_client.kit import poll_until
@@ -38,3 +38,22 @@ def test_a_member_may_be_named_by_both_its_names() -> None:
             admin.remove_members("group", [member.member_id, "i-1", "i-2"])
         assert raised.value.place["member"] == "i-2"
         assert admin.remove_members("group", [member.member_id, "i-1"]) == [member]
+
+
+def test_no_offset_is_moved_to_where_a_log_was_not_seen_to_begin() -> None:
+    def moved(answer: Any) -> Any:
+        (topic,) = answer.topics
+        refused = tuple(one._replace(error_code=6, offset=-1) for one in topic.partitions)
+        return answer._replace(topics=(topic._replace(partitions=refused),))
+
+    place = TopicPartition("topic", 0)
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        fake.produce("topic", 0, [(None, b"v")] * 10)
+        fake.produce("topic", 0, [(None, b"v")])
+        fake.trim("topic", 0, 10)
+        fake.control("ListOffsets", lambda _call: Alter(moved), times=1)
+        with pytest.raises(KohortError, match="no leader"):
+            admin.reset_offsets("group", {place: 3})
+        assert fake.group("group").offsets == {}
+        (change,) = admin.reset_offsets("group", {place: 3})
+        assert change.after == 10
