@@ -212,17 +212,29 @@ def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[To
     committed = {partition: at.offset for partition, at in admin.committed(group).items()}
     # Of a topic that is named also what nothing is committed for: a member would begin there where it pleases.
     partitions = [one for topic in sorted(topics) for one in partitions_of(admin, topic)] if topics else list(committed)
-    if to == "earliest":
-        return admin.first_offsets(partitions)
-    if to == "latest":
-        return admin.end_offsets(partitions)
     if to[0] in "+-" and to[1:].isdecimal():
         return {one: committed[one] + int(to) for one in partitions if one in committed}
     if to.isdecimal():
         return dict.fromkeys(partitions, int(to))
-    found = admin.offsets_at(dict.fromkeys(partitions, time_ms(to, WHERE)))
     ends = admin.end_offsets(partitions)
-    return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+    if to == "latest":
+        found = ends
+    elif to == "earliest":
+        found = admin.first_offsets(partitions)
+    else:
+        found = admin.offsets_at(dict.fromkeys(partitions, time_ms(to, WHERE)))
+    _refuse_silence(admin, set(partitions) - (found.keys() & ends.keys()))
+    return {one: ends[one] if offset < 0 else offset for one, offset in found.items()}
+
+
+def _refuse_silence(admin: Admin, silent: set[TopicPartition]) -> None:
+    """Raises if the topic of one of these is there: then they would come to be left out. One that is gone may be."""
+    there = admin.describe_topics({one.topic for one in silent})
+    for topic, number in sorted(silent):
+        if not isinstance(there[topic], KohortError):
+            raise KohortError(
+                "its leader does not answer now", hint="once more in a while", topic=topic, partition=number
+            )
 
 
 def _of(topics: frozenset[str], named: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

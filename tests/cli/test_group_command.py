@@ -14,6 +14,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Alter
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, poll_until, produce
 
@@ -213,3 +214,25 @@ def test_a_topic_that_is_named_is_moved_as_a_whole(fake: FakeBroker) -> None:
     assert reset(fake, "--to", "+2", "--topic", "one") == {("one", 0): 7, **others}
     assert reset(fake, "--to", "latest", "--topic", "one") == {("one", 0): 10, ("one", 1): 10, **others}
     assert reset(fake, "--to", "earliest") == {("one", 0): 0, ("one", 1): 0, ("two", 0): 0}
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest", "PT1H"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_no_partition_is_left_out_for_its_leader_just_moves(
+    fake: FakeBroker, capsys: pytest.CaptureFixture[str], to: str, which: int
+) -> None:
+    fake.control("ListOffsets", lambda call: Alter(refused) if call.number == which else None)
+    assert reset(fake, "--to", to, "--topic", "one", code=1) == {("one", 0): 5, ("two", 0): 5}
+    assert "leader" in capsys.readouterr().err
+
+
+def refused(answer: Any) -> Any:
+    """With the error that a leader of yesterday answers, in the place of the first partition."""
+    topic, *others = answer.topics
+    moved = topic.partitions[0]._replace(error_code=6, offset=-1, timestamp=-1)
+    return answer._replace(topics=(topic._replace(partitions=(moved, *topic.partitions[1:])), *others))
+
+
+def test_of_topics_that_are_gone_nothing_is_moved(fake: FakeBroker) -> None:
+    fake.delete_topic("two")
+    assert reset(fake, "--to", "latest") == {("one", 0): 10, ("two", 0): 5}
