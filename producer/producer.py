@@ -211,7 +211,8 @@ class Producer:
     def close(self, timeout_s: float = 30.0) -> None:
         """Flush (an open transaction is aborted instead), and close every connection. Safe to call again.
 
-        Raises what `flush` raises, after everything is closed.
+        A commit or an abort that is under way is waited for. Raises what `flush` or `commit` raises, after everything
+        is closed.
         """
         if self._closed:
             return
@@ -220,8 +221,8 @@ class Producer:
             if self._settings.transactional_id is None:
                 if self._driver.core.fatal is None:
                     self.flush(timeout_s)
-            elif self._driver.core.transactions.state is TxnState.OPEN:
-                self.abort(timeout_s)
+            else:
+                self._end_transaction(timeout_s)
         finally:
             self._closed = True
             self._driver.stop(timeout_s)
@@ -327,6 +328,21 @@ class Producer:
             what(driver.core)
         driver.wake()
         self._wait(lambda: driver.core.transactions.settled, self._seconds(timeout_s))
+
+    def _end_transaction(self, timeout_s: float) -> None:
+        """Whatever is under way comes to its end: else readers of what is committed would wait until it times out."""
+        driver, transactions = self._driver, self._driver.core.transactions
+        with driver.lock:
+            before = transactions.state
+            if before is TxnState.OPEN:
+                transactions.abort()
+        if before is TxnState.IDENTIFYING:
+            return
+        driver.wake()
+        self._wait(lambda: transactions.settled, timeout_s)
+        if before is TxnState.COMMITTING:
+            with driver.lock:
+                transactions.outcome()
 
     def _seconds(self, timeout_s: float | None) -> float:
         return self._settings.max_block_ms / 1000 if timeout_s is None else timeout_s

@@ -1,5 +1,6 @@
 """Every kind of request of a producer loses its answer, in every way there is; each record is in the log once."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -13,7 +14,8 @@ from kohort import Consumer, KohortError, Producer, TopicPartition
 from kohort.coordinator_client import ForkError, OperationTimeout
 from kohort.fastpath import decode
 from kohort.producer import ProducerClosed
-from kohort.testing.fake_broker import Alter, Drop, FakeBroker
+from kohort.producer.states import TxnState
+from kohort.testing.fake_broker import Alter, Delay, Drop, FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S, in_a_child
 from tests.testing.group_client import Connection, Stage
 from tests.testing.test_consumer_on_fake import FAULTS
@@ -143,6 +145,45 @@ def test_what_was_on_its_way_at_a_close_is_given_up() -> None:
         assert producer.buffered_bytes == 0
         with pytest.raises(ProducerClosed):
             delivery.result()
+
+
+def refused(answer: Any) -> Any:
+    (topic,) = answer.responses
+    (one,) = topic.partition_responses
+    return answer._replace(responses=(topic._replace(partition_responses=(one._replace(error_code=87),)),))
+
+
+def failing(producer: Producer, fake: FakeBroker) -> None:
+    fake.control("Produce", lambda _call: Alter(refused), times=1)
+    producer.send("topic", b"2").result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("ending", "state"),
+    [
+        (lambda producer, fake: None, TxnState.OPEN),
+        (failing, TxnState.FAILING),
+        (lambda producer, fake: producer.abort(0.05), TxnState.ABORTING),
+        (lambda producer, fake: producer.commit(0.05), TxnState.COMMITTING),
+    ],
+)
+def test_no_transaction_is_left_behind_at_a_close(
+    ending: Callable[[Producer, FakeBroker], None], state: TxnState
+) -> None:
+    """Readers of what is committed would stand still before it until it times out."""
+    topic = TopicPartition("topic", 0)
+    with FakeBroker(topics={"topic": 1}) as fake:
+        producer = Producer(fake.bootstrap, transactional_id="one", linger_ms=0)
+        producer.begin()
+        producer.send("topic", b"1").result(PATIENCE_S)
+        for api in ("InitProducerId", "EndTxn"):
+            fake.control(api, lambda _call: Delay(0.3))
+        with contextlib.suppress(KohortError):
+            ending(producer, fake)
+        assert producer._state is state
+        producer.close()
+        with Consumer(fake.bootstrap, isolation_level="read_committed") as reader:
+            assert reader.end_offsets([topic]) == {topic: fake.end_offset(*topic)}
 
 
 def test_where_there_are_no_more_threads_records_are_sent_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
