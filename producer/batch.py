@@ -1,7 +1,7 @@
 """Batches on their way and what becomes of them: `Batch`, its partition's `Lane`, and the `Delivery` a caller holds."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import BatchBuilder, Body
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+Pairs = Sequence[tuple[str, bytes | None]]
 SEQUENCES = 1 << 31  # sequence numbers are int32 and begin again at 0
 
 

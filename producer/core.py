@@ -20,7 +20,7 @@ from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.retry import Backoff
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import BatchBuilder, Body
-from kohort.producer.batch import Batch, Headers, Lane
+from kohort.producer.batch import Batch, Lane, Pairs
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
 from kohort.producer.partitioning import PARTITIONERS, Sticky
 from kohort.producer.sender import Sender
@@ -162,7 +162,7 @@ class ProducerCore:
         topic: str,
         key: bytes | None,
         value: bytes | None,
-        headers: Headers | None,
+        headers: Pairs | None,
         partition: int | None,
         timestamp_ms: int,
         now: float,
@@ -175,11 +175,9 @@ class ProducerCore:
         if count is None:
             return None
         size = RECORD_OVERHEAD + (0 if key is None else len(key)) + (0 if value is None else len(value))
-        if size > self.settings.max_request_bytes:
-            raise RecordTooLarge(
-                f"a record of {size} bytes", hint="raise max_request_bytes, and the broker's message.max.bytes",
-                topic=topic, max_request_bytes=self.settings.max_request_bytes,
-            )  # fmt: skip
+        if headers:
+            size += sum(len(name or "") + len(content or b"") for name, content in headers)
+        self._fits(topic, size)
         if self.buffered and self.buffered + size > self.settings.buffer_bytes:
             return None
         lane = self._lane(topic, self.chosen(topic, count, key, partition))
@@ -203,6 +201,8 @@ class ProducerCore:
         """A whole batch, laid out already; None: there is no room now. `size`: its bytes before compression."""
         if self._fatal is not None:
             raise self._fatal
+        if body.count == 1:  # of several there are never more than fit `batch_bytes`
+            self._fits(partition.topic, size)
         if self.buffered and self.buffered + size > self.settings.buffer_bytes:
             return None
         lane = self._lane(*partition)
@@ -211,6 +211,14 @@ class ProducerCore:
         lane.queue.append(batch)
         self.buffered += size
         return batch
+
+    def _fits(self, topic: str, size: int) -> None:
+        """Raises RecordTooLarge for a record of so many bytes that no request may carry it."""
+        if size > self.settings.max_request_bytes:
+            raise RecordTooLarge(
+                f"a record of {size} bytes", hint="raise max_request_bytes, and the broker's message.max.bytes",
+                topic=topic, max_request_bytes=self.settings.max_request_bytes,
+            )  # fmt: skip
 
     def sticky(self, topic: str, count: int) -> int:
         """The partition for records without a key, until a batch of the topic is closed."""

@@ -86,14 +86,15 @@ class Producer:
         """
         driver = self._own()
         stamp = driver.wall_ms() if timestamp_ms is None else timestamp_ms
+        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
         with driver.lock:
             self._check()
             core = driver.core
             core.transactions.may_take_records()
-            batch = core.offer(topic, key, value, headers, partition, stamp, driver.now())
+            batch = core.offer(topic, key, value, pairs, partition, stamp, driver.now())
             if batch is None:
                 batch = self._when_there_is_room(
-                    lambda: core.offer(topic, key, value, headers, partition, stamp, driver.now()), topic
+                    lambda: core.offer(topic, key, value, pairs, partition, stamp, driver.now()), topic
                 )
             index = batch.count - 1
             news = index == 0 or batch.size >= self._settings.batch_bytes

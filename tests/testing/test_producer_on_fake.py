@@ -13,7 +13,7 @@ import pytest
 from kohort import Consumer, KohortError, Producer, TopicPartition
 from kohort.coordinator_client import ForkError, OperationTimeout
 from kohort.fastpath import decode
-from kohort.producer import ProducerClosed
+from kohort.producer import ProducerClosed, RecordTooLarge
 from kohort.producer.states import TxnState
 from kohort.testing.fake_broker import Alter, Delay, Drop, FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S, in_a_child
@@ -132,6 +132,20 @@ def test_rows_of_nothing_but_nulls_are_records_too(kind: pa.DataType, beside: di
         assert len(producer.send_arrow("topic", rows)) == 2
         producer.flush(PATIENCE_S)
         assert values(fake.bootstrap) == [None, None]
+
+
+@pytest.mark.parametrize("headers", [{"name": b"x" * 2_000}, {"n" * 2_000: None}])
+def test_a_record_is_too_large_however_it_comes(headers: dict[str, bytes | None]) -> None:
+    """Such a request ends connections of brokers, and those of other partitions' batches with it."""
+    few = {"max_request_bytes": 1_000, "batch_bytes": 500}
+    with FakeBroker(topics={"topic": 1}) as fake, Producer(fake.bootstrap, **few) as producer:
+        with pytest.raises(RecordTooLarge):
+            producer.send("topic", None, headers=headers)
+        with pytest.raises(RecordTooLarge):
+            producer.send_arrow("topic", pa.table({"value": [b"fits", b"x" * 2_000, b"not come to"]}))
+        producer.send("topic", b"fits", headers=iter([("name", b"x")]))
+        producer.flush(PATIENCE_S)
+        assert values(fake.bootstrap) == [b"fits", b"fits"]
 
 
 def test_what_was_on_its_way_at_a_close_is_given_up() -> None:
