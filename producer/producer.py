@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kohort.coordinator_client.commits import plain
 from kohort.coordinator_client.driver import Driver
-from kohort.coordinator_client.errors import OperationTimeout
+from kohort.coordinator_client.errors import OperationTimeout, UnknownTopic
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
@@ -163,7 +163,11 @@ class Producer:
             else:
                 assert rows.keys is not None
                 over = spread(rows.keys, count, settings.partitioner, otherwise, at, stop)
-            places, bounds = grouped(over, count, at)
+            try:
+                places, bounds = grouped(over, count, at)
+            except ValueError as error:
+                strange = next(one for one in over if not 0 <= one < count)
+                raise UnknownTopic(str(error), topic=topic, partition=strange) from None
             for number in range(count):
                 row = bounds[number]
                 while row < bounds[number + 1]:

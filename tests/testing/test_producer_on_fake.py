@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kohort import Consumer, KohortError, Producer, TopicPartition
-from kohort.coordinator_client import ForkError, OperationTimeout
+from kohort.coordinator_client import ForkError, OperationTimeout, UnknownTopic
 from kohort.fastpath import decode
 from kohort.producer import ProducerClosed, RecordTooLarge
 from kohort.producer.states import TxnState
@@ -146,6 +146,18 @@ def test_a_record_is_too_large_however_it_comes(headers: dict[str, bytes | None]
         producer.send("topic", b"fits", headers=iter([("name", b"x")]))
         producer.flush(PATIENCE_S)
         assert values(fake.bootstrap) == [b"fits", b"fits"]
+
+
+@pytest.mark.parametrize("headers", [None, [{"key": "name", "value": b"x"}]])
+@pytest.mark.parametrize("partition", [-1, 1])
+def test_a_row_for_a_partition_that_there_is_none_of_is_refused_as_a_record_is(
+    partition: int, headers: list[dict[str, Any]] | None
+) -> None:
+    rows = pa.table({"value": [b"1", b"2"], "partition": [0, partition], "headers": [headers, headers]})
+    with FakeBroker(topics={"topic": 1}) as fake, Producer(fake.bootstrap) as producer:
+        with pytest.raises(UnknownTopic) as raised:
+            producer.send_arrow("topic", rows)
+        assert raised.value.place["partition"] == partition
 
 
 def test_what_was_on_its_way_at_a_close_is_given_up() -> None:
