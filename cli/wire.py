@@ -200,7 +200,7 @@ def _frames(source: str, answers: Api | None, version: int | None) -> Iterator[S
     else:
         data = literal(source)
     if data.lstrip()[:1] == b"{":
-        yield from (_taped(each) for each in tape.read(data.decode().splitlines()))
+        yield from (_taped(each) for each in tape.read(data.decode(errors="replace").splitlines()))
         return
     yield from _plain(_bytes_of(data), answers, version)
 

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from kohort.fastpath.errors import KohortError, WireError
 from kohort.protocol.catalogue import API
@@ -26,6 +26,7 @@ from kohort.protocol.message import Message
 Direction = Literal["request", "response"]
 SECRET_FIELD = {"SaslAuthenticate": "auth_bytes"}
 _SIZE_BYTES = 4
+_LEAST_BYTES = 8  # the size, and a response's correlation id
 
 
 class Taped(NamedTuple):
@@ -66,9 +67,23 @@ def read(lines: Iterable[str]) -> Iterator[Taped]:
             continue
         try:
             document = json.loads(text)
-            yield Taped(**document | {"frame": base64.b64decode(document["frame"], validate=True)})
+            taped = Taped(**document | {"frame": base64.b64decode(document["frame"], validate=True)})
+            _check(taped)
         except (ValueError, KeyError, TypeError, binascii.Error) as error:
             raise TapeError(f"this is no line of a wire tape: {error}", line=number) from None
+        yield taped
+
+
+def _check(taped: Taped) -> None:
+    """Raises ValueError or TypeError for what no frame could be found in: whoever reads a tape relies on it."""
+    if not isinstance(taped.api, str) or taped.api not in API:
+        raise ValueError(f"there is no API {taped.api!r} here")
+    if taped.direction not in get_args(Direction):
+        raise ValueError(f"{taped.direction!r} is no direction")
+    if not isinstance(taped.version, int) or not isinstance(taped.time_s, int | float):
+        raise TypeError("version and time_s are numbers")
+    if len(taped.frame) < _LEAST_BYTES:
+        raise ValueError(f"a frame of {len(taped.frame)} bytes")
 
 
 def codecs(taped: Taped) -> tuple[Message[Any], int, Message[Any]]:

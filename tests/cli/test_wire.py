@@ -151,6 +151,24 @@ def test_a_torn_tape_names_its_line(capsys: pytest.CaptureFixture[str], tmp_path
     assert "line=2" in err
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"api": "OfTomorrow"}, {"api": 12}, {"version": "3"}, {"direction": "up"}, {"time_s": "0"}, {"frame": "AAAA"},
+     {"node": "\udcff"}],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [("explain",), ("replay",), ("replay", "--member")])
+def test_a_line_that_is_no_frame_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, ...], change: dict[str, object]
+) -> None:
+    whole = {"time_s": 0.0, "node": "h:1", "connection": 0, "direction": "request", "api": "Heartbeat", "version": 3,
+             "correlation_id": 1, "frame": "AAAADAAMAAMAAAABAAAAAA=="}  # fmt: skip
+    file = tmp_path / "life.tape"
+    line = json.dumps(whole | change, ensure_ascii=False).encode(errors="surrogateescape")
+    file.write_bytes(line.replace(b'"node": "\xff"', b'"\xff": 1') + b"\n")
+    assert main(["wire", command[0], str(file), *command[1:]]) == 1
+    assert capsys.readouterr().err.strip().endswith("(line=1)")
+
+
 def test_the_table_of_apis(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
