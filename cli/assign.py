@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from kohort.assignors import AssignorError, get
 from kohort.assignors.group_file import from_json
@@ -18,7 +17,7 @@ from kohort.cli.assigning.live import read_group
 from kohort.cli.assigning.migration import plan_migration
 from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
-from kohort.cli.connecting import Connection, connected
+from kohort.cli.connecting import Connection, connected, console
 from kohort.fastpath.errors import KohortError
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 
@@ -64,7 +63,7 @@ def simulate(
     if as_json:
         print(json.dumps(report.to_json(outcomes, notes)))
     else:
-        report.show(outcomes, notes, Console())
+        report.show(outcomes, notes, console())
     if page is not None:
         subscribed = from_json(document)
         title = f"{event or 'no event'}: {len(subscribed.members)} members, {subscribed.size} partitions"

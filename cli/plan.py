@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kohort.cli.connecting import AsJson, Connection, connected
+from kohort.cli.connecting import AsJson, Connection, connected, console
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError
 from kohort.spark.logged import unlogged
@@ -61,7 +61,7 @@ def plan(
     if as_json:
         print(json.dumps(to_json(found)))
     else:
-        _show(found, Console())
+        _show(found, console())
 
 
 def bound(text: str) -> Bound:
@@ -102,13 +102,13 @@ def _place(text: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
-def _show(found: Plan, console: Console) -> None:
+def _show(found: Plan, out: Console) -> None:
     table = Table("topic", "partition", "start", "stop", "offsets", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
     for one in found:
         table.add_row(one.topic, str(one.partition), f"{one.start:,}", f"{one.stop:,}", f"{len(one):,}")
-    console.print(table if found else "nothing to read")
-    console.print(f"{len(found)} ranges, {sum(map(len, found)):,} offsets")
+    out.print(table if found else "nothing to read")
+    out.print(f"{len(found)} ranges, {sum(map(len, found)):,} offsets")
     for gap in found.gaps:
-        console.print(f"gap: {gap}", highlight=False, soft_wrap=True)
+        out.print(f"gap: {gap}", highlight=False, soft_wrap=True)

@@ -123,6 +123,11 @@ def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "moves" in told
 
 
+def test_no_name_is_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["assign", "simulate", "--topic", "t:3", "--no-java", "-a", "cooperative-sticky"]) == 0
+    assert any(line.split()[:1] == ["cooperative-sticky"] for line in capsys.readouterr().out.splitlines()[3:5])
+
+
 def test_a_saved_group_is_simulated_from_where_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     saved = tmp_path / "group.json"
     said(capsys, *SIX, "--save", str(saved))

@@ -14,6 +14,7 @@ from kohort import Consumer, TopicPartition
 from kohort.cli.main import main
 from kohort.cli.plan import bound
 from kohort.spark import PlanError
+from kohort.testing import FakeBroker
 from kohort.testing.selection import Broker
 
 
@@ -41,6 +42,14 @@ def test_a_bound_is_a_word_a_time_or_offsets() -> None:
 def test_what_is_no_bound_is_refused(text: str) -> None:
     with pytest.raises(PlanError):
         bound(text)
+
+
+def test_no_name_is_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    topic = "t" * 120
+    with FakeBroker(topics={topic: 1}) as fake:
+        fake.produce(topic, 0, [(None, b"v")])
+        assert main(["plan", "--topic", topic, "-b", fake.bootstrap]) == 0
+    assert [topic, "0", "0", "1", "1"] in [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.broker
