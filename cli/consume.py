@@ -192,7 +192,7 @@ def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[Rec
             if not left:
                 return
         # A gap at the end of a log (an aborted transaction, compaction) brings no record, and passes all the same.
-        waiting = {one: span for one, span in waiting.items() if (consumer.position(one) or 0) < span[1]}
+        waiting = {one: span for one, span in waiting.items() if (consumer.position(one) or 0) < span.stop}
 
 
 def _below(columns: RecordColumns, stop: int) -> int:

@@ -151,6 +151,22 @@ def test_what_is_nearly_json_is_printed_as_text(
     assert json.loads(consumed(fake, capfd, "--json", "--value", "json"))["value"] == value.decode()
 
 
+def test_all_is_read_however_many_polls_it_takes(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(6):
+        fake.produce("topic", 0, [(None, b"v")] * 10)
+    piecemeal = ("--json", "-X", "max.poll.records=7", "-X", "fetch.max.bytes=1", "-X", "max.partition.fetch.bytes=1")
+    assert offsets(consumed(fake, capfd, *piecemeal)) == [(0, offset) for offset in range(60)]
+
+
+def test_what_has_no_end_is_waited_for_also_where_nothing_is_there(
+    fake: FakeBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    late = threading.Timer(1.0, lambda: fake.produce("topic", 0, [(None, b"v")]))
+    late.start()
+    assert offsets(consumed(fake, capfd, "--from", "latest", "--to", "never", "--limit", "1", "--json")) == [(0, 0)]
+    late.join()
+
+
 @pytest.mark.parametrize("start", ["earliest", "0", "-1", "2020-01-01T00:00:00Z"])
 def test_a_partition_whose_leader_just_moves_is_not_left_out(
     fake: FakeBroker, capfd: pytest.CaptureFixture[str], start: str
