@@ -34,6 +34,10 @@ class Bandwidth:
 
     bytes_per_s: float
 
+    def __post_init__(self) -> None:
+        if not self.bytes_per_s > 0:
+            raise ValueError(f"{self.bytes_per_s} bytes a second: what lets nothing through is a BlackHole")
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -41,6 +45,10 @@ class Slice:
 
     max_bytes: int = 1
     pause_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1:
+            raise ValueError(f"pieces of {self.max_bytes} bytes: a piece has one at least")
 
 
 @dataclass(frozen=True, slots=True)

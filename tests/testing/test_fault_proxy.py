@@ -176,6 +176,16 @@ def test_slices_arrive_whole_in_the_end(client: Client, proxy: FaultProxy) -> No
     assert time.monotonic() - began >= 0.04  # 22 bytes there and 18 back, a millisecond each
 
 
+@pytest.mark.parametrize(
+    "made",
+    [lambda: Bandwidth(0), lambda: Bandwidth(-1), lambda: Bandwidth(float("nan")), lambda: Slice(0), lambda: Slice(-1)],
+)
+def test_a_fault_that_would_not_do_what_it_says_is_refused(made: Callable[[], object]) -> None:
+    """No bandwidth let everything through, and pieces without a byte dropped it all."""
+    with pytest.raises(ValueError, match="bytes"):
+        made()
+
+
 def test_cutting_into_pieces_is_exact() -> None:
     assert _pieces(10, ()) == [(10, None)]
     assert _pieces(0, (Slice(3),)) == []
