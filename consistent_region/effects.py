@@ -38,6 +38,11 @@ class SinkPlace:
     group_metadata: Callable[[], Identity]
     sink: str = "out"
 
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        """What tells one sink's notes from all others': region, group, member, sink."""
+        return self.region, self.group, self.member, self.sink
+
 
 @dataclass(frozen=True, slots=True)
 class CommitId:

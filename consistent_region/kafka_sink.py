@@ -31,10 +31,10 @@ class KafkaSink:
             sink.send(b"value", key=record.key)
 
     The same transaction commits the region's offsets to its group, fenced by the member's generation, and the number of
-    the commit as an offset of a group of its own, `kohort-sink/REGION/MEMBER/NAME` (each quoted as in a URL), by which
-    a commit that came about is known; where nothing was collected there is no transaction. read_committed readers of
-    `topic` see each record once. The transactional id is that group's name, so a process that was taken for dead can
-    write nothing any more.
+    the commit as an offset of a group of its own, by which a commit that came about is known:
+    `kohort-sink/REGION/GROUP/MEMBER/NAME`, each quoted as in a URL. Where nothing was collected there is no
+    transaction. read_committed readers of `topic` see each record once. The transactional id is that group's name, so a
+    process that was taken for dead can write nothing any more.
     `settings`: of the `Producer`; with those that say whom to call and how, its notes are read, too.
 
     Raises what `kohort.Producer` raises; the member ends, and its next life commits what is owed.
@@ -98,8 +98,7 @@ class KafkaSink:
     @property
     def _marker(self) -> str:
         assert self._place is not None, "open() comes first"
-        names = (self._place.region, self._place.member, self._place.sink)
-        return "/".join(("kohort-sink", *(quote(name, safe="") for name in names)))
+        return "/".join(("kohort-sink", *(quote(name, safe="") for name in self._place.names)))
 
     @property
     def _note(self) -> TopicPartition:

@@ -10,8 +10,9 @@ from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, RegionError
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
-    region TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, run TEXT NOT NULL, number BIGINT NOT NULL,
-    PRIMARY KEY (region, member, sink))"""
+    region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL,
+    run TEXT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (region, consumer_group, member, sink))"""
+_WHO: Final = ("region", "consumer_group", "member", "sink")
 
 NO_RUN: Final = ""
 _WAITS: Final = {"connect_timeout": 10, "options": "-c lock_timeout=30s"}
@@ -113,19 +114,17 @@ class SqlSink:
             raise RegionError(
                 f"the sink's database refused: {problem}",
                 hint="nothing of it is visible; started again, the member commits it",
-                region=who[0],
-                member=who[1],
-                sink=who[2],
+                **dict(zip(_WHO, who, strict=True)),
             ) from problem
         return number
 
     @property
-    def _who(self) -> tuple[str, str, str]:
+    def _who(self) -> tuple[str, str, str, str]:
         assert self._place is not None, "open() comes first"
-        return self._place.region, self._place.member, self._place.sink
+        return self._place.names
 
     def _row(self) -> str:
-        return f"(region, member, sink, run, number) VALUES ({', '.join([self._mark] * 5)})"
+        return f"({', '.join(_WHO)}, run, number) VALUES ({', '.join([self._mark] * 6)})"
 
     def _statements(self) -> list[str]:
         """Of the schema; psycopg takes several at once."""
@@ -139,17 +138,17 @@ class SqlSink:
                 begun = ""
         return [one for one in (*statements, begun) if one.strip(" \t\r\n;")]
 
-    def _noted(self, cursor: Any, who: tuple[str, str, str], at: CommitId) -> int | None:
+    def _noted(self, cursor: Any, who: tuple[str, str, str, str], at: CommitId) -> int | None:
         """The number of the last commit of this run. Its row is locked: a process that is not quite dead waits."""
         lock = "" if self._mark == "?" else " FOR UPDATE"
-        marks = " AND ".join(f"{name} = {self._mark}" for name in ("region", "member", "sink"))
+        marks = " AND ".join(f"{name} = {self._mark}" for name in _WHO)
         row = cursor.execute(f"SELECT run, number FROM kohort_sink WHERE {marks}{lock}", who).fetchone()
         return row[1] if row is not None and row[0] == at.run else None
 
-    def _note(self, cursor: Any, who: tuple[str, str, str], at: CommitId) -> None:
+    def _note(self, cursor: Any, who: tuple[str, str, str, str], at: CommitId) -> None:
         cursor.execute(
             f"INSERT INTO kohort_sink {self._row()} "
-            "ON CONFLICT (region, member, sink) DO UPDATE SET run = excluded.run, number = excluded.number",
+            f"ON CONFLICT ({', '.join(_WHO)}) DO UPDATE SET run = excluded.run, number = excluded.number",
             (*who, at.run, at.number),
         )
 

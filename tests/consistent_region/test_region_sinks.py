@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,20 @@ def test_two_sinks_of_one_member_have_notes_of_their_own(tmp_path: Path) -> None
     database.close()
 
 
+def test_one_regions_name_in_two_groups_is_two_histories(tmp_path: Path) -> None:
+    url, at = f"sqlite:///{tmp_path}/out.db", CommitId("run", 1)
+    for life in ("first", "second"):
+        for group in ("staging", "production"):
+            sink = SqlSink(url, schema=SCHEMA)
+            sink.open(SinkPlace("r", group, "m", lambda: Identity("g")))
+            sink.execute("INSERT INTO seen VALUES (?)", (len(group),))
+            assert sink.commit(sink.pre_commit(), replace(at, run=group)) == 1, life
+            sink.close()
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        assert sorted(row[0] for row in database.execute("SELECT n FROM seen")) == [7, 10]
+    database.close()
+
+
 def test_two_sinks_into_kafka_do_not_fence_each_other() -> None:
     with FakeBroker(topics={"one": 1, "two": 1}) as broker:
         sinks = {name: KafkaSink(broker.bootstrap, name, linger_ms=0) for name in ("one", "two")}
@@ -355,12 +370,14 @@ def test_two_sinks_into_kafka_do_not_fence_each_other() -> None:
 
 def test_names_that_look_alike_are_two_sinks() -> None:
     with FakeBroker(topics={"out": 1}) as broker:
-        for region, member in (("bills", "eu-1"), ("bills-eu", "1"), ("bills/eu", "1"), ("bills", "eu/1")):
+        places = [("bills", "eu-1"), ("bills-eu", "1"), ("bills/eu", "1"), ("bills", "eu/1")]
+        for region, member in places:
             sink = KafkaSink(broker.bootstrap, "out")
             sink.open(SinkPlace(region, "g", member, lambda: Identity("g")))
             sink.close()
         asked = {getattr(call.request, "transactional_id", None) for call in broker.calls_of("InitProducerId")}
-    assert asked == {f"kohort-sink/{one}/out" for one in ("bills/eu-1", "bills-eu/1", "bills%2Feu/1", "bills/eu%2F1")}
+    ids = ("bills/g/eu-1", "bills-eu/g/1", "bills%2Feu/g/1", "bills/g/eu%2F1")
+    assert asked == {f"kohort-sink/{one}/out" for one in ids}
 
 
 def test_what_a_sink_owes_is_not_forgotten_with_its_name(tmp_path: Path) -> None:
