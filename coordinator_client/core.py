@@ -71,9 +71,10 @@ class Core:
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self.endpoints = Endpoints.of(config, chance)
         self.keeper = MetadataKeeper(self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
-        self.positions = Positions(ResetPolicy.of(config.auto_offset_reset))
-        self.fetcher = Fetcher(config)
         self.book = CommitBook(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
+        # An offset that the log has no more may not be committed again, nor forbid a commit of one that it has.
+        self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=self.book.drop)
+        self.fetcher = Fetcher(config)
         self.committer = Committer(config.group or "", self.backoff)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None

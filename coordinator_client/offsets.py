@@ -8,7 +8,7 @@ is void when it arrives: that is the fetch barrier, and the reason why no record
 surface after it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
 from typing import Final, NamedTuple
@@ -97,10 +97,12 @@ class ListedOffset(NamedTuple):
 
 
 class Positions:
-    """The partitions that are read, and where. `policy` decides when there is no offset to go by."""
+    """The partitions that are read, and where. `policy` decides when there is no offset to go by; `gone` hears of each
+    partition whose log has no such place any more as it was read up to."""
 
-    def __init__(self, policy: ResetPolicy) -> None:
+    def __init__(self, policy: ResetPolicy, gone: Callable[[TopicPartition], None] = lambda _partition: None) -> None:
         self.policy = policy
+        self._gone = gone
         self._states: dict[TopicPartition, PartitionState] = {}
         self._serials: Iterator[int] = count(1)
         self._errors: dict[TopicPartition, KohortError] = {}
@@ -372,6 +374,8 @@ class Positions:
         failed = state._replace(phase=Phase.FAILED, serial=next(self._serials), asking=False)
         self._states[partition] = failed._replace(offset=-1, epoch=NO_EPOCH) if adrift else failed
         self._errors[partition] = error
+        if adrift:
+            self._gone(partition)
 
     def void(self, partition: TopicPartition) -> None:
         """Give up what was fetched and fetch again from the position."""
@@ -422,6 +426,7 @@ class Positions:
         if end_offset is not None and self.policy.timestamp(wall_ms, below_start=False) is not None:
             self._states[partition] = PartitionState(Phase.FETCHING, next(self._serials), end_offset)
             self._gaps.append(Gap(partition, state.offset, end_offset, "the log was truncated"))
+            self._gone(partition)
             return
         error = Truncation(
             "the log was cut behind the position",
@@ -443,6 +448,8 @@ class Positions:
         below_start: bool | None = None,
     ) -> None:
         timestamp = self.policy.timestamp(wall_ms, below_start=below_start)
+        if wanted is not None:
+            self._gone(partition)
         self._states[partition] = PartitionState(
             Phase.NEEDS_RESET,
             next(self._serials),
@@ -518,5 +525,6 @@ class CommitBook:
         self._committed[partition] = offset
 
     def drop(self, partition: TopicPartition) -> None:
+        """The partition is read no more, or its log is another now: nothing of it counts."""
         self._committed.pop(partition, None)
         self._handled.pop(partition, None)

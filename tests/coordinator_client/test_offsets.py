@@ -233,6 +233,19 @@ def test_a_shorter_log_is_truncation_by_policy_or_error() -> None:
 
 
 @pytest.mark.proves("B-38", "E-08")
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+def test_what_was_committed_behind_a_truncation_counts_no_more(policy: str) -> None:
+    book = CommitBook(5.0)
+    book.known(P0, 10)
+    book.returned({P0: OffsetToCommit(11)})
+    one = Positions(ResetPolicy.of(policy), gone=book.drop)
+    one.assign(P0, start=10, has_group=True, wall_ms=WALL)
+    one.diverged(P0, one.state(P0).serial, 6, WALL)
+    assert book.rewinds({P0: OffsetToCommit(7)}) == {}
+    assert book.unsaved() == {}
+
+
+@pytest.mark.proves("B-38", "E-08")
 @pytest.mark.parametrize("answer", [(12, 3), (-1, -1)])
 def test_an_answer_about_an_epoch_that_was_left_meanwhile_is_no_truncation(answer: tuple[int, int]) -> None:
     one = fetching("none", offset=10, epoch=3)

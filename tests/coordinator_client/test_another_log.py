@@ -1,0 +1,84 @@
+"""A log that is not what it was: what was committed in the old one holds up nobody in the new one."""
+
+import time
+
+import pytest
+
+from kohort.coordinator_client import Consumer, Gap, TopicRecreated
+from kohort.fastpath import TopicPartition
+from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
+
+P0 = TopicPartition("topic", 0)
+
+
+def committed(fake: FakeBroker) -> int | None:
+    with Consumer(fake.bootstrap, group="group") as other:
+        found = other.committed([P0])[P0]
+    return None if found is None else found.offset
+
+
+def made_anew(fake: FakeBroker, consumer: Consumer, records: int) -> None:
+    """Delete the topic, make it again, and wait until the consumer has heard of it, without a poll."""
+    core, before = consumer._session.core, consumer.topic_id("topic")
+    fake.delete_topic("topic")
+    fake.create_topic("topic")
+    fake.produce("topic", 0, [(None, b"new")] * records)
+    limit = time.monotonic() + PATIENCE_S
+    while core._topic_ids.get("topic") == before:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+@pytest.mark.proves("G-11")
+def test_what_is_read_after_a_reset_can_be_committed_though_it_lies_behind() -> None:
+    gaps: list[Gap] = []
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 3)
+        fake.commit("group", {P0: 500})  # in a log that was longer
+        with Consumer(fake.bootstrap, group="group", auto_offset_reset="earliest", on_reset=gaps.append) as consumer:
+            consumer.subscribe(["topic"])
+            for columns in consumer:
+                consumer.commit(columns.next_offsets)
+                break
+        assert [(gap.wanted, gap.start) for gap in gaps] == [(500, 0)]
+        assert committed(fake) == 3
+
+
+@pytest.mark.proves("B-39")
+def test_what_is_read_of_a_topic_made_anew_can_be_committed() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(
+            fake.bootstrap, group="group", auto_offset_reset="earliest", metadata_max_age_ms=50, fetch_max_wait_ms=50
+        ) as consumer:
+            consumer.subscribe(["topic"])
+            read(consumer, 5)
+            consumer.commit()
+            made_anew(fake, consumer, 2)
+            with pytest.raises(TopicRecreated):
+                poll_until(consumer, lambda: False)
+            consumer.seek(P0, 0)
+            read(consumer, 2)
+            consumer.commit()
+        assert committed(fake) == 2
+
+
+@pytest.mark.proves("B-39", "S-04")
+def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(
+            fake.bootstrap,
+            group="group",
+            auto_offset_reset="earliest",
+            enable_auto_commit=True,
+            auto_commit_interval_ms=1_000_000,
+            metadata_max_age_ms=50,
+            fetch_max_wait_ms=50,
+        ) as consumer:
+            consumer.subscribe(["topic"])
+            read(consumer, 5)
+            consumer.poll(0)  # now those are handled
+            made_anew(fake, consumer, 9)
+        assert committed(fake) is None, "whoever comes next would skip five records of the new one"
