@@ -63,7 +63,11 @@ class Gathering(Part):
 
     def join(self, topics: frozenset[str]) -> None:
         """Send a JoinGroup that subscribes to `topics`."""
-        protocols = [(name, self._subscription_for(assignor, topics)) for name, assignor in self._assignors.items()]
+        try:
+            protocols = [(name, self._subscription_for(assignor, topics)) for name, assignor in self._assignors.items()]
+        except leading.AssignorFailed as error:
+            self._membership.fail(error)
+            return
         reason = "" if self._walk.cause is None else str(self._walk.cause)
         # From here until the answer nobody may tell us that we are dead: a heartbeat still under way was sent by the
         # member that we will no longer be when it is answered.

@@ -8,7 +8,7 @@ that did not ask for it would make that member rejoin for ever.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kohort.assignors import Assignor, GroupView, Plan, planning
+from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, planning
 from kohort.coordinator_client.events import PlanMade, TopicInfo
 from kohort.fastpath.errors import KohortError, WireError
 from kohort.fastpath.topic_partition import TopicPartition
@@ -28,7 +28,7 @@ Shape = tuple[int, Mapping[int, frozenset[str]]]
 
 
 class AssignorFailed(KohortError):
-    """The assignor raised, or its plan would break the group: `assignor`, `group`, `generation`."""
+    """The assignor raised, or what it says would break the group: `assignor`, `group`, `generation`."""
 
 
 class MemberUnreadable(KohortError):
@@ -184,8 +184,17 @@ def read_assignment(data: bytes) -> frozenset[TopicPartition]:
 def write_subscription(
     assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, rack_id: str | None
 ) -> bytes:
-    """What this member tells the leader under one assignor's name."""
-    told = assignor.subscription(sorted(topics), sorted(owned), generation)
+    """What this member tells the leader under one assignor's name.
+
+    Raises `AssignorFailed`, whatever the assignor did."""
+    try:
+        return _written(assignor.subscription(sorted(topics), sorted(owned), generation), rack_id)
+    except BaseException as error:  # a user's code may raise anything, and this is the driver's thread
+        told = f"what it tells the group cannot be had: {type(error).__name__}: {error}"
+        raise AssignorFailed(f"assignor {assignor.name!r} is of no use: {told}", assignor=assignor.name) from error
+
+
+def _written(told: MemberSubscription, rack_id: str | None) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(told.owned_partitions):
         by_topic.setdefault(topic, []).append(number)

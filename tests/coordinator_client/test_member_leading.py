@@ -51,6 +51,40 @@ def test_a_rogue_assignor_stops_its_leader_and_nobody_else(plan: object) -> None
     assert not rig.asked("SyncGroup"), "no plan at all, rather than a wrong one"
 
 
+class Speechless(Rogue):
+    """An assignor that has `says` to say, or raises it."""
+
+    def __init__(self, says: object) -> None:
+        super().__init__(None)
+        self.says = says
+
+    def subscription(self, topics: object, owned: object, generation: int) -> MemberSubscription:
+        if isinstance(self.says, BaseException):
+            raise self.says
+        return self.says  # type: ignore[return-value]
+
+
+@pytest.mark.proves("G-03")
+@pytest.mark.parametrize(
+    "says",
+    [
+        RuntimeError("cucumber"),
+        SystemExit(1),
+        None,
+        MemberSubscription(("t",), user_data="text"),  # type: ignore[arg-type]
+        MemberSubscription(("t",), generation_id=2**40),
+    ],
+    ids=["raises", "exits", "nothing", "no bytes", "no generation"],
+)
+def test_an_assignor_that_has_nothing_to_say_stops_its_member_and_not_its_driver(says: object) -> None:
+    rig = Rig("roundrobin", Speechless(says))
+    rig.topics(t=2)
+    rig.reach_joining("t")
+    assert isinstance(fatal(rig), AssignorFailed)
+    assert fatal(rig).place["assignor"] == "range"
+    assert not rig.asked("JoinGroup")
+
+
 @pytest.mark.proves("B-20")
 def test_a_member_that_speaks_gibberish_is_named() -> None:
     rig = Rig()
