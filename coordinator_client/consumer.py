@@ -366,7 +366,7 @@ class Consumer(Face):
 
     def _poll(self, until: float, most_slices: int) -> list[RecordColumns]:
         session = self._session
-        while True:
+        while not session.closed:  # which a callback may have done
             due = session.due(most_slices)
             if isinstance(due, Deliver):
                 if out := session.decoded(due, most_slices):
@@ -374,7 +374,8 @@ class Consumer(Face):
             elif due is not None:
                 self._do(due)
             elif not session.wait(until):
-                return []
+                break
+        return []
 
     def _do(self, due: Due) -> None:
         match due:
