@@ -92,6 +92,7 @@ class Session:
         self._door = threading.Lock()
         self._wakeup = False
         self._leftovers: deque[_Leftover] = deque()
+        self._untold: deque[Gap] = deque()
         self.driver.start()
 
     @property
@@ -220,16 +221,12 @@ class Session:
         return None
 
     def _gap_to_tell(self) -> Callable[[], None] | None:
-        gaps = self.core.take_gaps()
-        if not gaps or self.on_reset is None:
+        self._untold.extend(self.core.take_gaps())
+        if self.on_reset is None:
+            self._untold.clear()
             return None
-        tell = self.on_reset
-
-        def run() -> None:
-            for gap in gaps:
-                tell(gap)
-
-        return run
+        # One at a time: where the user's function raises, the next poll goes on with the others.
+        return partial(self.on_reset, self._untold.popleft()) if self._untold else None
 
     def _slices(self, most: int) -> list[Slice]:
         now = self.driver.now()

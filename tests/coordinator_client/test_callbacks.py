@@ -4,9 +4,10 @@ import threading
 
 import pytest
 
-from kohort.coordinator_client import Consumer
+from kohort.coordinator_client import Consumer, Gap
 from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.kit import PATIENCE_S, poll_until
 
 P0 = TopicPartition("topic", 0)
 
@@ -21,3 +22,23 @@ def test_iteration_ends_when_a_callback_closes_the_consumer() -> None:
         iterating.start()
         iterating.join(10)
         assert not iterating.is_alive()
+
+
+@pytest.mark.proves("G-11")
+def test_a_reset_is_told_of_though_the_function_raised_for_another() -> None:
+    told: list[TopicPartition] = []
+
+    def on_reset(gap: Gap) -> None:
+        told.append(gap.partition)
+        if len(told) == 1:
+            raise ZeroDivisionError("the user's own")
+
+    wanted = {TopicPartition("topic", number) for number in range(3)}
+    with FakeBroker(topics={"topic": 3}) as fake, Consumer(fake.bootstrap, on_reset=on_reset) as consumer:
+        consumer.assign(wanted)
+        for partition in wanted:
+            consumer.position(partition, PATIENCE_S)  # all are found out before the first is told of
+        with pytest.raises(ZeroDivisionError):
+            consumer.poll(0)
+        poll_until(consumer, lambda: len(told) == 3)
+        assert set(told) == wanted
