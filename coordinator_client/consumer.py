@@ -81,8 +81,8 @@ class Face:
             text = pattern if isinstance(pattern, str) else pattern.pattern
             subscription = Subscription.matching(text, exclude, internal=not self._config.exclude_internal_topics)
         with self._session.use(in_hooks=False):
-            self._session.hooks = hooks or RebalanceHooks()
             self._session.call(lambda core: core.subscribe(subscription, self._session.driver.now()))
+            self._session.hooks = hooks or RebalanceHooks()  # now: what is refused leaves the earlier ones in place
 
     def assign(
         self,
