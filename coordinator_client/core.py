@@ -331,11 +331,11 @@ class Core:
             self.subscription = None
             self._caller_events.append(Unsubscribed())
             self._hook = None  # parting withdraws a call that nobody took: it may not be taken before that
+        if self.manual:
+            self.visible = frozenset()  # at once; of a subscription the hooks tell
         self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
         self.marks = self.marks.resubscribed(None)
         self.keeper.want(WantedTopics())
-        if self.member is None:
-            self.visible = frozenset()
 
     def assign(
         self,

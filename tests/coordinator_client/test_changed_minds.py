@@ -20,3 +20,16 @@ def test_a_subscription_that_is_refused_leaves_the_earlier_one_its_hooks() -> No
                 consumer.subscribe(broker_pattern="topic", hooks=Witness())
             poll_until(consumer, lambda: consumer.assignment == {P0})
         assert hooks.kinds() == ["Assigned", "Revoked"]
+
+
+def test_an_assignment_by_hand_ends_at_once_though_there_was_a_membership_before() -> None:
+    with FakeBroker(topics={"topic": 1, "other": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["other"])
+        poll_until(consumer, lambda: len(consumer.assignment) == 1)
+        consumer.unsubscribe()
+        consumer.assign([P0])
+        consumer.unsubscribe()
+        assert consumer.assignment == frozenset()
+        assert consumer.lag() == {}
+        with pytest.raises(IllegalState):
+            consumer.pause([P0])
