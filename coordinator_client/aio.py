@@ -54,9 +54,9 @@ class AsyncConsumer(Face):
         self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
 
     def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+        self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
         self._news = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
         self._busy = False
         self._session.driver.on_news = self._tell
 

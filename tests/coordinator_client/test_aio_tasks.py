@@ -1,6 +1,7 @@
 """Several tasks and one AsyncConsumer: one gives up waiting, another closes it."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,6 +14,13 @@ from tests.coordinator_client.kit import PATIENCE_S
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+def test_without_a_loop_there_is_no_consumer_and_nothing_is_left_of_it() -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        AsyncConsumer("127.0.0.1:1")
+    assert set(threading.enumerate()) <= before
 
 
 def test_who_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
