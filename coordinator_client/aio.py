@@ -58,6 +58,8 @@ class AsyncConsumer(Face):
         super()._begin(config, on_reset)
         self._news = asyncio.Event()
         self._busy = False
+        self._hook_runs_in: asyncio.Task[Any] | None = None
+        self._hook_over = asyncio.Event()
         self._session.driver.on_news = self._tell
 
     def _tell(self) -> None:
@@ -122,6 +124,8 @@ class AsyncConsumer(Face):
         answer: Any = None
         error: BaseException | None = None
         session.in_hook = True
+        self._hook_runs_in = asyncio.current_task()
+        self._hook_over.clear()
         try:
             match call.event:
                 case Revoked():
@@ -136,7 +140,17 @@ class AsyncConsumer(Face):
             error = problem
         finally:
             session.in_hook = False
+            self._hook_runs_in = None
+            self._hook_over.set()
         session.hook_done(call, answer, error)
+
+    async def _hook_of_another(self, until: float) -> None:
+        """Nobody parts while a hook runs; where that is another task's, it is waited for."""
+        while self._hook_runs_in not in (None, asyncio.current_task()):
+            try:
+                await asyncio.wait_for(self._hook_over.wait(), until - self._session.driver.now())
+            except TimeoutError:
+                return
 
     async def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
         session = self._session
@@ -152,9 +166,11 @@ class AsyncConsumer(Face):
 
     async def unsubscribe(self) -> None:
         """See `Consumer.unsubscribe`."""
+        patience_s = self._config.request_timeout_ms / 1000
+        await self._hook_of_another(self._session.driver.now() + patience_s)
         with self._session.use(in_hooks=False):
             self._session.call(lambda core: core.unsubscribe())
-            await self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)
+            await self._run_until(lambda core: core.out, patience_s)
 
     # --- offsets
 
@@ -263,10 +279,11 @@ class AsyncConsumer(Face):
     async def close(self, timeout_s: float = 30.0) -> None:
         """See `Consumer.close`."""
         session = self._session
+        until = session.driver.now() + timeout_s
+        await self._hook_of_another(until)
         if session.closed:
             return
         with session.use(in_hooks=False, when_crashed=True):
-            until = session.driver.now() + timeout_s
             try:
                 session.call(lambda core: core.commits.before_close(until))
                 await self._run_until(lambda core: not core.commits.owed, timeout_s / 2)

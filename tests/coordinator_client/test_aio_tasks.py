@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kohort import AsyncConsumer
+from kohort.coordinator_client import Assigned, CallbackError, RebalanceHooks
 from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.kit import PATIENCE_S
 
@@ -55,4 +56,62 @@ def test_iteration_ends_when_another_task_closes_the_consumer() -> None:
             await consumer.close()
             await asyncio.wait_for(iterating, 5)
 
+    run(main)
+
+
+class Slow(RebalanceHooks):
+    """Takes the partitions that arrive once it is let."""
+
+    def __init__(self) -> None:
+        self.runs, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def on_assigned(self, event: Assigned) -> None:
+        self.runs.set()
+        await self.may_end.wait()
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("part", [AsyncConsumer.close, AsyncConsumer.unsubscribe])
+def test_who_parts_while_a_hook_of_another_task_runs_waits_for_its_end(
+    part: Callable[[AsyncConsumer], Coroutine[Any, Any, None]],
+) -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
+                consumer.subscribe(["topic"], hooks=(hooks := Slow()))
+                polling = asyncio.create_task(consumer.poll(PATIENCE_S))
+                await hooks.runs.wait()
+                asyncio.get_running_loop().call_later(0.2, hooks.may_end.set)
+                await part(consumer)
+                assert hooks.may_end.is_set()
+                assert not fake.group("group").members
+                polling.cancel()  # unless it has ended with the consumer
+                await asyncio.wait([polling])
+
+    run(main)
+
+
+@pytest.mark.proves("B-36")
+def test_a_close_does_not_wait_for_ever_for_a_hook_nor_for_its_own() -> None:
+    class Closes(RebalanceHooks):
+        async def on_assigned(self, event: Assigned) -> None:
+            await consumer.close()
+
+    async def main() -> None:
+        nonlocal consumer
+        with FakeBroker(topics={"topic": 1}) as fake:
+            async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
+                consumer.subscribe(["topic"], hooks=Closes())
+                with pytest.raises(CallbackError):
+                    await consumer.poll(PATIENCE_S)
+                consumer.subscribe(["topic"], hooks=(hooks := Slow()))
+                consumer.enforce_rebalance()
+                polling = asyncio.create_task(consumer.poll(PATIENCE_S))
+                await hooks.runs.wait()
+                with pytest.raises(CallbackError):
+                    await consumer.close(0.1)
+                polling.cancel()
+                await asyncio.wait([polling])
+
+    consumer: AsyncConsumer
     run(main)
