@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from kohort.assignors import Assignor
-from kohort.assignors import get as assignor_of
+from kohort.assignors import get_all as assignors_of
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.driver import Driver
@@ -79,7 +78,7 @@ class Session:
     """One consumer's life: its driver, who may use it now, and what its next poll has to do."""
 
     def __init__(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
-        assignors: tuple[Assignor, ...] = tuple(assignor_of(one) for one in config.assignors) if config.group else ()
+        assignors = tuple(assignors_of(config.assignors)) if config.group else ()
         self.config = config
         self.driver = Driver(config, partial(Core, config, assignors))
         self.hooks = RebalanceHooks()

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kohort.assignors.errors import DuplicateAssignor
+from kohort.assignors.lag import LagAssignor
 from kohort.coordinator_client import (
     ConcurrentUseError,
     ConfigError,
@@ -236,3 +238,8 @@ def test_calls_that_make_no_sense_say_why(broker: Broker, topic: str, unique: Ca
 def test_settings_that_cannot_work_are_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="did you mean 'session_timeout_ms'"):
         Consumer("localhost:9092", session_timeot_ms=1000)
+
+
+def test_two_assignors_of_one_name_are_refused_at_once() -> None:
+    with pytest.raises(DuplicateAssignor, match="twice"):
+        Consumer("localhost:9092", group="group", assignors=[LagAssignor(), "range", LagAssignor()])
