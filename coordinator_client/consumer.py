@@ -17,7 +17,7 @@ from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
-from kohort.coordinator_client.given import ends_given, offset_given, partitions_given
+from kohort.coordinator_client.given import ends_given, offset_given, partitions_given, pattern_given
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
@@ -78,7 +78,7 @@ class Face:
             subscription = Subscription(broker_pattern=broker_pattern)
         else:
             assert pattern is not None
-            text = pattern if isinstance(pattern, str) else pattern.pattern
+            text = pattern_given(pattern)
             subscription = Subscription.matching(text, exclude, internal=not self._config.exclude_internal_topics)
         with self._session.use(in_hooks=False):
             self._session.call(lambda core: core.subscribe(subscription, self._session.driver.now()))

@@ -1,10 +1,21 @@
 """What callers hand in, as the core takes it: any pair is a partition."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 from kohort.fastpath import TopicPartition
 
 INT64_MAX = 2**63 - 1
+INLINE_FLAGS = ((re.A, "a"), (re.I, "i"), (re.M, "m"), (re.S, "s"), (re.X, "x"))
+
+
+def pattern_given(pattern: str | re.Pattern[str]) -> str:
+    """As text that matches the same: what `re.compile` was told beside its text stands in front of it."""
+    if isinstance(pattern, str):
+        return pattern
+    beside = pattern.flags & ~re.compile(pattern.pattern).flags
+    letters = "".join(letter for flag, letter in INLINE_FLAGS if beside & flag)
+    return f"(?{letters}){pattern.pattern}" if letters else pattern.pattern
 
 
 def partitions_given(partitions: Iterable[TopicPartition] | None) -> frozenset[TopicPartition] | None:

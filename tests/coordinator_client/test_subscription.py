@@ -1,8 +1,11 @@
 """Subscription, Assignment and PauseMarks as values; KIP-822's table (K-01 to K-13) played through real machines."""
 
+import re
+
 import pytest
 
 from kohort.assignors import get
+from kohort.coordinator_client import Consumer
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
@@ -376,6 +379,26 @@ def test_subscription_by_pattern_includes_and_excludes_whole_names() -> None:
     known = dict.fromkeys(["pay", "pay-test", "pay-test2", "payx-old", "repay"], False) | {"pay_internal": True}
     assert subscription.resolved(known) == {"pay", "pay-test2"}
     assert "pay_internal" in Subscription.matching("pay.*", internal=True).resolved(known)
+
+
+@pytest.mark.proves("F-16")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        re.compile("orders-.*", re.IGNORECASE),
+        re.compile("(?i)orders-.*"),
+        re.compile("(?i)orders -.* # all of them", re.VERBOSE),
+        re.compile("(?i)orders-\\w*", re.ASCII),
+    ],
+)
+def test_a_compiled_pattern_keeps_its_flags(pattern: re.Pattern[str]) -> None:
+    with Consumer("127.0.0.1:1", group="group") as consumer:
+        consumer.subscribe(pattern=pattern)
+        subscription = consumer.subscription
+    assert subscription is not None
+    assert {name for name in ("orders-1", "Orders-1", "orders-\u00e9", "ORDER") if subscription.matches(name)} == {
+        name for name in ("orders-1", "Orders-1", "orders-\u00e9") if pattern.fullmatch(name)
+    }
 
 
 @pytest.mark.parametrize(("include", "exclude"), [("(", None), ("a", "[")])
