@@ -16,7 +16,7 @@ from kohort.assignors import Assignor
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.consumer import ALL, Face, Offsets
 from kohort.coordinator_client.core import Core
-from kohort.coordinator_client.errors import ConcurrentUseError
+from kohort.coordinator_client.errors import ConcurrentUseError, IllegalState
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
@@ -251,7 +251,11 @@ class AsyncConsumer(Face):
         partitions = self.assignment
         known = self._session.read(lambda core: core.fetcher.known_ends(partitions & core.allowed))
         ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
-        return {one: max(ends[one] - await self.position(one, timeout_s), 0) for one in sorted(partitions)}
+        lag = {}
+        for one in sorted(partitions):
+            with contextlib.suppress(IllegalState):  # a poll in another task has let it go meanwhile
+                lag[one] = max(ends[one] - await self.position(one, timeout_s), 0)
+        return lag
 
     async def lag_s(self, timeout_s: float | None = None) -> dict[TopicPartition, float | None]:
         """See `Consumer.lag_s`."""

@@ -9,6 +9,7 @@ import pytest
 
 from kohort import AsyncConsumer
 from kohort.coordinator_client import Assigned, CallbackError, RebalanceHooks
+from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.kit import PATIENCE_S
 
@@ -55,6 +56,26 @@ def test_iteration_ends_when_another_task_closes_the_consumer() -> None:
                 await asyncio.sleep(0.01)
             await consumer.close()
             await asyncio.wait_for(iterating, 5)
+
+    run(main)
+
+
+def test_lag_leaves_out_what_another_task_lets_go_meanwhile() -> None:
+    kept, gone = TopicPartition("topic", 0), TopicPartition("topic", 1)
+
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 2}) as fake:
+            held = Hold()
+            fake.control("ListOffsets", lambda call: held, times=1)
+            async with AsyncConsumer(fake.bootstrap) as consumer:
+                consumer.assign({kept: 0, gone: 0})
+                consumer.pause()
+                asking = asyncio.create_task(consumer.lag())
+                while not held.reached.is_set():
+                    await asyncio.sleep(0.01)
+                consumer.assign([kept])
+                held.release()
+                assert await asking == {kept: 0}
 
     run(main)
 
