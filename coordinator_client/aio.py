@@ -249,7 +249,7 @@ class AsyncConsumer(Face):
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """See `Consumer.lag`."""
         partitions = self.assignment
-        known = self._session.read(lambda core: core.fetcher.known_ends(partitions & core.allowed))
+        known = self._session.read(lambda core: core.fresh_ends(partitions))
         ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
         lag = {}
         for one in sorted(partitions):

@@ -505,7 +505,7 @@ class Consumer(Face):
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""
         with self._session.use():
             partitions = self.assignment
-            known = self._session.read(lambda core: core.fetcher.known_ends(partitions & core.allowed))
+            known = self._session.read(lambda core: core.fresh_ends(partitions))
             asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
             return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
 

@@ -253,7 +253,8 @@ class Core:
         assignment = self.assignment
         fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
         paused = self.marks.paused(assignment)
-        self.allowed = frozenset(one for one in fetchable if one not in paused)
+        before, self.allowed = self.allowed, frozenset(one for one in fetchable if one not in paused)
+        self.fetcher.old_ends |= self.allowed - before
 
     def _watch_topic_id(self, topic: str) -> None:
         now_id = self.keeper.view.topic_id(topic)
@@ -560,6 +561,10 @@ class Core:
 
     def _not_yet(self, partition: TopicPartition) -> bool:
         return partition not in self.positions and partition in self.assignment
+
+    def fresh_ends(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+        """The logs' ends as fetches tell them now: of what is fetched, and was answered since it is."""
+        return self.fetcher.known_ends(partitions & self.allowed - self.fetcher.old_ends)
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
         """When what is to be returned next was written, as well as is known without reading it: from the head of what

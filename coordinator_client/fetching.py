@@ -95,6 +95,7 @@ class Fetcher:
         self.config = config
         self.parked = Parked()
         self.ends: dict[TopicPartition, Ends] = {}
+        self.old_ends: set[TopicPartition] = set()  # of what is fetched again and was not for a while
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: dict[int, dict[TopicPartition, Asked]] = {}
         self._ahead: dict[TopicPartition, Asked] = {}
@@ -261,6 +262,7 @@ class Fetcher:
             return
         if data.preferred_read_replica < 0:
             self._attempts.pop(partition, None)  # else it was sent elsewhere, where it may have just been refused
+        self.old_ends.discard(partition)
         self.ends[partition] = Ends(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
             positions.diverged(partition, ask.serial, data.diverging_epoch.end_offset, wall_ms)
@@ -356,6 +358,7 @@ class Fetcher:
         self.drop(partition)
         for known in (self.ends, self._replicas, self._attempts, self.until):
             known.pop(partition, None)
+        self.old_ends.discard(partition)
 
     def trim(self, paused: Callable[[TopicPartition], bool]) -> None:
         """Keep the bytes of paused partitions bounded as well: the newest are given up, and fetched again later."""

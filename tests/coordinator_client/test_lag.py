@@ -23,3 +23,5 @@ def test_what_is_written_behind_a_paused_position_counts() -> None:
         consumer.poll(1.0)
         fake.produce("topic", 0, [(None, b"%d" % number) for number in range(12, 15)])
         assert consumer.lag() == {P0: 10}
+        consumer.resume([P0])
+        assert consumer.lag() == {P0: 10}
