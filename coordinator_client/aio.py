@@ -169,7 +169,7 @@ class AsyncConsumer(Face):
         patience_s = self._config.request_timeout_ms / 1000
         await self._hook_of_another(self._session.driver.now() + patience_s)
         with self._session.use(in_hooks=False):
-            self._session.call(lambda core: core.unsubscribe())
+            self._part()
             await self._run_until(lambda core: core.out, patience_s)
 
     # --- offsets
@@ -289,7 +289,7 @@ class AsyncConsumer(Face):
             return
         with session.use(in_hooks=False, when_crashed=True):
             try:
-                session.call(lambda core: core.commits.before_close(until))
+                session.call(lambda core: core.commits.before_parting(until))
                 await self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
                 await self._leave(until)

@@ -99,7 +99,7 @@ class Committing:
         member = self._membership
         return len(self._core.committer) > 0 and (member is None or member.commits_open)
 
-    def before_close(self, deadline: float) -> None:
+    def before_parting(self, deadline: float) -> None:
         """What is handled and not committed, of a manual assignment, which has no on_revoked that would commit it."""
         unsaved = self._core.book.unsaved()
         if self._core.subscription is None and unsaved:

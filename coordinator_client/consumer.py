@@ -101,8 +101,14 @@ class Face:
         given = partitions if isinstance(partitions, Mapping) else {}
         starts = {TopicPartition(*one): offset_given(offset) for one, offset in given.items()}
         ends = ends_given(until, wanted)
+        deadline = self._deadline(None)
+
+        def replace(core: Core) -> None:
+            core.commits.before_parting(deadline)
+            core.assign(wanted, starts, ends)
+
         with self._session.use(in_hooks=False):
-            self._session.call(lambda core: core.assign(wanted, starts, ends))
+            self._session.call(replace)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -247,6 +253,15 @@ class Face:
 
     # --- inner
 
+    def _part(self) -> None:
+        deadline = self._deadline(None)
+
+        def part(core: Core) -> None:
+            core.commits.before_parting(deadline)
+            core.unsubscribe()
+
+        self._session.call(part)
+
     def _seconds(self, timeout_s: float | None) -> float:
         return self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
 
@@ -344,7 +359,7 @@ class Consumer(Face):
     def unsubscribe(self) -> None:
         """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
         with self._session.use(in_hooks=False):
-            self._session.call(lambda core: core.unsubscribe())
+            self._part()
             self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)
 
     # --- records
@@ -556,7 +571,7 @@ class Consumer(Face):
         with session.use(in_hooks=False, when_crashed=True):
             until = session.driver.now() + timeout_s
             try:
-                session.call(lambda core: core.commits.before_close(until))
+                session.call(lambda core: core.commits.before_parting(until))
                 self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
                 self._leave(until)

@@ -1,13 +1,15 @@
 """Subscribing, assigning and unsubscribing in turns: what was asked for last holds, and nothing besides."""
 
+from collections.abc import Callable
+
 import pytest
 
 from kohort.coordinator_client import Consumer, IllegalState
 from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import Witness, poll_until
+from tests.coordinator_client.kit import Witness, poll_until, read
 
-P0 = TopicPartition("topic", 0)
+P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
 
 @pytest.mark.proves("F-13")
@@ -33,3 +35,20 @@ def test_an_assignment_by_hand_ends_at_once_though_there_was_a_membership_before
         assert consumer.lag() == {}
         with pytest.raises(IllegalState):
             consumer.pause([P0])
+
+
+@pytest.mark.proves("S-04")
+@pytest.mark.parametrize("go_on", [lambda consumer: consumer.assign([P1]), Consumer.unsubscribe])
+def test_what_is_handled_is_committed_before_another_assignment(go_on: Callable[[Consumer], None]) -> None:
+    with FakeBroker(topics={"topic": 2}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(
+            fake.bootstrap, group="group", enable_auto_commit=True, auto_commit_interval_ms=1_000_000
+        ) as consumer:
+            consumer.assign({P0: 0})
+            read(consumer, 5)
+            consumer.poll(0)  # now those are handled
+            go_on(consumer)
+            poll_until(consumer, lambda: any(entry.offsets for entry in consumer.commit_log()))
+            consumer.assign([P0])  # again: whoever reads partitions in turns goes on where each was left
+            assert consumer.position(P0) == 5
