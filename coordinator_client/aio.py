@@ -18,6 +18,7 @@ from kohort.coordinator_client.consumer import ALL, Face, Offsets
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import ConcurrentUseError, IllegalState
 from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.given import partition_given
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
 from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
@@ -202,13 +203,13 @@ class AsyncConsumer(Face):
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """See `Consumer.beginning_offsets`."""
-        return await self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), EARLIEST), timeout_s)
+        return await self._offsets(dict.fromkeys(map(partition_given, partitions), EARLIEST), timeout_s)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
         """See `Consumer.end_offsets`."""
-        wanted = dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST)
+        wanted = dict.fromkeys(map(partition_given, partitions), LATEST)
         return await self._offsets(wanted, timeout_s, stable=stable)
 
     async def offsets_for_times(
@@ -218,7 +219,7 @@ class AsyncConsumer(Face):
         if early := [time for time in times_ms.values() if time < 0]:
             raise ValueError(f"a time is not negative: {early[0]}")
         with self._session.use():
-            wanted = {TopicPartition(*one): time for one, time in times_ms.items()}
+            wanted = {partition_given(one): time for one, time in times_ms.items()}
             found = await self._future(self._ask_offsets(wanted, timeout_s))
         return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
 

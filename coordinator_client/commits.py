@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, OperationTimeout, RebalanceInProgress
 from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.coordinator_client.given import partition_given
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.reactions import CommitVerdict, commit_verdict
 from kohort.coordinator_client.ready import MemberView
@@ -347,14 +348,14 @@ def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
 def plain(offsets: Iterable[tuple[tuple[str, int], object]]) -> dict[TopicPartition, OffsetToCommit]:
     """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
 
-    Raises ValueError for a negative offset, TypeError for what is not an offset.
+    Raises ValueError for a negative offset or partition, TypeError for what is not an offset, or no partition.
     """
     checked = {}
     for partition, value in offsets:
         found = value if isinstance(value, OffsetToCommit) else _offset(value)
         if found.offset < 0:
             raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
-        checked[TopicPartition(*partition)] = found
+        checked[partition_given(partition)] = found
     return checked
 
 

@@ -17,7 +17,14 @@ from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
-from kohort.coordinator_client.given import ends_given, offset_given, partitions_given, pattern_given
+from kohort.coordinator_client.given import (
+    ends_given,
+    offset_given,
+    partition_given,
+    partitions_given,
+    pattern_given,
+    topic_given,
+)
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
@@ -97,9 +104,9 @@ class Face:
         reached it says that all is read. Raises ValueError if it names a partition that is not among `partitions`, and
         for an offset to start at that no log has.
         """
-        wanted = frozenset(TopicPartition(*one) for one in partitions)
+        wanted = frozenset(map(partition_given, partitions))
         given = partitions if isinstance(partitions, Mapping) else {}
-        starts = {TopicPartition(*one): offset_given(offset) for one, offset in given.items()}
+        starts = {partition_given(one): offset_given(offset) for one, offset in given.items()}
         ends = ends_given(until, wanted)
         deadline = self._deadline(None)
 
@@ -135,7 +142,7 @@ class Face:
         """Read on at `offset`. Raises IllegalState if the partition is not assigned, ValueError if it is negative."""
         offset_given(offset)
         with self._session.use():
-            self._session.call(lambda core: core.seek(TopicPartition(*partition), offset, leader_epoch))
+            self._session.call(lambda core: core.seek(partition_given(partition), offset, leader_epoch))
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Read on at the start of the log (of all assigned partitions by default)."""
@@ -147,7 +154,7 @@ class Face:
 
     def _seek_by_time(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
         with self._session.use():
-            chosen = self.assignment if partitions is None else frozenset(TopicPartition(*one) for one in partitions)
+            chosen = self.assignment if partitions is None else frozenset(map(partition_given, partitions))
 
             def seek(core: Core) -> None:
                 for partition in chosen:
@@ -269,13 +276,13 @@ class Face:
         return self._session.driver.now() + self._seconds(timeout_s)
 
     def _position_now(self, partition: TopicPartition) -> int | None:
-        found, error = self._session.read(lambda core: core.position(TopicPartition(*partition)))
+        found, error = self._session.read(lambda core: core.position(partition_given(partition)))
         if error is not None:
             raise error
         return found
 
     def _whereabouts_now(self, partition: TopicPartition) -> Position | None:
-        found, error = self._session.read(lambda core: core.position_of(TopicPartition(*partition)))
+        found, error = self._session.read(lambda core: core.position_of(partition_given(partition)))
         if error is not None:
             raise error
         return found
@@ -293,7 +300,7 @@ class Face:
     def _ask_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
     ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
-        wanted = tuple(TopicPartition(*one) for one in partitions)
+        wanted = tuple(map(partition_given, partitions))
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
 
@@ -304,8 +311,8 @@ class Face:
         return self._session.call(lambda core: core.questions.look_up(wanted, deadline, stable=stable))
 
     def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Future[tuple[TopicPartition, ...]]":
-        deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.look_up_topic(topic, deadline, fresh=fresh))
+        wanted, deadline = topic_given(topic), self._deadline(timeout_s)
+        return self._session.call(lambda core: core.questions.look_up_topic(wanted, deadline, fresh=fresh))
 
     def _ask_mates(self, timeout_s: float | None) -> "Future[tuple[GroupMate, ...]]":
         deadline = self._deadline(timeout_s)
@@ -460,14 +467,14 @@ class Consumer(Face):
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each log. No assignment is needed."""
-        return self._offsets(dict.fromkeys((TopicPartition(*one) for one in partitions), EARLIEST), timeout_s)
+        return self._offsets(dict.fromkeys(map(partition_given, partitions), EARLIEST), timeout_s)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record of each log (the last stable one under read_committed, unless `stable` is
         False)."""
-        wanted = dict.fromkeys((TopicPartition(*one) for one in partitions), LATEST)
+        wanted = dict.fromkeys(map(partition_given, partitions), LATEST)
         return self._offsets(wanted, timeout_s, stable=stable)
 
     def offsets_for_times(
@@ -476,7 +483,7 @@ class Consumer(Face):
         """The first record not older than a time (ms since the epoch), None where there is none that late."""
         if early := [time for time in times_ms.values() if time < 0]:
             raise ValueError(f"a time is not negative: {early[0]}")
-        found = self._look_up({TopicPartition(*one): time for one, time in times_ms.items()}, timeout_s)
+        found = self._look_up({partition_given(one): time for one, time in times_ms.items()}, timeout_s)
         return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
 
     def _offsets(

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import index
 
 from kohort.fastpath import TopicPartition
 
-INT64_MAX = 2**63 - 1
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 INLINE_FLAGS = ((re.A, "a"), (re.I, "i"), (re.M, "m"), (re.S, "s"), (re.X, "x"))
 
 
@@ -18,13 +19,32 @@ def pattern_given(pattern: str | re.Pattern[str]) -> str:
     return f"(?{letters}){pattern.pattern}" if letters else pattern.pattern
 
 
+def topic_given(topic: str) -> str:
+    """Raises TypeError for what is no name; what brokers make of one, they say."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic's name is a str, not {topic!r}")
+    return topic
+
+
+def partition_given(partition: tuple[str, int]) -> TopicPartition:
+    """Raises TypeError and ValueError for what cannot be one: the driver, who meets it otherwise, can tell nobody."""
+    topic, number = partition
+    try:
+        number = index(number)
+    except TypeError:
+        raise TypeError(f"a partition is (topic, number), not {partition!r}") from None
+    if not 0 <= number <= INT32_MAX:
+        raise ValueError(f"a partition's number is from 0 to {INT32_MAX}: {partition!r}")
+    return TopicPartition(topic_given(topic), number)
+
+
 def partitions_given(partitions: Iterable[TopicPartition] | None) -> frozenset[TopicPartition] | None:
-    return None if partitions is None else frozenset(TopicPartition(*one) for one in partitions)
+    return None if partitions is None else frozenset(map(partition_given, partitions))
 
 
 def ends_given(until: Mapping[TopicPartition, int], partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
     """Raises ValueError for an end of what is not among `partitions`."""
-    ends = {TopicPartition(*one): offset for one, offset in until.items()}
+    ends = {partition_given(one): index(offset) for one, offset in until.items()}
     if strange := sorted(ends.keys() - partitions):
         raise ValueError(f"`until` names a partition that is not to be read: {strange[0]}")
     return ends
@@ -32,6 +52,7 @@ def ends_given(until: Mapping[TopicPartition, int], partitions: frozenset[TopicP
 
 def offset_given(offset: int) -> int:
     """Raises ValueError for what no log has: brokers would be asked for it, and take -2 and -1 for out of range."""
+    offset = index(offset)
     if offset < 0:
         raise ValueError(f"an offset is not negative: {offset}")
     if offset > INT64_MAX:

@@ -61,6 +61,30 @@ def test_what_no_log_has_is_no_place_to_begin(consumer: Consumer, offset: int) -
 
 
 @pytest.mark.proves("B-11")
+@pytest.mark.parametrize("strange", [(None, 0), (7, 0), ("t", "0"), ("t", None), ("t", 1.5), ("t", -1), ("t", 2**31)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda consumer, one: consumer.commit({one: 1, P0: 1}),
+        lambda consumer, one: consumer.assign([one, P0]),
+        lambda consumer, one: consumer.assign([P0], until={one: 1}),
+        lambda consumer, one: consumer.seek(one, 1),
+        lambda consumer, one: consumer.hold([one]),
+        lambda consumer, one: consumer.end_offsets([one, P0]),
+        lambda consumer, one: consumer.offsets_for_times({one: 1}),
+        lambda consumer, one: consumer.committed([one, P0]),
+    ],
+)
+def test_what_is_no_partition_is_refused_before_the_driver_meets_it(call: Any, strange: Any) -> None:
+    with Consumer("127.0.0.1:1", group="group", bootstrap_timeout_ms=600_000, default_api_timeout_ms=1) as consumer:
+        consumer.assign([P0])
+        with pytest.raises((TypeError, ValueError), match=r"partition|topic"):
+            call(consumer, strange)
+        with pytest.raises(TypeError, match="str"):
+            consumer.partitions_for(strange[0] if strange[0] != "t" else 5)
+        assert consumer.poll(0) == []
+
+
 def test_records_before_the_position_are_not_shown(consumer: Consumer) -> None:
     consumer.seek(P0, 101)
     park(consumer, P0, batch(100), 101)
