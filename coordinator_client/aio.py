@@ -170,7 +170,8 @@ class AsyncConsumer(Face):
         patience_s = self._config.request_timeout_ms / 1000
         await self._hook_of_another(self._session.driver.now() + patience_s)
         with self._session.use(in_hooks=False):
-            self._part()
+            self._save_by_hand()
+            self._session.call(lambda core: core.unsubscribe())
             await self._run_until(lambda core: core.out, patience_s)
 
     # --- offsets
@@ -250,7 +251,7 @@ class AsyncConsumer(Face):
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """See `Consumer.lag`."""
         partitions = self.assignment
-        known = self._session.read(lambda core: core.fresh_ends(partitions))
+        known = self._session.read(lambda core: core.fetcher.fresh_ends(partitions & core.allowed))
         ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
         lag = {}
         for one in sorted(partitions):

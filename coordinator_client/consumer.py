@@ -1,9 +1,6 @@
 """Consumer: the blocking face of the driver."""
 
-import atexit
-import contextlib
 import re
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
 from kohort.assignors import Assignor
+from kohort.coordinator_client.at_exit import OPEN
 from kohort.coordinator_client.commits import LedgerEntry
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.core import Core
@@ -108,14 +106,9 @@ class Face:
         given = partitions if isinstance(partitions, Mapping) else {}
         starts = {partition_given(one): offset_given(offset) for one, offset in given.items()}
         ends = ends_given(until, wanted)
-        deadline = self._deadline(None)
-
-        def replace(core: Core) -> None:
-            core.commits.before_parting(deadline)
-            core.assign(wanted, starts, ends)
-
         with self._session.use(in_hooks=False):
-            self._session.call(replace)
+            self._save_by_hand()
+            self._session.call(lambda core: core.assign(wanted, starts, ends))
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -260,14 +253,9 @@ class Face:
 
     # --- inner
 
-    def _part(self) -> None:
+    def _save_by_hand(self) -> None:
         deadline = self._deadline(None)
-
-        def part(core: Core) -> None:
-            core.commits.before_parting(deadline)
-            core.unsubscribe()
-
-        self._session.call(part)
+        self._session.call(lambda core: core.commits.before_parting(deadline))
 
     def _seconds(self, timeout_s: float | None) -> float:
         return self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -361,12 +349,13 @@ class Consumer(Face):
 
     def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
         super()._begin(config, on_reset)
-        _OPEN.add(self)
+        OPEN.add(self)
 
     def unsubscribe(self) -> None:
         """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
         with self._session.use(in_hooks=False):
-            self._part()
+            self._save_by_hand()
+            self._session.call(lambda core: core.unsubscribe())
             self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)
 
     # --- records
@@ -527,7 +516,7 @@ class Consumer(Face):
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""
         with self._session.use():
             partitions = self.assignment
-            known = self._session.read(lambda core: core.fresh_ends(partitions))
+            known = self._session.read(lambda core: core.fetcher.fresh_ends(partitions & core.allowed))
             asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
             return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
 
@@ -611,15 +600,3 @@ class Consumer(Face):
             return future.result(self._seconds(timeout_s) + 5.0)
         except FutureTimeout:
             raise OperationTimeout("no answer in time") from None
-
-
-_OPEN: "weakref.WeakSet[Consumer]" = weakref.WeakSet()
-EXIT_S = 5.0
-
-
-@atexit.register
-def _close_all() -> None:
-    """At the interpreter's end: whoever was not closed lets go and leaves, so that the group need not wait for it."""
-    for consumer in list(_OPEN):
-        with contextlib.suppress(Exception):
-            consumer.close(EXIT_S)

@@ -72,7 +72,6 @@ class Core:
         self.endpoints = Endpoints.of(config, chance)
         self.keeper = MetadataKeeper(self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
         self.book = CommitBook(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
-        # An offset that the log has no more may not be committed again, nor forbid a commit of one that it has.
         self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=self.book.drop)
         self.fetcher = Fetcher(config)
         self.committer = Committer(config.group or "", self.backoff)
@@ -252,8 +251,7 @@ class Core:
         """After marks or the view changed: which partitions are fetched and shown."""
         assignment = self.assignment
         fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
-        paused = self.marks.paused(assignment)
-        before, self.allowed = self.allowed, frozenset(one for one in fetchable if one not in paused)
+        before, self.allowed = self.allowed, frozenset(fetchable).difference(self.marks.paused(assignment))
         self.fetcher.old_ends |= self.allowed - before
 
     def _watch_topic_id(self, topic: str) -> None:
@@ -561,10 +559,6 @@ class Core:
 
     def _not_yet(self, partition: TopicPartition) -> bool:
         return partition not in self.positions and partition in self.assignment
-
-    def fresh_ends(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """The logs' ends as fetches tell them now: of what is fetched, and was answered since it is."""
-        return self.fetcher.known_ends(partitions & self.allowed - self.fetcher.old_ends)
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
         """When what is to be returned next was written, as well as is known without reading it: from the head of what

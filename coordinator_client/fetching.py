@@ -7,7 +7,7 @@ has all it may have parked: the request would name only the idle ones, and the b
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -377,6 +377,10 @@ class Fetcher:
         return {
             one: end.last_stable if stable and end.last_stable >= 0 else end.high_watermark for one, end in ends.items()
         }
+
+    def fresh_ends(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+        """As `known_ends`, of those that have been told since they are fetched."""
+        return self.known_ends(partitions - self.old_ends)
 
     def wakes(self) -> list[float]:
         """When each partition or broker that failed may be asked again (s, monotonic)."""

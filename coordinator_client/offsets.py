@@ -525,6 +525,7 @@ class CommitBook:
         self._committed[partition] = offset
 
     def drop(self, partition: TopicPartition) -> None:
-        """The partition is read no more, or its log is another now: nothing of it counts."""
+        """The partition is read no more, or its log is another now: an offset of the old one may not be committed
+        again, nor forbid a commit of one that the new one has."""
         self._committed.pop(partition, None)
         self._handled.pop(partition, None)
