@@ -461,10 +461,8 @@ class Consumer(Face):
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each log (the last stable one under read_committed, unless `stable` is
-        False)."""
-        wanted = dict.fromkeys(map(partition_given, partitions), LATEST)
-        return self._offsets(wanted, timeout_s, stable=stable)
+        """The offset behind the last record of each log (of the last stable one under read_committed, if `stable`)."""
+        return self._offsets(dict.fromkeys(map(partition_given, partitions), LATEST), timeout_s, stable=stable)
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
