@@ -111,9 +111,11 @@ class StreamReader(StreamBase):
         return {**self.__dict__, "_asking": None}
 
     def initialOffset(self) -> Logged:
-        # PySpark 4.0 and 4.1 ask how far a stream may go before they ask where it begins: "latest" is one place.
-        ends = self._reached
-        places = self._places(None) if ends is None else tuple(ends)
+        # PySpark 4.0 and 4.1 ask how far a stream may go before they ask where it begins: "latest" is one place. So do
+        # later ones for an available-now run, whose target is not behind where it begins.
+        named = self._places(None) if self._reached is None else ()
+        ends = self._target if self._reached is None else self._reached
+        places = named if ends is None else tuple(ends)
         self._reached = Log(self._consumer(), places, has_group=False, latest=ends).resolve(
             self._options.start, "start", self._options.on_late_time
         )

@@ -84,3 +84,18 @@ def test_a_batch_that_is_run_again_may_have_begun_with_a_topic_that_is_gone(fake
         reader().partitions(before, end)
     again = reader(failOnDataLoss="false").partitions(before, end)
     assert [one for task in again for one in task.value] == [OffsetRange("stays", 0, 0, 1)]
+
+
+def test_an_available_now_run_does_not_begin_behind_its_target(fake: FakeBroker, reader: Make) -> None:
+    """Spark asks how far the run goes before it asks where the stream begins; records may come between."""
+    stream = reader(startingOffsets="latest")
+    stream.prepareForTriggerAvailableNow()
+    fake.produce("goes", 0, [(None, b"value")])
+    begin = stream.initialOffset()
+    assert begin == stream.latestOffset(begin) == {"goes": {"0": 1}, "stays": {"0": 1}}
+    again = reader(startingOffsets="latest")
+    assert again.latestOffset(begin) == {"goes": {"0": 2}, "stays": {"0": 1}}
+    misspelt = reader(subscribe="goes,misspelt", failOnDataLoss="false")
+    misspelt.prepareForTriggerAvailableNow()
+    with pytest.raises(KohortError, match="no such topic"):
+        misspelt.initialOffset()
