@@ -37,7 +37,9 @@ def _acknowledge() -> None:
     for number in map(int, os.listdir(_OWN_DESCRIPTORS)):
         try:
             if stat.S_ISSOCK(os.fstat(number).st_mode):
-                with socket.socket(fileno=os.dup(number)) as one:
+                # Said to be non-blocking already, it is left as it is: else a default timeout that a user's code has
+                # set would make it so for the worker too, which then takes a pause for the end of its input.
+                with socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=os.dup(number)) as one:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         except OSError:  # closed meanwhile, or no TCP
             continue

@@ -1,6 +1,7 @@
 """What a Python worker keeps between tasks (in a process of its own, because it changes it), and what it answers."""
 
 import json
+import os
 import pickle
 import socket
 import subprocess
@@ -79,3 +80,19 @@ def test_what_reaches_a_worker_is_acknowledged_at_once(shipped: object) -> None:
             arrived = pickle.loads(sent)
             assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
             assert arrived.__dict__.keys() == shipped.__dict__.keys()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="what is meant exists on Linux only")
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_default_timeout_that_a_users_code_has_set_leaves_sparks_sockets_as_they_are(blocking: bool) -> None:
+    sent = pickle.dumps(RangeReader({"bootstrap": "127.0.0.1:1"}, "arrow", None, None, True))
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as worker:
+        worker.setblocking(blocking)
+        worker.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        socket.setdefaulttimeout(5)
+        try:
+            pickle.loads(sent)
+        finally:
+            socket.setdefaulttimeout(None)
+        assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
+        assert os.get_blocking(worker.fileno()) is blocking
