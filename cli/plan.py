@@ -70,10 +70,9 @@ def bound(text: str) -> Bound:
         return text  # type: ignore[return-value]  # mypy does not narrow a str to its words
     if text.lstrip().startswith("{"):
         try:
-            offsets = unlogged(json.loads(text))
-        except (ValueError, AttributeError) as error:
+            return {place: _POINTS.get(offset, offset) for place, offset in unlogged(json.loads(text)).items()}
+        except (ValueError, AttributeError, TypeError) as error:
             raise PlanError(f"not offsets: {error}", hint='{"topic":{"0":23,"1":-2}}') from None
-        return {place: _POINTS.get(offset, offset) for place, offset in offsets.items()}
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

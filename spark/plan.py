@@ -296,4 +296,6 @@ class Log:
 def _time_ms(time: datetime, name: str) -> int:
     if time.tzinfo is None:
         raise PlanError(f"{name} is a time without a time zone", hint="datetime(..., tzinfo=UTC)")
+    if time < EPOCH:  # brokers read numbers below 0 as words
+        raise PlanError(f"{name} is a time before 1970: {time}", hint="'earliest' is before all records")
     return (time - EPOCH) // timedelta(milliseconds=1)

@@ -38,7 +38,7 @@ def test_a_bound_is_a_word_a_time_or_offsets() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["soon", "{", '{"a":7}'])
+@pytest.mark.parametrize("text", ["soon", "{", '{"a":7}', '{"a":{"0":[7]}}'])
 def test_what_is_no_bound_is_refused(text: str) -> None:
     with pytest.raises(PlanError):
         bound(text)

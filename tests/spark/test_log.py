@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from kohort import TopicPartition
+from kohort.spark import PlanError
 from kohort.spark.plan import EPOCH, Log
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -54,3 +55,12 @@ def test_a_time_is_no_offset_behind_records_that_came_while_it_was_looked_up(tim
     stops = log.resolve(point + timedelta(milliseconds=5), "stop")
     assert stops == {A: 3, B: 1}
     log.check(stops, "stop")
+
+
+@pytest.mark.parametrize("name", ["start", "stop"])
+def test_a_time_before_all_that_kafka_counts_is_refused(name: str) -> None:
+    consumer: Any = Growing({A: [1, 2, 3]})
+    log = Log(consumer, (A,), has_group=False)
+    assert log.resolve(EPOCH, name) == {A: 0}
+    with pytest.raises(PlanError, match=rf"^{name} is a time before 1970: 1969-12-31 23:59:59.*'earliest'"):
+        log.resolve(EPOCH - timedelta(seconds=1), name)
