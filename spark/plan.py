@@ -210,6 +210,7 @@ class Log:
             raise PlanError("'committed' needs a group whose commits to read", hint="group=...")
         if self._committed is None:
             found = self._consumer.committed(self._places)
+            self._end = None  # a group that reads meanwhile may have come further than ends that were known before
             earliest = self.earliest()
             self._uncommitted = sorted(place for place, offset in found.items() if offset is None)
             self._committed = {

@@ -37,6 +37,9 @@ class Growing:
     def beginning_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return self._grown(dict.fromkeys(places, 0))
 
+    def committed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Listed]:
+        return self._grown({place: Listed(len(self.logs[place])) for place in places})
+
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Listed | None]:
         found = {}
         for place, time_ms in times.items():
@@ -64,3 +67,13 @@ def test_a_time_before_all_that_kafka_counts_is_refused(name: str) -> None:
     assert log.resolve(EPOCH, name) == {A: 0}
     with pytest.raises(PlanError, match=rf"^{name} is a time before 1970: 1969-12-31 23:59:59.*'earliest'"):
         log.resolve(EPOCH - timedelta(seconds=1), name)
+
+
+def test_a_group_that_reads_on_while_a_plan_is_made_has_lost_nothing() -> None:
+    """What it has read since a time, of logs whose ends were asked for before its commits."""
+    consumer: Any = Growing({A: [1, 2, 30], B: [1]})
+    log = Log(consumer, (A, B), has_group=True)
+    starts, stops = log.resolve(EPOCH + timedelta(milliseconds=30), "start"), log.resolve("committed", "stop")
+    assert (starts, stops) == ({A: 2, B: 1}, {A: 7, B: 5})
+    log.check(stops, "stop")
+    assert log.clamped(stops) == stops
