@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import TopicPartition
-from kohort.spark.errors import data_loss
+from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import places_of
@@ -102,7 +102,12 @@ def logged_batch(taken: Taken) -> LoggedBatch:
 
 
 def unlogged_batch(offset: Mapping[str, Any]) -> Taken:
-    """Out of Spark's log."""
+    """Out of Spark's log. Raises OptionError for what a stream without group has written there."""
+    if not isinstance(offset.get("generation"), int):
+        raise OptionError(
+            "this checkpoint is of a stream that is no member of a group", option="group",
+            hint="take another checkpoint: a group's commits say where it goes on",
+        )  # fmt: skip
     ranges = [
         OffsetRange(topic, int(number), *bounds)
         for topic, numbers in offset["ranges"].items()

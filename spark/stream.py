@@ -126,7 +126,7 @@ class StreamReader(StreamBase):
         self._target = self._consumer().end_offsets(self._places({}))
 
     def latestOffset(self, start: Logged | None = None, limit: Any = None) -> Logged:
-        before = self._reached if start is None else unlogged(start)
+        before = self._reached if start is None else _of_no_group(start)
         self._there = frozenset(self._places(before) if self._target is None else self._target)
         if before is not None:
             self._tell_group(before)  # Spark asks for more when everything before it is done
@@ -145,7 +145,7 @@ class StreamReader(StreamBase):
         return logged(self._ends) if self._ends else None
 
     def partitions(self, start: Logged, end: Logged) -> Sequence[InputPartition]:
-        before, after = unlogged(start), unlogged(end)
+        before, after = _of_no_group(start), _of_no_group(end)
         self._refuse_gone(before, after)
         before |= self._begin_of_new(before, after)
         stops = {place: stop for place, stop in after.items() if place in before}
@@ -244,6 +244,15 @@ class StreamReader(StreamBase):
                     f"the log ends at {end}, before what was read already",
                     hint=_ALLOW, topic=place.topic, partition=place.partition, offset=before[place],
                 )  # fmt: skip
+
+
+def _of_no_group(offset: Mapping[str, Any]) -> Offsets:
+    if isinstance(offset.get("generation"), int):
+        raise OptionError(
+            "this checkpoint is of a stream that is a member of a group", option="group",
+            hint="go on as a member, or take another checkpoint",
+        )  # fmt: skip
+    return unlogged(offset)
 
 
 _ALLOW = (

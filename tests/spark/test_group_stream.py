@@ -16,12 +16,13 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a 
 
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import Cause, Lost, Revoked, Why
-from kohort.spark import OffsetRange
+from kohort.spark import OffsetRange, OptionError
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
 from kohort.spark.options import SourceOptions
 from kohort.spark.reader import read_ranges
 from kohort.spark.source import SCHEMA
+from kohort.spark.stream import StreamReader
 from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 from tests.spark.sent import varied
@@ -106,6 +107,19 @@ def test_a_batch_and_its_offset_are_the_same_thing() -> None:
     assert logged_batch(taken) == {"generation": 3, "ranges": {"a": {"0": [5, 9]}, "b": {"1": [0, 2]}}}
     assert unlogged_batch(logged_batch(taken)) == taken
     assert unlogged_batch(logged_batch(NOTHING)) == NOTHING
+
+
+def test_a_checkpoint_of_the_other_kind_of_stream_is_refused() -> None:
+    """As when `group` is added to a stream's options, or taken out of them."""
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+    alone = StreamReader(SourceOptions.of(given, streaming=True), SCHEMA)
+    member = GroupStreamReader(SourceOptions.of(given | {"group": "g"}, streaming=True), SCHEMA)
+    plain, batch = {"t": {"0": 5}}, logged_batch(Taken(3, (OffsetRange("t", 0, 5, 9),)))
+    for stream, offset, says in ((alone, batch, "is a member"), (member, plain, "is no member")):
+        with pytest.raises(OptionError, match=f"of a stream that {says} of a group"):
+            stream.partitions(offset, offset)
+        with pytest.raises(OptionError, match=f"of a stream that {says} of a group"):
+            stream.latestOffset(offset)
 
 
 @pytest.mark.broker
