@@ -9,7 +9,7 @@ it. A partition that is lost is forgotten at once: whatever a batch has still re
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from kohort.coordinator_client import (
@@ -86,6 +86,20 @@ class GroupMember(RebalanceHooks):
         return float(self._options.settings.get("max_poll_interval_ms", 300_000)) / 1000 * 0.8
 
     # --- what the stream asks, on its own thread
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Of which partitions are owned."""
+        with self._changed:
+            return frozenset(place.topic for place in self._held)
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Topics that are there no more, though the group has not noticed: nothing of them is committed, which would be
+        tried until its deadline and then end the membership. One that is made anew is read from its beginning."""
+        with self._changed:
+            for place, held in self._held.items():
+                if place.topic in topics:
+                    self._held[place] = _Held(0, 0, held.leaving)  # and what a batch has read of it goes with the old
 
     def take(self, choose: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> Taken:
         """The next micro-batch: of what is owned, from where it stands to where `choose(positions)` says.
@@ -215,11 +229,12 @@ class GroupMember(RebalanceHooks):
                 self._held[place].leaving = True
             self._changed.wait_for(lambda: not self._batch_of.keys() & event.partitions, self.wait_s)
             gone = {place: self._held.pop(place) for place in event.partitions if place in self._held}
-            if any(held.position != held.committed for held in gone.values()):
+            untold = {place: held.position for place, held in gone.items() if held.position != held.committed}
+            if untold:
                 self._answered_at = time.monotonic()
             self._changed.notify_all()
         # A batch that is not done by now goes on, and is not committed: who gets the partition reads it again.
-        return {place: held.position for place, held in gone.items()}
+        return untold
 
     def on_lost(self, event: Lost) -> None:
         with self._changed:

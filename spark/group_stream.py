@@ -14,12 +14,12 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from kohort.coordinator_client import Consumer
+from kohort.coordinator_client import Consumer, UnknownTopic
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.options import SourceOptions
-from kohort.spark.plan import places_of
+from kohort.spark.plan import TOPIC_TIMEOUT_S, places_of
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.stream import StreamBase
 
@@ -35,6 +35,7 @@ class GroupStreamReader(StreamBase):
         self._asking: Consumer | None = None
         self._member: GroupMember | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._gone: frozenset[str] = frozenset()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_asking": None, "_member": None}
@@ -51,7 +52,14 @@ class GroupStreamReader(StreamBase):
         before = unlogged_batch(start)
         if self._member is None:
             self._member = GroupMember(self._options, before)
+        self._gone = self._missing(self._member.topics)
+        self._member.forget(self._gone)
         self._member.finish(JOIN_S)  # Spark asks for more when everything before it is done
+        if self._gone and not self._options.skip_lost:
+            raise data_loss(
+                "PARTITIONS_DELETED", "a topic that the group reads is there no more", topic=min(self._gone),
+                hint="start again, which reads the group's other topics, or allow it: failOnDataLoss=false",
+            )  # fmt: skip
         if self._target is not None and not self._member.wait_for_assignment(JOIN_S):
             return start
         taken = self._member.take(lambda positions: self._ends(positions, limit))
@@ -76,8 +84,19 @@ class GroupStreamReader(StreamBase):
             self._asking = Consumer(**self._options.connect)
         return self._asking
 
+    def _missing(self, topics: frozenset[str]) -> frozenset[str]:
+        there = self._consumer().topics().keys() if len(topics) > 1 else frozenset[str]()
+        # What was missing at the last trigger too is not waited for again.
+        return frozenset(one for one in topics - there if (there and one in self._gone) or not self._is_there(one))
+
+    def _is_there(self, topic: str) -> bool:
+        try:
+            return bool(self._consumer().partitions_for(topic, TOPIC_TIMEOUT_S, fresh=True))
+        except UnknownTopic:
+            return False
+
     def _ends(self, positions: Mapping[TopicPartition, int], limit: Any) -> Mapping[TopicPartition, int]:
-        known = self._consumer().end_offsets(positions)
+        known = self._consumer().end_offsets([place for place in positions if place.topic not in self._gone])
         lost = {place: end for place, end in sorted(known.items()) if end < positions[place]}
         for place, end in lost.items():
             if not self._options.skip_lost:

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a 
 
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import Cause, Lost, Revoked, Why
-from kohort.spark import OffsetRange, OptionError
+from kohort.spark import DataLossError, OffsetRange, OptionError, group_stream
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
 from kohort.spark.options import SourceOptions
@@ -247,7 +247,7 @@ def test_a_batch_that_takes_too_long_is_not_waited_for_and_not_committed(
         two = frozenset(one.place for one in taken.ranges[:2])
         everything = frozenset(one.place for one in taken.ranges)
         answer = member.on_revoked(Revoked(two, everything, taken.generation, Cause(Why.COORDINATOR_ASKED)))
-        assert answer == dict.fromkeys(two, 0)  # whoever gets them reads the batch again
+        assert answer == {}  # whoever gets them reads the batch again, from where the group was told
         member.finish(60)
         assert committed() == [0, 0, 10]
     finally:
@@ -276,6 +276,52 @@ def test_what_comes_after_a_loss_that_is_allowed_is_read(group: str) -> None:
             assert fake.group(group).offsets[TopicPartition("t", 0)].offset == 7
         finally:
             one.stream.stop()
+
+
+@pytest.mark.proves("B-39")
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("way", [{"subscribe": "goes,stays"}, {"subscribePattern": "goes|stays"}])
+def test_a_topic_that_is_deleted_is_a_loss_or_forgotten(
+    group: str, way: dict[str, str], finished: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a batch was read of it that is not committed yet."""
+    monkeypatch.setattr(group_stream, "TOPIC_TIMEOUT_S", 0.5)
+    with FakeBroker(topics={"goes": 1, "stays": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "3000"}
+        given = there | {"group": group, "startingOffsets": "earliest"} | way
+        for loss in ("true", "false"):
+            one = App(SourceOptions.of(given | {"failOnDataLoss": loss}, streaming=True))
+            try:
+                for topic in ("goes", "stays"):
+                    fake.produce(topic, 0, [(None, b"value")] * 3)
+                one.execute(one.plan())
+                if finished:
+                    one.step()
+                fake.delete_topic("goes")
+                if loss == "true":
+                    with pytest.raises(DataLossError, match=r"is there no more \(topic=goes\)") as caught:
+                        one.step()
+                    assert caught.value.condition == "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+                    began = time.monotonic()
+                    one.stream.stop()
+                    assert time.monotonic() - began < 10.0
+                    fake.create_topic("goes")
+                    continue
+                one.step()
+                fake.produce("stays", 0, [(None, b"value")] * 2)
+                end = one.plan()
+                assert end["ranges"] == {"stays": {"0": [6, 8]}}
+                one.execute(end)
+                fake.create_topic("goes")
+                fake.produce("goes", 0, [(None, b"value")] * 2)
+                end = one.plan()
+                assert end["ranges"] == {"goes": {"0": [0, 2]}}
+                one.execute(end)
+                one.step()
+                told = {place: stored.offset for place, stored in fake.group(group).offsets.items()}
+                assert told == {TopicPartition("goes", 0): 2, TopicPartition("stays", 0): 8}
+            finally:
+                one.stream.stop()
 
 
 @pytest.mark.broker
