@@ -73,6 +73,18 @@ class Plan(tuple[OffsetRange, ...]):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (tuple(self), self.gaps)
 
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where a group goes on that has read all of it.
+
+        Also in a log that ends before what was read, though nothing is read of it now: else every plan would pass over
+        what came since the last one, until the log reaches that offset again.
+        """
+        found = {TopicPartition(gap.topic, gap.partition): gap.first for gap in self.gaps if gap.kind == "rewound"}
+        for one in self:
+            found[one.place] = max(found.get(one.place, 0), one.stop)
+        return found
+
 
 def plan(
     bootstrap: str,

@@ -10,6 +10,7 @@ from pyspark.core.rdd import PipelinedRDD
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
 from kohort.spark.errors import DecoderFailed
+from kohort.spark.plan import Plan
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
 from kohort.spark.worker import Shipped, settle
@@ -47,16 +48,17 @@ def kafka_rdd(
     the log no longer holds fails its task with DataLossError, unless `skip_lost`.
     """
     read = RangeReader(dict(connect), as_columns, key_decoder, value_decoder, skip_lost)
-    return KafkaRDD(context, tuple(ranges), read)
+    return KafkaRDD(context, ranges if isinstance(ranges, Plan) else Plan(ranges), read)
 
 
 class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are not followed
     """An RDD that knows what it was made of."""
 
-    def __init__(self, context: SparkContext, ranges: tuple[OffsetRange, ...], read: "RangeReader") -> None:
-        self._offset_ranges = ranges
+    def __init__(self, context: SparkContext, planned: Plan, read: "RangeReader") -> None:
+        self._offset_ranges = tuple(planned)
+        self._stops = planned.stops
         self._connect = read.settings
-        super().__init__(context.parallelize(ranges, max(len(ranges), 1)), read)
+        super().__init__(context.parallelize(self._offset_ranges, max(len(planned), 1)), read)
 
     @property
     def offset_ranges(self) -> tuple[OffsetRange, ...]:
@@ -64,16 +66,13 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are n
         return self._offset_ranges
 
     def commit(self, group: str) -> None:
-        """Store the ranges' stops for `group`, to be called after the action: the next plan can start "committed".
+        """Store the plan's stops for `group`, to be called after the action: the next plan can start "committed".
 
         Raises CommitFailed if the group has members, who own its offsets; KohortError otherwise as `Consumer.commit`.
         """
-        stops: dict[Any, int] = {}
-        for one in self._offset_ranges:
-            stops[one.place] = max(stops.get(one.place, 0), one.stop)
-        if stops:
+        if self._stops:
             with Consumer(**{**self._connect, "group": group}) as consumer:
-                consumer.commit(stops)
+                consumer.commit(self._stops)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from kohort import TopicPartition
-from kohort.spark import PlanError
+from kohort import Consumer, TopicPartition
+from kohort.spark import OffsetRange, Plan, PlanError, PlanGap, plan
 from kohort.spark.plan import EPOCH, Log
+from kohort.testing.fake_broker import FakeBroker
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -77,3 +78,23 @@ def test_a_group_that_reads_on_while_a_plan_is_made_has_lost_nothing() -> None:
     assert (starts, stops) == ({A: 2, B: 1}, {A: 7, B: 5})
     log.check(stops, "stop")
     assert log.clamped(stops) == stops
+
+
+def test_where_a_group_goes_on_that_has_read_a_plan() -> None:
+    ranges = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 0, 9, 12), OffsetRange("t", 1, 0, 2))
+    gaps = (PlanGap("t", 1, "retention", 3, 7), PlanGap("t", 2, "rewound", 4, 25), PlanGap("u", 0, "new", 0, 0))
+    assert Plan(ranges, gaps).stops == {A: 12, B: 2, TopicPartition("t", 2): 4}
+    assert Plan().stops == {}
+
+
+def test_a_group_whose_log_was_made_anew_reads_what_comes_after_the_first_plan_of_it() -> None:
+    with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, group="g") as consumer:
+        fake.commit("g", {A: 25})
+        found = []
+        for _ in range(4):
+            fake.produce("t", 0, [(None, b"value")] * 5)
+            ranges = plan(fake.bootstrap, topics=["t"], start="committed", group="g", on_data_loss="skip")
+            consumer.commit(ranges.stops)
+            found.append((tuple(ranges), [gap.kind for gap in ranges.gaps]))
+        later = [((OffsetRange("t", 0, start, start + 5),), []) for start in (5, 10, 15)]
+        assert found == [((), ["rewound"]), *later]

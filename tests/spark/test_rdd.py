@@ -122,6 +122,22 @@ def test_what_was_committed_is_where_the_next_plan_starts(
     assert read() == [(partition, offset) for partition in range(3) for offset in (10, 11)]
 
 
+def test_a_group_that_was_ahead_of_its_log_goes_on_behind_the_first_plan_that_found_out(
+    spark: Any, broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+) -> None:
+    group, kinds = unique("group"), []
+    with Consumer(broker.bootstrap, group=group) as consumer:
+        consumer.commit({TopicPartition(topic, number): 25 for number in range(3)})
+    for expected in (0, 30):
+        send(topic, varied(30))
+        ranges = plan(broker.bootstrap, topics=[topic], start="committed", group=group, on_data_loss="skip")
+        rdd = kafka_rdd(spark.sparkContext, ranges, bootstrap=broker.bootstrap)
+        assert rdd.count() == expected
+        rdd.commit(group)
+        kinds.append([gap.kind for gap in ranges.gaps])
+    assert kinds == [["rewound"] * 3, []]
+
+
 def test_a_task_that_runs_again_reads_the_same(spark: Any, broker: Broker, every_codec: str, tmp_path: Any) -> None:
     mark = str(tmp_path / "failed-once")
 
