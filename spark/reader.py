@@ -36,7 +36,8 @@ def read_ranges(
     wanted = {one.place: one for one in ranges if len(one)}
     if not wanted:
         return
-    with lent({**ours(max(map(len, wanted.values()))), **settings}) as consumer:
+    # A consumer that went elsewhere by itself would hide a loss, whatever its settings say.
+    with lent({**ours(max(map(len, wanted.values()))), **settings, "auto_offset_reset": "none"}) as consumer:
         consumer.assign(
             {place: one.start for place, one in wanted.items()},
             until={place: one.stop for place, one in wanted.items()},
@@ -51,10 +52,7 @@ def ours(offsets: int) -> dict[str, Any]:
     are powers of two: a consumer that is kept fits the next range, if that is about as long.
     """
     size = 1 << (min(max(offsets * KIB, LEAST_FETCH_BYTES), MOST_FETCH_BYTES) - 1).bit_length()
-    return {
-        "auto_offset_reset": "none", "client_id": "kohort-spark",
-        "max_partition_fetch_bytes": size, "max_buffered_bytes": 4 * size,
-    }  # fmt: skip
+    return {"client_id": "kohort-spark", "max_partition_fetch_bytes": size, "max_buffered_bytes": 4 * size}
 
 
 def _follow(

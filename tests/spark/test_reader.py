@@ -35,8 +35,8 @@ def read(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Read:
     monkeypatch.setattr(reading, "ASK_AFTER_S", 0.3)
     settings: dict[str, Any] = {"bootstrap": fake.bootstrap, "default_api_timeout_ms": 2000}
 
-    def reader(*ranges: OffsetRange, skip_lost: bool = True) -> list[tuple[str, int, int]]:
-        slices = read_ranges(ranges, settings, skip_lost=skip_lost)
+    def reader(*ranges: OffsetRange, skip_lost: bool = True, **given: Any) -> list[tuple[str, int, int]]:
+        slices = read_ranges(ranges, settings | given, skip_lost=skip_lost)
         return [(columns.topic, columns.partition, offset) for columns in slices for offset in columns.offsets]
 
     return reader
@@ -46,6 +46,17 @@ def read(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Read:
 def test_a_log_that_ends_early_is_read_to_its_end_also_where_its_leader_is_slow(fake: FakeBroker, read: Read) -> None:
     fake.control("Fetch", lambda call: Delay(1.0), times=1)
     assert read(OffsetRange("t", 0, 5, 20)) == [("t", 0, offset) for offset in range(5, 10)]
+
+
+@pytest.mark.proves("B-40")
+@pytest.mark.parametrize("reset", ["none", "earliest", "latest"])
+def test_what_a_consumer_would_do_about_a_loss_is_not_asked(fake: FakeBroker, read: Read, reset: str) -> None:
+    """kafka_rdd may be given the settings of a job's other consumers."""
+    fake.trim("t", 0, 4)
+    whole = OffsetRange("t", 0, 0, 8)
+    with pytest.raises(DataLossError, match="the log begins at 4"):
+        read(whole, skip_lost=False, auto_offset_reset=reset)
+    assert read(whole, auto_offset_reset=reset) == [("t", 0, offset) for offset in range(4, 8)]
 
 
 @pytest.mark.proves("B-39", "B-40")
