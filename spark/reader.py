@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kohort.coordinator_client import OffsetOutOfRange, OperationTimeout, TopicRecreated, Truncation, UnknownTopic
@@ -17,6 +18,9 @@ POLL_TIMEOUT_S = 0.1
 ASK_AFTER_S = 2.0
 KIB = 1024
 LEAST_FETCH_BYTES, MOST_FETCH_BYTES = 64 * KIB, 8 * KIB * KIB
+# Whatever the settings say: who went elsewhere by itself would hide a loss, and who committed, what a job that fails
+# has not done.
+DECIDED: Mapping[str, Any] = MappingProxyType({"auto_offset_reset": "none", "enable_auto_commit": False})
 
 
 def read_range(wanted: OffsetRange, settings: Mapping[str, Any], *, skip_lost: bool = False) -> Iterator[RecordColumns]:
@@ -36,8 +40,7 @@ def read_ranges(
     wanted = {one.place: one for one in ranges if len(one)}
     if not wanted:
         return
-    # A consumer that went elsewhere by itself would hide a loss, whatever its settings say.
-    with lent({**ours(max(map(len, wanted.values()))), **settings, "auto_offset_reset": "none"}) as consumer:
+    with lent({**ours(max(map(len, wanted.values()))), **settings, **DECIDED}) as consumer:
         consumer.assign(
             {place: one.start for place, one in wanted.items()},
             until={place: one.stop for place, one in wanted.items()},

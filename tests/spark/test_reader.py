@@ -59,6 +59,17 @@ def test_what_a_consumer_would_do_about_a_loss_is_not_asked(fake: FakeBroker, re
     assert read(whole, auto_offset_reset=reset) == [("t", 0, offset) for offset in range(4, 8)]
 
 
+def test_a_task_commits_nothing_whatever_its_settings_say(fake: FakeBroker) -> None:
+    """That a task has read a record does not say that its job has come to an end."""
+    settings = {"bootstrap": fake.bootstrap, "group": "g", "enable_auto_commit": True, "max_poll_records": 2}
+    slices = read_ranges([OffsetRange("t", 0, 0, 10)], settings)
+    assert [len(next(slices)) for _ in range(3)] == [2, 2, 2]
+    slices.close()  # type: ignore[attr-defined]  # as for a task that has failed
+    assert fake.group("g").offsets == {}
+    assert sum(map(len, read_ranges([OffsetRange("t", 0, 0, 10)], settings))) == 10
+    assert fake.group("g").offsets == {}
+
+
 @pytest.mark.proves("B-39", "B-40")
 def test_a_log_that_is_shorter_than_where_a_range_begins_may_be_skipped(fake: FakeBroker, read: Read) -> None:
     """As when a topic was made anew between plan and task: run again, the batch must not fail for ever."""
