@@ -208,12 +208,9 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
     if "subscribepattern" in given:
         return (), (), _pattern(given["subscribepattern"])
     named = _json(given, "assign")
-    try:
-        places = tuple(
-            TopicPartition(str(topic), int(number)) for topic, numbers in named.items() for number in numbers
-        )
-    except (TypeError, ValueError):
-        raise OptionError("partitions are numbers in lists", hint='{"topic":[0,1]}', option="assign") from None
+    if not all(isinstance(numbers, list) and all(type(one) is int for one in numbers) for numbers in named.values()):
+        raise OptionError("partitions are numbers in lists", hint='{"topic":[0,1]}', option="assign")
+    places = tuple(TopicPartition(topic, number) for topic, numbers in named.items() for number in numbers)
     if not places:
         raise OptionError("no partition is named", option="assign")
     return (), places, None

@@ -134,6 +134,10 @@ def test_what_a_stream_cannot_have(given: dict[str, str], says: str) -> None:
     [
         ({"assign": '{"a":[0]}', "group": "g"}, "assigns partitions itself"),
         ({"assign": "{}"}, "no partition is named"),
+        ({"assign": '{"a":"01"}'}, "partitions are numbers in lists"),
+        ({"assign": '{"a":{"0":23}}'}, "partitions are numbers in lists"),
+        ({"assign": '{"a":[0.7]}'}, "partitions are numbers in lists"),
+        ({"assign": '{"a":[true]}'}, "partitions are numbers in lists"),
         ({"subscribePattern": "a(("}, "not a regular expression"),
         ({"subscribePattern": " "}, "no topic is named"),
     ],
