@@ -41,7 +41,13 @@ class Fetches:
             core.meters.fetch_ms.add((when - now) * 1000, when)
             core.meters.fetch_throttle_ms.add(outcome.value.throttle_time_ms, when)
             result = core.fetcher.answered(
-                order.node, outcome.value, core.positions, now=when, wall_ms=core.wall_ms, chance=core.chance()
+                order.node,
+                outcome.value,
+                core.positions,
+                core.keeper.view,
+                now=when,
+                wall_ms=core.wall_ms,
+                chance=core.chance(),
             )
             core.counters.fetched_bytes += result.parked_bytes
             core.meters.fetch_bytes.add(result.parked_bytes, when)

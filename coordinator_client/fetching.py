@@ -187,8 +187,7 @@ class Fetcher:
     def _source(self, partition: TopicPartition, view: ClusterView, now: float) -> int | None:
         replica = self._replicas.get(partition)
         if replica is not None:
-            known = view.partition(partition)
-            if now < replica.until and replica.node in view.brokers and known and replica.node not in known.offline:
+            if now < replica.until and _is_up(replica.node, partition, view):
                 return replica.node
             del self._replicas[partition]
         leader = view.leader(partition)
@@ -207,7 +206,15 @@ class Fetcher:
     # --- answers
 
     def answered(
-        self, node: int, response: FetchResponse, positions: Positions, *, now: float, wall_ms: int, chance: float
+        self,
+        node: int,
+        response: FetchResponse,
+        positions: Positions,
+        view: ClusterView,
+        *,
+        now: float,
+        wall_ms: int,
+        chance: float,
     ) -> FetchOutcome:
         """Park what came, and turn each partition's error into what it means for its position."""
         asked = self._in_flight.pop(node, {})
@@ -236,7 +243,7 @@ class Fetcher:
                 # What it would have followed has been given up since (`trim`).
                 if ask.offset != self._next_offset(partition, state.serial, state.offset):
                     continue
-                self._one(node, partition, data, ask, positions, outcome, now=now, wall_ms=wall_ms, chance=chance)
+                self._one(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
         outcome.brokers = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
         session.answered(response.session_id)
         return outcome
@@ -248,6 +255,7 @@ class Fetcher:
         data: PartitionData,
         ask: Asked,
         positions: Positions,
+        view: ClusterView,
         outcome: FetchOutcome,
         *,
         now: float,
@@ -268,12 +276,28 @@ class Fetcher:
             positions.diverged(partition, ask.serial, data.diverging_epoch.end_offset, wall_ms)
             return
         if data.preferred_read_replica >= 0:
-            self._replicas[partition] = Replica(
-                data.preferred_read_replica, now + self.config.metadata_max_age_ms / 1000
-            )
+            self._send_elsewhere(partition, data.preferred_read_replica, view, outcome, now=now, chance=chance)
         if data.records:
             self._park(partition, data, ask)
             outcome.parked_bytes += len(data.records)
+
+    def _send_elsewhere(
+        self,
+        partition: TopicPartition,
+        replica: int,
+        view: ClusterView,
+        outcome: FetchOutcome,
+        *,
+        now: float,
+        chance: float,
+    ) -> None:
+        """The leader names a follower to read from (KIP-392)."""
+        if _is_up(replica, partition, view):
+            self._replicas[partition] = Replica(replica, now + self.config.metadata_max_age_ms / 1000)
+            return
+        # It came back since we last asked who is there: until we know of it, the leader names it again, and at once.
+        outcome.stale = True
+        self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
 
     def _park(self, partition: TopicPartition, data: PartitionData, ask: Asked) -> None:
         records = memoryview(data.records or b"")
@@ -402,6 +426,12 @@ def recreated(partition: TopicPartition, before: object, after: object, offset: 
         old_id=before,
         new_id=after,
     )
+
+
+def _is_up(node: int, partition: TopicPartition, view: ClusterView) -> bool:
+    """Whether the partition's replica there can be read, as far as metadata tells."""
+    known = view.partition(partition)
+    return node in view.brokers and known is not None and node not in known.offline
 
 
 def _by_topic(changed: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, ...]:

@@ -69,7 +69,7 @@ class Rig:
     def answer(self, node: int, *data: PartitionData, session: int = 77, code: int = 0, **more: Any) -> FetchOutcome:
         topics = (FetchableTopicResponse(topic_id=ID, partitions=data),) if data else ()
         response = FetchResponse(error_code=code, session_id=session, responses=topics, **more)
-        return self.fetcher.answered(node, response, self.positions, now=self.now, wall_ms=WALL, chance=0.5)
+        return self.fetcher.answered(node, response, self.positions, self.view, now=self.now, wall_ms=WALL, chance=0.5)
 
     def take(self) -> Any:
         return self.fetcher.take(self.positions, self.allowed)
@@ -531,6 +531,33 @@ def test_a_leader_that_sends_us_to_a_follower_that_sends_us_away_is_no_spin() ->
     rig.owed()
     rig.answer(1, data(0, batch(100)))
     assert P0 in asked(rig.owed()[1]), "what has worked costs no time"
+
+
+@pytest.mark.proves("E-07", "I14")
+@pytest.mark.parametrize("known", ["not at all", "offline"])
+def test_a_follower_that_came_back_unseen_is_asked_about_and_waited_for(known: str) -> None:  # KIP-392
+    rig = Rig()
+    rig.positions.drop(P1)
+    rig.positions.drop(P2)
+    seen = rig.view
+    if known == "offline":
+        rig.view = seen._replace(
+            topics={"t": seen.topics["t"]._replace(partitions={0: PartitionView(1, 4, (1, 2), offline=(2,))})}
+        )
+    else:
+        rig.view = seen._replace(brokers={1: seen.brokers[1]})
+    requests = 0
+    while rig.now < 10.0:
+        if 1 in rig.owed():
+            requests += 1
+            assert rig.answer(1, data(0, preferred_read_replica=2)).stale, "metadata can tell where it is"
+        else:
+            rig.now = min(one for one in rig.fetcher.wakes() if one > rig.now)
+        assert requests < 50, "the leader names it at once, whatever it is asked"
+    rig.view = seen
+    rig.owed()
+    assert not rig.answer(1, data(0, preferred_read_replica=2)).stale
+    assert P0 in asked(rig.owed()[2])
 
 
 def test_a_diverging_epoch_in_the_answer_is_truncation() -> None:
