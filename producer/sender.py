@@ -26,7 +26,7 @@ from kohort.protocol.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
 
 if TYPE_CHECKING:
     from kohort.producer.core import ProducerCore
@@ -37,6 +37,7 @@ ACKS_ALL = -1
 # 13 names topics by id, which a topic's recreation would turn into an error of its own kind for nothing gained; and in
 # 12 a transaction takes partitions in unasked (KIP-890), which only brokers with that feature switched on can.
 AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11
+FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not know what it is (KIP-110)
 
 
 class Verdict(Enum):
@@ -140,7 +141,12 @@ class Sender:
         transactional_id = core.settings.transactional_id
         numbers = [sent.batch.sequence for sent in group]
 
-        def request(_version: int) -> ProduceRequest:
+        def request(version: int) -> ProduceRequest:
+            if codec == "zstd" and version < FIRST_VERSION_OF_ZSTD:
+                raise UnsupportedVersion(
+                    "the broker is too old for zstd", hint="another compression",
+                    api="Produce", version=version, least=FIRST_VERSION_OF_ZSTD,
+                )  # fmt: skip
             # On the driver's thread and under no lock: here is where compressing takes its time.
             topics: dict[str, list[PartitionProduceData]] = {}
             for (_lane, batch, producer), sequence in zip(group, numbers, strict=True):

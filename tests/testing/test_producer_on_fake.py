@@ -15,6 +15,7 @@ from kohort.coordinator_client import ForkError, OperationTimeout, UnknownTopic
 from kohort.fastpath import decode
 from kohort.producer import ProducerClosed, RecordTooLarge
 from kohort.producer.states import TxnState
+from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import Alter, Delay, Drop, FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S, in_a_child
 from tests.testing.group_client import Connection, Stage
@@ -225,3 +226,14 @@ def test_where_there_are_no_more_threads_records_are_sent_all_the_same(monkeypat
         monkeypatch.setattr(threading.Thread, "start", no_more)
         with Producer(f"localhost:{fake.bootstrap.rpartition(':')[2]}") as producer:
             assert producer.send("topic", b"1").result(PATIENCE_S).offset == 0
+
+
+@pytest.mark.parametrize("highest", [3, 6])
+def test_a_broker_that_does_not_know_zstd_is_sent_none(highest: int) -> None:  # KIP-110
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"Produce": (3, highest)}) as fake,
+        Producer(fake.bootstrap, compression="zstd") as producer,
+    ):
+        with pytest.raises(UnsupportedVersion, match="zstd"):
+            producer.send("topic", b"1").result(PATIENCE_S)
+        assert not fake.calls_of("Produce")
