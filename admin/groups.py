@@ -23,6 +23,7 @@ UNSUPPORTED_VERSION: Final = 35
 CONSUMER: Final = "consumer"
 CLASSIC_MEMBER: Final = 0
 FIRST_WITH_RIGHTS: Final = 3
+FIRST_WITH_MEMBERS: Final = 3
 
 
 class GroupMissing(KohortError):
@@ -190,7 +191,18 @@ def remove_members(asker: Asker, group: str, members: Sequence[MemberDescription
         )
         for one in members
     )
-    request = LeaveGroupRequest(group_id=group, member_id="", members=identities)
+
+    def request(version: int) -> LeaveGroupRequest:
+        if version >= FIRST_WITH_MEMBERS:
+            return LeaveGroupRequest(group_id=group, member_id="", members=identities)
+        (one, *others) = members
+        if others or one.instance_id is not None:
+            raise UnsupportedVersion(
+                "the broker has one member leave at a time, and no static one", hint="name one member",
+                api="LeaveGroup", version=version, least=FIRST_WITH_MEMBERS,
+            )  # fmt: skip
+        return LeaveGroupRequest(group_id=group, member_id=one.member_id, members=())
+
     answer = asker.of_coordinator(group, "LeaveGroup", request, codes=lambda found: [found.error_code])
     if answer.error_code:
         raise _group_error(answer.error_code, group, "LeaveGroup")

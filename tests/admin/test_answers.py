@@ -8,6 +8,7 @@ from kohort import Consumer
 from kohort.admin import Admin
 from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
 from tests.coordinator_client.kit import poll_until
@@ -23,6 +24,25 @@ def test_a_topic_that_may_not_be_deleted_is_named() -> None:
         with pytest.raises(AuthorizationFailed, match="delete") as raised:
             admin.delete_topics("topic")
         assert raised.value.place["topic"] == "topic"
+
+
+def test_an_older_broker_has_one_member_leave_at_a_time() -> None:
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"LeaveGroup": (0, 2)}) as fake,
+        Admin(fake.bootstrap) as admin,
+        Consumer(fake.bootstrap, group="group") as one,
+        Consumer(fake.bootstrap, group="group", group_instance_id="i-1") as static,
+    ):
+        for consumer in (one, static):
+            consumer.subscribe(["topic"])
+        poll_until(one, lambda: len(fake.group("group").members) == 2)
+        for named in (None, ["i-1"]):
+            with pytest.raises(UnsupportedVersion, match="one member"):
+                admin.remove_members("group", named)
+        (dynamic,) = (each.member_id for each in admin.describe_group("group").members if each.instance_id is None)
+        admin.remove_members("group", [dynamic])
+        left = fake.calls_of("LeaveGroup")[-1].request
+        assert (left.member_id, left.members) == (dynamic, ())
 
 
 def test_a_member_may_be_named_by_both_its_names() -> None:
