@@ -14,9 +14,15 @@ from kohort.fastpath import TopicPartition
 _BATCH_HEAD = struct.Struct(">qiib")  # base offset, length of the rest, leader epoch (magic 2 only), magic
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
+_ATTRIBUTES = struct.Struct(">h")
 _LENGTH_FIELD_END = 12
+_ATTRIBUTES_AT = 21
 _LAST_OFFSET_DELTA_AT = 23
 _FIRST_TIMESTAMP_AT = 27
+_MAX_TIMESTAMP_AT = 35
+# Under LogAppendTime brokers write the last one only, and the first stays its producer's; of a compacted log the first
+# may be when tombstones are to go, which is yet to come (KIP-534).
+_FIRST_TIMESTAMP_IS_NONE = 0x08 | 0x40
 
 
 class SliceEnd(NamedTuple):
@@ -48,9 +54,11 @@ def slice_end(records: memoryview) -> SliceEnd:
 
 def written_ms(records: memoryview) -> int | None:
     """When the first batch was begun (ms since the epoch), as its head says; None where there is no head of magic 2."""
-    if len(records) < _FIRST_TIMESTAMP_AT + _TIMESTAMP.size or _BATCH_HEAD.unpack_from(records)[3] != 2:
+    if len(records) < _MAX_TIMESTAMP_AT + _TIMESTAMP.size or _BATCH_HEAD.unpack_from(records)[3] != 2:
         return None
-    timestamp = int(_TIMESTAMP.unpack_from(records, _FIRST_TIMESTAMP_AT)[0])
+    (attributes,) = _ATTRIBUTES.unpack_from(records, _ATTRIBUTES_AT)
+    at = _MAX_TIMESTAMP_AT if attributes & _FIRST_TIMESTAMP_IS_NONE else _FIRST_TIMESTAMP_AT
+    timestamp = int(_TIMESTAMP.unpack_from(records, at)[0])
     return timestamp if timestamp >= 0 else None
 
 

@@ -9,7 +9,7 @@ import pytest
 from kohort.coordinator_client import Consumer, IllegalState, Position
 from kohort.coordinator_client.metadata import NOTHING_KNOWN
 from kohort.coordinator_client.slices import written_ms as read_written_ms
-from kohort.fastpath import TopicPartition
+from kohort.fastpath import TopicPartition, encode
 from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
@@ -57,6 +57,14 @@ def test_lag_in_seconds_is_how_long_the_next_record_has_waited() -> None:
         assert seconds(consumer) is None or 30 <= (seconds(consumer) or 0) < 90, "what was returned before says nothing"
     assert written_ms_of(b"") is None
     assert written_ms_of(bytes(61)) is None, "magic 0 has no such place"
+
+
+@pytest.mark.parametrize("attribute", [0x08, 0x40], ids=["LogAppendTime", "delete horizon"])
+def test_a_batch_whose_first_timestamp_is_none_was_written_at_its_last_one(attribute: int) -> None:
+    batch = bytearray(encode([(None, b"v", 5_000), (None, b"w", 7_000)]))
+    assert written_ms_of(bytes(batch)) == 5_000
+    batch[22] |= attribute
+    assert written_ms_of(bytes(batch)) == 7_000
 
 
 @pytest.mark.broker
