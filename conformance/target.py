@@ -387,9 +387,8 @@ class Target:
                 "DescribeGroups", {"groups": tuple(groups), "include_authorized_operations": False}, node=node
             )
             for entry in described.groups:
-                members = tuple({"member_id": member.member_id} for member in entry.members)
-                if members and self.version("LeaveGroup") >= 3:
-                    await self.request("LeaveGroup", {"group_id": entry.group_id, "members": members}, node=node)
+                for leave in self._leaves([member.member_id for member in entry.members]):
+                    await self.request("LeaveGroup", {"group_id": entry.group_id, **leave}, node=node)
             answer = await self.request("DeleteGroups", {"groups_names": tuple(groups)}, node=node)
         except (CheckEnd, WireError) as error:
             return [f"{len(groups)} groups {self.prefix}-*: {error}"]
@@ -399,6 +398,12 @@ class Target:
             for entry in answer.results
             if entry.error_code not in gone
         ]
+
+    def _leaves(self, members: list[str]) -> list[dict[str, object]]:
+        """What LeaveGroup has to say so that these members are gone: before version 3 it takes one a request."""
+        if self.version("LeaveGroup") < 3:
+            return [{"member_id": member} for member in members]
+        return [{"members": tuple({"member_id": member} for member in members)}] if members else []
 
 
 def metadata_request(version: int, topic: str, *, create: bool) -> dict[str, object]:

@@ -188,3 +188,16 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "MEMBER_ID_REQUIRED" in capsys.readouterr().out
     assert main(["conformance", "list", "--json"]) == 0
     assert [one["check"] for one in json.loads(capsys.readouterr().out)] == [check.id for check in CHECKS]
+
+
+@pytest.mark.parametrize("highest", [0, 2])
+def test_nothing_is_left_on_a_broker_whose_members_leave_one_by_one(highest: int) -> None:
+    with FakeBroker(versions={"LeaveGroup": (0, highest)}) as broker:
+
+        async def run() -> tuple[str, ...]:
+            target = await Target.reach(broker.bootstrap)
+            report = await conduct(target, CHECKS, selection=Selection.of("B13,B14", CHECKS), timing=False)
+            assert report.results
+            return report.left_behind
+
+        assert asyncio.run(run()) == ()
