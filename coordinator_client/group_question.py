@@ -100,8 +100,10 @@ class GroupQuestion:
                 core.cluster.coordinator_gone()
                 again(now)
             else:
-                (found,) = outcome.value.groups
-                if found.error_code in NOT_THE_COORDINATOR:
+                found = next((one for one in outcome.value.groups if one.group_id == group), None)
+                if found is None:  # what an answer leaves out it says nothing of
+                    again(now)
+                elif found.error_code in NOT_THE_COORDINATOR:
                     core.cluster.coordinator_gone()
                     again(now)
                 elif found.error_code == LOADING:
