@@ -134,6 +134,13 @@ class AskingCore:
         """The log has it."""
 
 
+def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:
+    """What an answer says of the one thing that was asked about. Raises KohortError where that is nothing."""
+    if not answers:
+        raise KohortError("the broker's answer leaves out what it was asked about", api=api, **asked)
+    return answers[0]
+
+
 class Question(NamedTuple):
     """`request`: the typed value, or a function of the version that makes it. `endpoint` None: any broker."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kohort.admin.asking import Asker, Question
+from kohort.admin.asking import Asker, Question, first_of
 from kohort.admin.rights import operations
 from kohort.coordinator_client.refusals import group_error
 from kohort.fastpath import KohortError, TopicPartition, WireError
@@ -111,7 +111,7 @@ def _describe_consumer_group(asker: Asker, group: str) -> GroupDescription | Non
         answer = asker.of_coordinator(group, "ConsumerGroupDescribe", request, codes=_codes_of_groups)
     except UnsupportedVersion:
         return None
-    one = answer.groups[0]
+    one = first_of(answer.groups, "ConsumerGroupDescribe", group=group)
     if one.error_code in (GROUP_ID_NOT_FOUND, UNSUPPORTED_VERSION):
         return None
     if one.error_code:
@@ -143,7 +143,7 @@ def _describe_classic_group(asker: Asker, group: str) -> GroupDescription:
         return DescribeGroupsRequest(groups=(group,), include_authorized_operations=version >= FIRST_WITH_RIGHTS)
 
     answer = asker.of_coordinator(group, "DescribeGroups", request, codes=_codes_of_groups)
-    one = answer.groups[0]
+    one = first_of(answer.groups, "DescribeGroups", group=group)
     if one.error_code == GROUP_ID_NOT_FOUND or (not one.error_code and one.group_state == "Dead"):
         raise GroupMissing("there is no such group", hint="`kohort group list` shows those there are", group=group)
     if one.error_code:
@@ -176,7 +176,7 @@ def delete_groups(asker: Asker, groups: Iterable[str]) -> None:
     for group in groups:
         request = DeleteGroupsRequest(groups_names=(group,))
         answer = asker.of_coordinator(group, "DeleteGroups", request, codes=_codes_of_results)
-        code = answer.results[0].error_code
+        code = first_of(answer.results, "DeleteGroups", group=group).error_code
         if code:
             raise _group_error(code, group, "DeleteGroups")
 

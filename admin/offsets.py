@@ -128,6 +128,13 @@ def store(asker: Asker, group: str, offsets: Mapping[TopicPartition, int]) -> No
         codes=lambda found: [one.error_code for topic in found.topics for one in topic.partitions],
         at_most=BEFORE_TOPIC_IDS,
     )
+    vouched = {TopicPartition(topic.name, one.partition_index) for topic in answer.topics for one in topic.partitions}
+    if left_out := offsets.keys() - vouched:
+        first = min(left_out)
+        raise KohortError(
+            "the broker does not say that the offset is committed",
+            api="OffsetCommit", group=group, topic=first.topic, partition=first.partition,
+        )  # fmt: skip
     for topic in answer.topics:
         for one in topic.partitions:
             if one.error_code in MEMBERS_THERE:

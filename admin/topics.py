@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 from uuid import UUID
 
-from kohort.admin.asking import Asker
+from kohort.admin.asking import Asker, first_of
 from kohort.admin.configs import TOPIC, describe_configs
 from kohort.admin.rights import operations
 from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
@@ -107,11 +107,12 @@ def describe_topics(asker: Asker, topics: Iterable[str]) -> dict[str, TopicDescr
 
 def describe_topic(asker: Asker, topic: str) -> TopicDescription:
     """One topic with the settings that are its own. Raises UnknownTopic, AuthorizationFailed."""
-    found = metadata(asker, [topic]).topics[0]
+    found = first_of(metadata(asker, [topic]).topics, "Metadata", topic=topic)
     if found.error_code:
         raise _topic_error(topic, found.error_code)
     answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
-    own = {one.name: one.value for one in answer.results[0].configs if one.config_source == 1}
+    result = first_of(answer.results, "DescribeConfigs", topic=topic)
+    own = {one.name: one.value for one in result.configs if one.config_source == 1}
     return _described(found, own)
 
 
@@ -142,7 +143,8 @@ def create_topic(
         configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items()),
     )
     request = CreateTopicsRequest(topics=(made,), timeout_ms=asker.config.request_timeout_ms)
-    result = asker.of_controller("CreateTopics", request, codes=_codes_of_created).topics[0]
+    answer = asker.of_controller("CreateTopics", request, codes=_codes_of_created)
+    result = first_of(answer.topics, "CreateTopics", topic=topic)
     if result.error_code == TOPIC_ALREADY_EXISTS:
         raise TopicExists("the topic is there already", topic=topic)
     if result.error_code:
@@ -182,3 +184,5 @@ def delete_topics(asker: Asker, topics: Iterable[str]) -> None:
             )
         if one.error_code:
             raise BrokerError(one.error_code, one.error_message, api="DeleteTopics", topic=one.name or name)
+    if left_out := set(names) - {one.name for one in deleted.responses}:
+        raise KohortError("the broker does not say that the topic is deleted", api="DeleteTopics", topic=min(left_out))

@@ -1,10 +1,11 @@
 """What brokers' answers become for the caller, where it takes no broker of Kafka's own to see it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kohort import Consumer
+from kohort import Consumer, TopicPartition
 from kohort.admin import Admin
 from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.fastpath import KohortError, TopicPartition
@@ -24,6 +25,27 @@ def test_a_topic_that_may_not_be_deleted_is_named() -> None:
         with pytest.raises(AuthorizationFailed, match="delete") as raised:
             admin.delete_topics("topic")
         assert raised.value.place["topic"] == "topic"
+
+
+@pytest.mark.parametrize(
+    ("api", "field", "call"),
+    [
+        ("ConsumerGroupDescribe", "groups", lambda admin: admin.describe_group("group")),
+        ("DescribeGroups", "groups", lambda admin: admin.describe_group("group")),
+        ("DeleteGroups", "results", lambda admin: admin.delete_groups("group")),
+        ("Metadata", "topics", lambda admin: admin.describe_topic("topic")),
+        ("CreateTopics", "topics", lambda admin: admin.create_topic("another")),
+        ("DeleteTopics", "responses", lambda admin: admin.delete_topics("topic")),
+        ("OffsetCommit", "topics", lambda admin: admin.reset_offsets("group", {TopicPartition("topic", 0): 0})),
+    ],
+)
+def test_what_an_answer_leaves_out_it_does_not_vouch_for(api: str, field: str, call: Callable[[Admin], object]) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        fake.commit("group", {TopicPartition("topic", 0): 0})
+        fake.control(api, lambda _call: Alter(lambda answer: answer._replace(**{field: ()})))
+        with pytest.raises(KohortError) as raised:
+            call(admin)
+        assert raised.value.place["api"] == api
 
 
 def test_an_older_broker_has_one_member_leave_at_a_time() -> None:
