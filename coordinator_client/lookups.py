@@ -70,6 +70,8 @@ class Lookup:
         """Take what came. The error, if one came that no retry cures."""
         retry = False
         for partition, got in answer.items():
+            if partition not in self.wanted:
+                continue  # else it would be counted for one that is
             self.asking.discard(partition)
             if isinstance(got, ListedOffset):
                 self.found[partition] = got

@@ -321,6 +321,8 @@ class Questions:
             answer = listed_offsets(outcome.value)
             if any(isinstance(got, ListFailure) for got in answer.values()):
                 self._core.keeper.stale()
+            if left_out := partitions - answer.keys():
+                lookup.failed(left_out, now, self._core.backoff, self._core.chance())
             error = lookup.answered(answer, now, self._core.backoff, self._core.chance())
             if error is not None:
                 self._end_lookup(lookup, error)
