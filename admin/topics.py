@@ -24,6 +24,7 @@ from kohort.protocol.errors import BrokerError
 
 TOPIC_ALREADY_EXISTS: Final = 36
 UNKNOWN_TOPIC: Final = 3
+TOPIC_ITSELF: Final = 1
 FIRST_VERSION_BY_STATE: Final = 6
 FIRST_WITH_RIGHTS: Final = 8
 
@@ -112,8 +113,14 @@ def describe_topic(asker: Asker, topic: str) -> TopicDescription:
         raise _topic_error(topic, found.error_code)
     answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
     result = first_of(answer.results, "DescribeConfigs", topic=topic)
-    own = {one.name: one.value for one in result.configs if one.config_source == 1}
+    own = {one.name: one.value for one in result.configs if _is_own(one)}
     return _described(found, own)
+
+
+def _is_own(config: Any) -> bool:
+    """Brokers before 1.1 do not say where a setting comes from, only whether it is a topic's own."""
+    told = config.config_source >= 0
+    return config.config_source == TOPIC_ITSELF if told else not config.is_default
 
 
 def _topic_error(topic: str, code: int) -> KohortError:

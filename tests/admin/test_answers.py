@@ -7,9 +7,16 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.admin import Admin
+from kohort.admin.topics import _is_own
 from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.fastpath import KohortError
+from kohort.protocol.apis.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.message import Message
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
 from tests.coordinator_client.kit import poll_until
@@ -99,3 +106,16 @@ def test_no_offset_is_moved_to_where_a_log_was_not_seen_to_begin() -> None:
         assert fake.group("group").offsets == {}
         (change,) = admin.reset_offsets("group", {place: 3})
         assert change.after == 10
+
+
+@pytest.mark.parametrize("version", [0, 1, 4])
+def test_a_topics_own_settings_are_told_from_the_brokers(version: int) -> None:
+    def setting(name: str, source: int) -> DescribeConfigsResourceResult:
+        by_version = {"is_default": source != 1} if version == 0 else {"config_source": source}
+        return DescribeConfigsResourceResult(name=name, value="1", read_only=False, is_sensitive=False, **by_version)
+
+    configs = (setting("its.own", 1), setting("the.brokers", 5))
+    result = DescribeConfigsResult(resource_type=2, resource_name="topic", configs=configs)
+    codec = Message.of(DescribeConfigsResponse)
+    answer = codec.parse(codec.build(DescribeConfigsResponse(results=(result,)), version), version)
+    assert [one.name for one in answer.results[0].configs if _is_own(one)] == ["its.own"]
