@@ -70,7 +70,7 @@ def test_an_older_broker_has_one_member_leave_at_a_time() -> None:
                 admin.remove_members("group", named)
         (dynamic,) = (each.member_id for each in admin.describe_group("group").members if each.instance_id is None)
         admin.remove_members("group", [dynamic])
-        left = fake.calls_of("LeaveGroup")[-1].request
+        left: Any = fake.calls_of("LeaveGroup")[-1].request
         assert (left.member_id, left.members) == (dynamic, ())
 
 

@@ -115,14 +115,16 @@ def test_who_parts_while_a_hook_of_another_task_runs_waits_for_its_end(
 @pytest.mark.proves("B-36")
 def test_a_close_does_not_wait_for_ever_for_a_hook_nor_for_its_own() -> None:
     class Closes(RebalanceHooks):
+        def __init__(self, consumer: AsyncConsumer) -> None:
+            self.consumer = consumer
+
         async def on_assigned(self, event: Assigned) -> None:
-            await consumer.close()
+            await self.consumer.close()
 
     async def main() -> None:
-        nonlocal consumer
         with FakeBroker(topics={"topic": 1}) as fake:
             async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
-                consumer.subscribe(["topic"], hooks=Closes())
+                consumer.subscribe(["topic"], hooks=Closes(consumer))
                 with pytest.raises(CallbackError):
                     await consumer.poll(PATIENCE_S)
                 consumer.subscribe(["topic"], hooks=(hooks := Slow()))
@@ -134,5 +136,4 @@ def test_a_close_does_not_wait_for_ever_for_a_hook_nor_for_its_own() -> None:
                 polling.cancel()
                 await asyncio.wait([polling])
 
-    consumer: AsyncConsumer
     run(main)

@@ -81,7 +81,7 @@ def test_what_is_no_partition_is_refused_before_the_driver_meets_it(call: Any, s
         with pytest.raises((TypeError, ValueError), match=r"partition|topic"):
             call(consumer, strange)
         with pytest.raises(TypeError, match="str"):
-            consumer.partitions_for(strange[0] if strange[0] != "t" else 5)
+            consumer.partitions_for(strange[0] if strange[0] != "t" else 5)  # type: ignore[arg-type]
         assert consumer.poll(0) == []
 
 
