@@ -1,4 +1,5 @@
-"""At the interpreter's end: whoever was not closed lets go and leaves, so that the group need not wait for it."""
+"""At the interpreter's end: a consumer that was not closed leaves, so that its group need not wait for it, and what a
+producer sent gets a little time to be acknowledged."""
 
 import atexit
 import contextlib

@@ -1,14 +1,13 @@
 """Producer: the blocking face of the driver for those who write."""
 
-import atexit
 import contextlib
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from kohort.coordinator_client.at_exit import OPEN
 from kohort.coordinator_client.commits import plain
 from kohort.coordinator_client.driver import Driver
 from kohort.coordinator_client.errors import OperationTimeout, UnknownTopic
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ROWS_AT_ONCE = 1 << 16  # rows that are spread over partitions together
-EXIT_S = 5.0
 
 
 class Producer:
@@ -64,7 +62,7 @@ class Producer:
         self._driver = Driver(config.connecting, partial(ProducerCore, config))
         self._closed = False
         self._driver.start()
-        _OPEN.add(self)
+        OPEN.add(self)
 
     # --- records
 
@@ -424,14 +422,3 @@ class Producer:
 
 def _bytes(value: Any) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
-
-
-_OPEN: "weakref.WeakSet[Producer]" = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """At the interpreter's end: what was sent and not yet acknowledged gets a little time."""
-    for producer in list(_OPEN):
-        with contextlib.suppress(Exception):
-            producer.close(EXIT_S)
