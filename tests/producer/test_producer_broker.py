@@ -150,7 +150,7 @@ def test_arrow_rows_may_name_partitions_and_carry_headers(broker: Broker, make_t
             producer.send_arrow(topic, pa.table({"value": [b""], "what": [1]}))
         with pytest.raises(KohortError, match="not bytes"):
             producer.send_arrow(topic, pa.table({"value": [1]}))
-        with pytest.raises(ValueError, match="of 2"):
+        with pytest.raises(UnknownTopic, match="of 2"):
             producer.send_arrow(topic, pa.table({"value": [b""], "partition": [2]}))
     records = everything(broker.bootstrap, topic, 9, 2)
     assert [(one.partition, one.value, one.headers) for one in records] == [

@@ -25,6 +25,7 @@ KINDS = {
     "store's host killed": 2,
     "store's host stopped": 1,
 }
+STARTS_WITHIN_S = 60.0
 CURABLE = ("CoordinatorUnavailable", "FencedError", "FencedInstance")
 """Errors that a member may end with under these harms. Whoever runs it starts it again; the soak does."""
 
@@ -96,6 +97,7 @@ class Crew:
         """SIGTERM to all, and their exit codes."""
         for process in (*self._processes.values(), *self._zombies):
             process.send_signal(signal.SIGCONT)
+            _wait_until_it_heeds(process)
             process.terminate()
         return [process.wait(180) for process in self._processes.values()]
 
@@ -104,6 +106,17 @@ class Crew:
             if process.poll() is None:
                 process.kill()
             process.wait()
+
+
+def _wait_until_it_heeds(process: subprocess.Popen[bytes]) -> None:
+    """One that has just been started has no handler of SIGTERM yet, and would die of it."""
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    while process.poll() is None and time.monotonic() < deadline:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        if int(caught.split()[1], 16) & 1 << signal.SIGTERM - 1:
+            return
+        time.sleep(0.05)
 
 
 class Harm:
