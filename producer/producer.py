@@ -277,7 +277,10 @@ class Producer:
             self._driver.core.transactions.outcome()
 
     def abort(self, timeout_s: float | None = None) -> None:
-        """Give up what was sent since `begin()`. Raises ProducerFenced, IllegalState, OperationTimeout."""
+        """Give up what was sent since `begin()`. Raises ProducerFenced, IllegalState, OperationTimeout.
+
+        After OperationTimeout it may be called again.
+        """
         self._end(lambda core: core.transactions.abort(), timeout_s)
         if self._state is TxnState.FAILED:
             with self._driver.lock:

@@ -124,7 +124,7 @@ class Transactions:
         self._attempts = FRESH
         self._new_epoch = False  # whether something was sent that nobody knows the end of: it could still come late
         self._dropped: KohortError | None = None
-        self._untold = False  # whether a commit was asked for, and nobody has heard yet how it ended
+        self._untold: TxnTrigger | None = None  # which end was asked for, while nobody has heard yet how it went
 
     # --- the caller's side
 
@@ -134,7 +134,7 @@ class Transactions:
         self._raise_cause()
         if self.state is not TxnState.IDLE:
             raise IllegalState(f"a transaction cannot begin now: {self.state.value}", hint="commit() or abort() first")
-        self._untold = False
+        self._untold = None
         self._go(TxnTrigger.BEGUN)
 
     def may_take_records(self) -> None:
@@ -148,9 +148,9 @@ class Transactions:
         self._need_id()
         if self.state is TxnState.OPEN:
             self._core.close_batches()
-            self._untold = True
+            self._untold = TxnTrigger.COMMIT_ASKED
             self._go(TxnTrigger.COMMIT_ASKED)
-        elif self.state is not TxnState.COMMITTING and not (self.state is TxnState.IDLE and self._untold):
+        elif self.state is not TxnState.COMMITTING and not self._came_about(TxnTrigger.COMMIT_ASKED):
             self._raise_cause()
             raise IllegalState("there is no transaction to commit", hint="begin() first")
 
@@ -159,12 +159,13 @@ class Transactions:
         self._need_id()
         if self.state in (TxnState.OPEN, TxnState.FAILED):
             was_open = self.state is TxnState.OPEN
+            self._untold = TxnTrigger.ABORT_ASKED
             self._go(TxnTrigger.ABORT_ASKED)
             if was_open:
                 self._drop(TransactionAborted("the transaction was aborted", transactional_id=self.transactional_id))
         elif self.state is TxnState.COMMITTING:
             raise IllegalState("the transaction is being committed", hint="commit() again waits for it")
-        elif self.state not in (TxnState.ABORTING, TxnState.FAILING):
+        elif self.state not in (TxnState.ABORTING, TxnState.FAILING) and not self._came_about(TxnTrigger.ABORT_ASKED):
             self._raise_cause()
             raise IllegalState("there is no transaction to abort", hint="begin() first")
 
@@ -183,10 +184,14 @@ class Transactions:
         """Whether a commit or an abort that was asked for is over, however it ended."""
         return self.state in (TxnState.IDLE, TxnState.FAILED, TxnState.DEAD)
 
+    def _came_about(self, asked: TxnTrigger) -> bool:
+        """Whether the transaction has ended so, after whoever asked for it had given up waiting."""
+        return self.state is TxnState.IDLE and self._untold is asked
+
     def outcome(self) -> None:
-        """After a commit is settled: raises if it did not come about."""
+        """After a commit or an abort is settled: raises if it did not come about."""
         self._raise_cause()
-        self._untold = False
+        self._untold = None
 
     def _raise_cause(self) -> None:
         if self._core.fatal is not None:
@@ -277,7 +282,7 @@ class Transactions:
             self._contents = _Contents()
             self._new_epoch, self._dropped = False, None
         if self.state is TxnState.FAILED:
-            self._untold = False
+            self._untold = None
         if self.state is TxnState.IDLE:
             self.cause = None
             if self.transactional_id is not None:

@@ -237,6 +237,20 @@ def test_a_commit_that_was_given_up_waiting_for_can_be_asked_about_again() -> No
         world.transactions.commit()
 
 
+def test_an_abort_that_was_given_up_waiting_for_can_be_asked_about_again() -> None:
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.until(lambda: world.logs[TopicPartition(TOPIC, 0)].values != [])
+    world.transactions.abort()
+    world.until(lambda: world.state is TxnState.IDLE)  # while the caller was away, after its OperationTimeout
+    with pytest.raises(IllegalState, match="no transaction to commit"):
+        world.transactions.commit()
+    world.transactions.abort()
+    world.transactions.outcome()
+    with pytest.raises(IllegalState, match="no transaction to abort"):
+        world.transactions.abort()
+
+
 def test_a_commit_that_failed_meanwhile_is_not_told_as_one_that_came_about() -> None:
     world = TxnWorld()
     world.send(b"x", 0)
