@@ -220,6 +220,16 @@ class Asker:
                 return answer
             time.sleep(PAUSE_S)
 
+    def of_brokers(self, api: str, request: Any, *, code: Callable[[Any], int]) -> list[Any]:
+        """The answers of all brokers; one that still loads what it coordinates is asked again. `code`: of an answer."""
+        asked, answers = self.brokers(), dict[int, Any]()
+        while True:
+            answers |= zip(asked, self.all([Question(api, request, one) for one in asked.values()]), strict=True)
+            asked = {node: one for node, one in asked.items() if code(answers[node]) in NOT_NOW}
+            if not asked or self._left_s() <= PAUSE_S:
+                return list(answers.values())
+            time.sleep(PAUSE_S)
+
     def brokers(self) -> Mapping[int, Endpoint]:
         """Every broker of the cluster, by id."""
         while True:

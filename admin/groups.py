@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kohort.admin.asking import Asker, Question, first_of
+from kohort.admin.asking import Asker, first_of
 from kohort.admin.rights import operations
 from kohort.coordinator_client.refusals import group_error
 from kohort.fastpath import KohortError, TopicPartition, WireError
@@ -87,7 +87,7 @@ class GroupDescription:
 def list_groups(asker: Asker) -> list[GroupListing]:
     """Every group of the cluster, by name: each broker lists those that it coordinates."""
     request = ListGroupsRequest(states_filter=(), types_filter=())
-    answers = asker.all([Question("ListGroups", request, broker) for broker in asker.brokers().values()])
+    answers = asker.of_brokers("ListGroups", request, code=lambda answer: answer.error_code)
     for answer in answers:
         if answer.error_code:
             raise BrokerError(answer.error_code, api="ListGroups")

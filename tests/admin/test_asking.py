@@ -10,7 +10,8 @@ from kohort.coordinator_client.errors import ForkError, OperationTimeout
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kohort.protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsResponse
-from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.apis.list_groups import ListedGroup, ListGroupsResponse
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Answer, Delay, Drop
 from tests.coordinator_client.kit import PATIENCE_S, crash, in_a_child
@@ -134,3 +135,21 @@ def test_topics_are_made_and_deleted_by_the_controller_where_no_other_broker_may
                 admin.delete_topics("topic")
                 assert admin.list_topics() == []
         assert {call.node for call in fake.calls_of("CreateTopics")} == {1, 2}
+
+
+@pytest.mark.parametrize("code", [14, 15])
+def test_groups_of_a_broker_that_still_loads_them_are_waited_for(code: int) -> None:
+    loads = ListGroupsResponse(error_code=code)
+    listed = ListGroupsResponse(groups=(ListedGroup(group_id="group", protocol_type="consumer"),))
+    with (
+        FakeBroker(nodes=2, versions={"ListGroups": (0, 5)}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=1_500) as admin,
+    ):
+        fake.control("ListGroups", lambda _call: Answer(loads), times=2)
+        all_of_them = fake.control("ListGroups", lambda _call: Answer(listed))
+        assert [one.group for one in admin.list_groups()] == ["group"]
+        all_of_them.remove()
+        fake.control("ListGroups", lambda call: Answer(loads if call.node == 2 else listed))
+        with pytest.raises(BrokerError) as raised:
+            admin.list_groups()
+        assert raised.value.code == code
