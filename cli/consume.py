@@ -3,9 +3,11 @@
 import base64
 import json
 import math
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -83,6 +85,8 @@ SHOWN: Mapping[Text, Callable[[bytes], Any]] = {
     Text.INT: _int,
 }
 
+TERMINATED = 128 + signal.SIGTERM  # as a shell tells of it
+
 WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time (2026-01-31T12:00:00Z) or PT1H (ago)"
 
 
@@ -109,6 +113,7 @@ def consume(
     form = Form.JSON if as_json else form
     settings = {"auto.offset.reset": "earliest"} | cluster.outside()
     with ExitStack() as stack:
+        stack.enter_context(_ended_in_order())
         consumer = stack.enter_context(Consumer.from_config(settings))
         with cluster.admin() as admin:
             ranges = _ranges(admin, consumer, topic, partition, start, to)
@@ -234,6 +239,19 @@ class _progress:
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends what is inside as Ctrl-C does: a Parquet file without its footer is none, and printed lines wait."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _writer:

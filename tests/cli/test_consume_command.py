@@ -1,7 +1,11 @@
 """`kohort consume` as somebody types it, on a real broker; what is rare in a log, on a fake one."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -222,3 +226,26 @@ def test_under_read_committed_the_end_is_the_last_stable_offset(
     fake.control("ListOffsets", isolated)
     printed = consumed(fake, capfd, "--json", "-X", "isolation.level=read_committed")
     assert offsets(printed) == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("form", ["--parquet", "--json"])
+def test_what_was_read_until_a_signal_is_kept(form: str, fake: FakeBroker, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    file, out = tmp_path / "records.parquet", tmp_path / "records.json"
+    fake.produce("topic", 0, [(None, b"a"), (None, b"b")])
+    where = [form, str(file)] if form == "--parquet" else [form]
+    command = [sys.executable, "-m", "kohort.cli.main", "consume", "topic", *where, "--to", "never"]
+    with (
+        out.open("wb") as printed,
+        subprocess.Popen([*command, "-b", fake.bootstrap], stdout=printed) as process,
+    ):
+        while len(fake.calls_of("Fetch")) < 5:  # each takes half a second, but the one with the records
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    if form == "--parquet":
+        assert pq.read_table(file)["value"].to_pylist() == [b"a", b"b"]
+    else:
+        assert offsets(out.read_text()) == [(0, 0), (0, 1)]
