@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from kohort.consistent_region import handing, rules
 from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
 from kohort.consistent_region.errors import (
-    ConfigurationError,
     CorruptManifest,
     InconsistentCheckpointError,
     NotRegisteredError,
@@ -20,6 +19,7 @@ from kohort.consistent_region.errors import (
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.record import RegionRecord, decode_record, encode_record
+from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.store import Books, Key, Store
 from kohort.fastpath.topic_partition import TopicPartition
 
@@ -67,8 +67,7 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         for name in ("barrier_timeout_s", "max_consecutive_resets", "kept_checkpoints", "lease_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}", setting=name)
+            check_positive(name, getattr(self, name))
 
     # --- membership
 

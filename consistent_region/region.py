@@ -19,7 +19,7 @@ from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
 from kohort.consistent_region.file_state import FileState
 from kohort.consistent_region.memory import memory_low
 from kohort.consistent_region.region_member import RegionMember
-from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings
+from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings, check_positive
 from kohort.consistent_region.start import StartPosition
 from kohort.consistent_region.state_handles import DictState, StateHandle
 from kohort.consistent_region.states import RegionState
@@ -294,6 +294,8 @@ def consumer_settings(
     settings["auto_offset_reset"] = "earliest"
     settings.setdefault("isolation_level", "read_committed")
     settings.setdefault("max_poll_records", 500)
+    for name, timeout_s in (("drain_timeout_s", drain_timeout_s), ("reset_timeout_s", reset_timeout_s)):
+        check_positive(name, timeout_s)
     least_poll_ms = int(3_000 * max(drain_timeout_s, reset_timeout_s))
     settings["max_poll_interval_ms"] = max(settings.get("max_poll_interval_ms", 0), least_poll_ms)
     if "session_timeout_ms" not in settings:

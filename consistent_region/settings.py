@@ -1,5 +1,6 @@
 """What decides how a region member behaves."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,12 @@ CommitPoint = Literal["checkpoint_complete", "drain"]
 OnCommitFailure = Literal["warn", "reset"]
 QUEUE_POLLS = 100
 EVERY_FIVE_SECONDS = Periodic(5.0)
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raises ConfigurationError for 0, for less, and for what never ends: a record cannot hold it, nor a consumer."""
+    if not 0 < value < math.inf:
+        raise ConfigurationError(f"{name} must be more than 0, and finite, not {value}", setting=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +47,7 @@ class RegionSettings:
             "reset_timeout_s",
             "look_interval_s",
         ):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}", setting=name)
+            check_positive(name, getattr(self, name))
         if self.commit_point not in ("checkpoint_complete", "drain"):
             raise ConfigurationError(f"unknown commit_point {self.commit_point!r}", setting="commit_point")
         if self.on_commit_failure not in ("warn", "reset"):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,9 +48,14 @@ def region(**changes: Any) -> ConsistentRegion:
         {"on_commit_failure": "ignore"},
         {"on_data_loss": "latest"},
         {"drain_timeout_s": 0.0},
+        {"drain_timeout_s": math.inf},
+        {"reset_timeout_s": math.nan},
+        {"drain_timeout_s": math.nan},
         {"max_consecutive_resets": 0},
         {"kept_checkpoints": -1},
         {"lease_s": 0.0},
+        {"lease_s": math.inf},
+        {"lease_s": math.nan},
         {"coordinator": "postgres://x"},
         {"coordinator": "sqlite:///"},
         {"auto_offset_reset": "latest"},
