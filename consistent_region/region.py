@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Literal
 
@@ -201,7 +201,13 @@ class ConsistentRegion:
             )
             self._consumer = consumer
             conductors.append(conductor)
-            try:
+            # However badly one of them ends, the next ones do: a store or a sink may hold threads and connections.
+            with ExitStack() as stack:
+                if self._owns_store:
+                    stack.callback(self.coordinator.store.close)
+                stack.callback(consumer.close, CLOSE_S)
+                stack.callback(self._effects.close)
+                stack.callback(conductor.stop)
                 here = SinkPlace(self.coordinator.region, self._group, self._member.name, consumer.group_metadata)
                 self._effects.open(here)
                 conductor.register()
@@ -211,12 +217,6 @@ class ConsistentRegion:
                     idle_s = conductor.turn(TURN_WAIT_S)
                     if idle_s > 0:
                         time.sleep(idle_s)
-            finally:
-                conductor.stop()
-                self._effects.close()
-                consumer.close(CLOSE_S)
-                if self._owns_store:
-                    self.coordinator.store.close()
 
     def _handle(self, record: Any, _effects: Any) -> object:
         return self._handler(record, self.state)

@@ -23,6 +23,7 @@ from kohort.consistent_region.errors import ConfigurationError, RegionError, Res
 from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.store import SqliteStore
 from kohort.coordinator_client.events import Identity
 from kohort.fastpath.errors import KohortError
 from kohort.testing import FakeBroker, RealPostgres
@@ -547,3 +548,27 @@ def test_what_cannot_work_is_refused_at_once() -> None:
     sink.execute("INSERT INTO t VALUES (?)", (b"bytes",))
     with pytest.raises(KohortError, match="JSON"):
         sink.pre_commit()
+
+
+def test_whatever_ends_the_stopping_of_a_member_its_sinks_and_its_store_are_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a second Ctrl-C does, which nobody waits for with patience."""
+    closed: list[object] = []
+
+    def interrupted(_self: Coordinator, _ticket: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Coordinator, "deregister", interrupted)
+    monkeypatch.setattr(SqlSink, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(SqliteStore, "close", lambda self: closed.append(self))
+    sink = SqlSink(f"sqlite:///{tmp_path}/out.db")
+    with FakeBroker(topics={"t": 1}) as fake:
+        region = ConsistentRegion(
+            "r", group="g", topics=["t"], bootstrap=fake.bootstrap, member="a", handler=print,
+            coordinator=f"sqlite:///{tmp_path}/region.db", sinks={"out": sink},
+        )  # fmt: skip
+        region.stop()
+        with pytest.raises(KeyboardInterrupt):
+            region.run()
+    assert closed == [sink, region.coordinator.store]
