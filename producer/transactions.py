@@ -35,7 +35,7 @@ from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
 
 if TYPE_CHECKING:
     from kohort.producer.core import ProducerCore
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.producer")
 
 LAST_EPOCH = 32_767
+FIRST_WITH_OWN_ID = 3  # of InitProducerId (KIP-360)
 # The versions up to which a client does all the asking; with later ones brokers take partitions and offsets into a
 # transaction by themselves, where the feature of KIP-890 is switched on.
 AT_MOST: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3, "EndTxn": 4, "TxnOffsetCommit": 4}
@@ -318,7 +319,19 @@ class Transactions:
             producer_id=self.producer.id if again else -1,
             producer_epoch=self.producer.epoch if again else -1,
         )
-        self._ask("InitProducerId", request, self._identified, now)
+
+        def made(version: int) -> InitProducerIdRequest:
+            if again and version < FIRST_WITH_OWN_ID:
+                # Without the id that we have, a zombie would not hear that it is one, and keep out who came after it.
+                why = "an answer was lost" if self.cause is None else self.cause.message
+                raise UnsupportedVersion(
+                    f"the transaction has failed ({why}), and brokers before 2.5 cannot end one and have us go on",
+                    hint="make another producer with the same transactional id: that aborts it", api="InitProducerId",
+                    version=version, least=FIRST_WITH_OWN_ID,
+                ) from self.cause  # fmt: skip
+            return request
+
+        self._ask("InitProducerId", made, self._identified, now)
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
         code = answer.error_code

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kohort import Consumer, KohortError, Producer, TopicPartition
-from kohort.coordinator_client import ForkError, OperationTimeout, UnknownTopic
+from kohort.coordinator_client import AuthorizationFailed, ForkError, OperationTimeout, UnknownTopic
 from kohort.fastpath import decode
 from kohort.producer import ProducerClosed, RecordTooLarge
 from kohort.producer.states import TxnState
@@ -237,3 +237,24 @@ def test_a_broker_that_does_not_know_zstd_is_sent_none(highest: int) -> None:  #
         with pytest.raises(UnsupportedVersion, match="zstd"):
             producer.send("topic", b"1").result(PATIENCE_S)
         assert not fake.calls_of("Produce")
+
+
+def test_a_transaction_that_fails_on_a_broker_before_2_5_is_told_of_with_what_failed_it() -> None:
+    def refused(answer: Any) -> Any:
+        (topic,) = answer.responses
+        (one,) = topic.partition_responses
+        return answer._replace(
+            responses=(topic._replace(partition_responses=(one._replace(error_code=29, base_offset=-1),)),)
+        )
+
+    with FakeBroker(topics={"topic": 1}, versions={"InitProducerId": (0, 1)}) as fake:
+        fake.control("Produce", lambda _call: Alter(refused), times=1)
+        failed = Producer(fake.bootstrap, transactional_id="one")
+        failed.begin()
+        failed.send("topic", b"v")
+        with pytest.raises(UnsupportedVersion, match=r"not allowed to write.*before 2\.5") as raised:
+            failed.commit()
+        assert isinstance(raised.value.__cause__, AuthorizationFailed)
+        failed.close()
+        with Producer(fake.bootstrap, transactional_id="one") as another, another.transaction():
+            another.send("topic", b"v")
