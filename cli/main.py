@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
-from typing import NamedTuple
+from io import TextIOWrapper
+from typing import NamedTuple, TextIO
 
 from kohort.fastpath.errors import KohortError
 
@@ -41,7 +42,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code: 0, 1 after an error that is ours, 2 after one of usage."""
+    """Run the command line; returns the exit code: 0, 1 after an error of ours or of a file, 2 after one of usage."""
     if arguments is None and "_KOHORT_COMPLETE" in os.environ:
         from kohort.cli.completion import complete
 
@@ -49,20 +50,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
+    _take_whatever_is_printed()
     try:
-        return _run(given)
-    except KohortError as error:
+        code = _run(given)
+        sys.stdout.flush()
+    except (KohortError, OSError) as error:
         if debug:
             raise
         print(f"kohort: error: {error}", file=sys.stderr)
+        if isinstance(error, OSError):
+            sys.stdout = _nowhere()  # a full disk would be told of once more at the interpreter's end
         return 1
     except KeyboardInterrupt:
         return 130
+    return code
 
 
 def available() -> dict[str, Entry]:
     """The commands whose module is there."""
     return {name: entry for name, entry in COMMANDS.items() if find_spec(entry.module) is not None}
+
+
+def _take_whatever_is_printed() -> None:
+    """Also where nobody looks (`>&-`), and where the terminal's encoding lacks what a record holds."""
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def _run(given: list[str]) -> int:

@@ -101,3 +101,25 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"kohort {kohort.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"], ["completion", "--help"]])
+def test_a_full_disk_is_one_line_and_a_closed_output_none(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "kohort.cli.main", *arguments]
+
+    def ran(redirection: str) -> tuple[int, str]:
+        shell = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command]
+        done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60)
+        return done.returncode, done.stderr
+
+    assert ran(">/dev/full") == (1, "kohort: error: [Errno 28] No space left on device\n")
+    assert ran(">&-") == (0, "")
+    assert ran(">&- 2>&-") == (0, "")
+
+
+def test_a_terminal_that_lacks_a_letter_is_shown_its_number() -> None:
+    code = (
+        "import sys; sys.stdout.reconfigure(encoding='ascii', errors='strict'); from kohort.cli import main;"
+        "main._run = lambda given: print('caf\\u00e9') or 0; sys.exit(main.main(['any']))"
+    )
+    assert run(code=code) == (0, "caf\\xe9\n", "")
