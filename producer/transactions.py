@@ -379,7 +379,7 @@ class Transactions:
                 self._contents.partitions |= wanted
                 self._contents.wanted -= wanted
                 return
-            place, code = next(iter(bad.items()))
+            place, code = min(bad.items(), key=lambda one: _mends_itself(one[1]))
             self._went_well("AddPartitionsToTxn", code, when, topic=place.topic, partition=place.partition)
 
         self._ask("AddPartitionsToTxn", request, answered, now)
@@ -426,7 +426,7 @@ class Transactions:
 
         def committed(answer: TxnOffsetCommitResponse, when: float) -> None:
             codes = [one.error_code for topic in answer.topics for one in topic.partitions if one.error_code]
-            self._offsets_committed(order, codes[0] if codes else 0, where, when)
+            self._offsets_committed(order, min(codes, key=_mends_itself, default=0), where, when)
 
         self._ask("TxnOffsetCommit", commit, committed, now, where)
 
@@ -572,6 +572,11 @@ class Transactions:
             hint="stop this one",
             transactional_id=self.transactional_id,
         )
+
+
+def _mends_itself(code: int) -> bool:
+    """Of several codes in an answer one that does not decides, whichever comes first: asking again would be in vain."""
+    return BrokerError(code).retriable
 
 
 def _forbidden(error: KohortError) -> KohortError:

@@ -237,6 +237,34 @@ def test_a_commit_that_was_given_up_waiting_for_can_be_asked_about_again() -> No
         world.transactions.commit()
 
 
+def test_a_topic_that_is_away_does_not_hide_one_that_may_not_be_written_to() -> None:
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.until(lambda: world.pending("AddPartitionsToTxn"))
+    told = (
+        AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=3),
+        AddPartitionsToTxnPartitionResult(partition_index=1, partition_error_code=29),
+    )
+    topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=told)
+    for ask in world.hold("AddPartitionsToTxn"):
+        ask.done(Answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(topic,)), 3), world.now)
+    assert world.state is TxnState.FAILING
+    assert isinstance(world.transactions.cause, BrokerError)
+    assert (world.transactions.cause.code, world.transactions.cause.place["partition"]) == (29, 1)
+
+
+def test_an_offset_that_may_not_be_committed_is_not_hidden_by_one_whose_topic_is_away() -> None:
+    world = TxnWorld()
+    order = world.order()
+    world.until(lambda: world.pending("TxnOffsetCommit"))
+    told = tuple(TxnOffsetCommitResponsePartition(partition_index=n, error_code=code) for n, code in ((0, 3), (1, 29)))
+    source = TxnOffsetCommitResponseTopic(name="source", partitions=told)
+    for ask in world.hold("TxnOffsetCommit"):
+        ask.done(Answered(TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,)), 3), world.now)
+    assert world.state is TxnState.FAILING
+    assert order.done
+
+
 def test_an_abort_that_was_given_up_waiting_for_can_be_asked_about_again() -> None:
     world = TxnWorld()
     world.send(b"x", 0)
