@@ -2,16 +2,20 @@
 
 import json
 import sqlite3
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from kohort.consistent_region.effects import CommitId, SinkPlace
-from kohort.consistent_region.errors import ConfigurationError, RegionError
+from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL,
     run TEXT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (region, consumer_group, member, sink))"""
+_OWNERS: Final = """CREATE TABLE IF NOT EXISTS kohort_sink_owner (
+    region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL,
+    owner TEXT NOT NULL, PRIMARY KEY (region, consumer_group, member, sink))"""
 _WHO: Final = ("region", "consumer_group", "member", "sink")
 
 NO_RUN: Final = ""
@@ -28,7 +32,8 @@ class SqlSink:
     `url`: `sqlite:///PATH`, or `postgresql://...` (needs psycopg; its placeholders are %s). Values of a statement are
     what JSON holds: text, numbers, true, false, none. `schema`: statements that are run at each start. The database
     keeps one row a member and sink in `kohort_sink`: the commit that it has seen last, which is what makes a commit
-    idempotent. Who cannot connect in 10 s, or waits for a lock for 30 s, is refused, unless `url` says otherwise.
+    idempotent; and in `kohort_sink_owner` who opened it last, so that no process before that one commits any more. Who
+    cannot connect in 10 s, or waits for a lock for 30 s, is refused, unless `url` says otherwise.
 
     Raises ConfigurationError for another URL and for values that cannot be kept; RegionError, from the driver's error,
     if the database refuses: the member ends, and its next life commits what is owed.
@@ -44,6 +49,7 @@ class SqlSink:
         self._collected: list[tuple[str, list[Any]]] = []
         self._connection: Any = None
         self._place: SinkPlace | None = None
+        self._owner = ""
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
         """Have a statement run when the checkpoint that this record comes into is complete."""
@@ -55,10 +61,15 @@ class SqlSink:
 
     def open(self, place: SinkPlace) -> None:
         self._place = place
-        statements = [(one, ()) for one in (_NOTES, *self._statements())]
+        self._owner = uuid.uuid4().hex
+        statements = [(one, ()) for one in (_NOTES, _OWNERS, *self._statements())]
         # A row to lock before the first commit, too.
         row = f"INSERT INTO kohort_sink {self._row()} ON CONFLICT DO NOTHING"
-        self._run([*statements, (row, (*self._who, NO_RUN, 0))])
+        owner = (
+            f"INSERT INTO kohort_sink_owner ({', '.join(_WHO)}, owner) VALUES ({', '.join([self._mark] * 5)}) "
+            f"ON CONFLICT ({', '.join(_WHO)}) DO UPDATE SET owner = excluded.owner"
+        )
+        self._run([*statements, (row, (*self._who, NO_RUN, 0)), (owner, (*self._who, self._owner))])
 
     def pre_commit(self) -> bytes:
         if not self._collected:
@@ -93,7 +104,7 @@ class SqlSink:
             cursor = connection.cursor()
             try:
                 cursor.execute("BEGIN IMMEDIATE" if self._mark == "?" else "BEGIN")
-                noted = None if at is None else self._noted(cursor, who, at)
+                noted = None if at is None else self._noted(cursor, self._owned(cursor, who), at)
                 if at is not None and noted is not None and noted >= at.number:
                     number = noted
                 else:
@@ -138,11 +149,26 @@ class SqlSink:
                 begun = ""
         return [one for one in (*statements, begun) if one.strip(" \t\r\n;")]
 
-    def _noted(self, cursor: Any, who: tuple[str, str, str, str], at: CommitId) -> int | None:
-        """The number of the last commit of this run. Its row is locked: a process that is not quite dead waits."""
+    def _owned(self, cursor: Any, who: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
+        """`who`, if nobody has opened the sink since we did. After an operator went back, a process before this one
+        could still be about a commit with the number of our next, which would then count as done."""
+        row = self._locked(cursor, "owner", "kohort_sink_owner", who)
+        if row is None or row[0] != self._owner:
+            raise FencedError(
+                "a later process of this member has opened the sink", hint="stop this one",
+                **dict(zip(_WHO, who, strict=True)),
+            )  # fmt: skip
+        return who
+
+    def _locked(self, cursor: Any, columns: str, table: str, who: tuple[str, str, str, str]) -> Any:
+        """Our row of a table, locked: a process that is not quite dead waits."""
         lock = "" if self._mark == "?" else " FOR UPDATE"
         marks = " AND ".join(f"{name} = {self._mark}" for name in _WHO)
-        row = cursor.execute(f"SELECT run, number FROM kohort_sink WHERE {marks}{lock}", who).fetchone()
+        return cursor.execute(f"SELECT {columns} FROM {table} WHERE {marks}{lock}", who).fetchone()
+
+    def _noted(self, cursor: Any, who: tuple[str, str, str, str], at: CommitId) -> int | None:
+        """The number of the last commit of this run."""
+        row = self._locked(cursor, "run, number", "kohort_sink", who)
         return row[1] if row is not None and row[0] == at.run else None
 
     def _note(self, cursor: Any, who: tuple[str, str, str, str], at: CommitId) -> None:

@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from kohort import ConsistentRegion, Consumer, TopicPartition
 from kohort.consistent_region import CommitId, DictState, KafkaSink, MemoryStore, Periodic, SinkPlace, SqlSink
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.effects import Effects, TransactionalSink, unpacked
-from kohort.consistent_region.errors import ConfigurationError, RegionError, ResetFailedError
+from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError, ResetFailedError
 from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.offsets import Position, Positions
@@ -249,12 +250,14 @@ def test_of_two_lives_that_commit_the_first_time_one_waits_for_the_other(postgre
     place = SinkPlace("r", "g", "m", lambda: Identity("g"))
     old, new = (SqlSink(url, schema=SCHEMA) for _ in range(2))
     for sink in (old, new):
-        sink.open(place)
         sink.execute("INSERT INTO seen VALUES (%s)", (7,))
         sink.execute("SELECT pg_sleep(1)")
     at = CommitId("run", 1)
+    old.open(place)
     slow = threading.Thread(target=old.commit, args=(old.pre_commit(), at))
     slow.start()
+    time.sleep(0.5)
+    new.open(place)
     assert new.commit(new.pre_commit(), at) == 1
     slow.join()
     with psycopg.connect(url) as database:
@@ -482,6 +485,28 @@ def test_an_operator_who_goes_back_twice_has_that_checkpoints_effects_once(tmp_p
             effects.completed()
     with sqlite3.connect(tmp_path / "out.db") as database:
         assert [row[0] for row in database.execute("SELECT n FROM seen")] == [0, 1, 2, 3]
+    database.close()
+
+
+def test_who_was_stopped_in_a_commit_that_an_operator_went_back_behind_does_not_take_the_place_of_the_next(
+    tmp_path: Path,
+) -> None:
+    books = Books()
+    old, new = (SqlSink(f"sqlite:///{tmp_path}/out.db", schema=SCHEMA) for _ in range(2))
+    with life(old, DictState(), books) as (before, _):
+        old.execute("INSERT INTO seen VALUES (?)", (1,))
+        books.complete.append((before.snapshot(positions(1)), 1))
+        before.completed()
+        old.execute("INSERT INTO seen VALUES (?)", (2,))
+        before.snapshot(positions(2))  # its checkpoint is complete, and the process stopped
+        with life(new, DictState(), books) as (after, _):  # an operator went back to the first
+            new.execute("INSERT INTO seen VALUES (?)", (100,))
+            after.snapshot(positions(2))
+            with pytest.raises(FencedError, match="later process"):
+                before.completed()
+            after.completed()
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        assert [row[0] for row in database.execute("SELECT n FROM seen")] == [1, 100]
     database.close()
 
 
