@@ -25,6 +25,8 @@ from itertools import count
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from kohort.coordinator_client.config import split_address
+from kohort.coordinator_client.errors import ConfigError
 from kohort.protocol.catalogue import API
 from kohort.testing.faults import (
     BOTH,
@@ -185,9 +187,8 @@ class FaultProxy:
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
-            host, _, port = (self.upstream or "").rpartition(":")
-            from_broker, to_broker = await asyncio.open_connection(host, int(port))
-        except (OSError, ValueError):
+            from_broker, to_broker = await asyncio.open_connection(*split_address(self.upstream or ""))
+        except (OSError, ConfigError):
             _reset(to_client)
             return
         number = next(self._numbers)

@@ -343,3 +343,14 @@ def test_real_cluster_sends_clients_back_through_the_proxies() -> None:
         with pytest.raises(ConnectionResetError):
             ask(proxied.bootstrap, METADATA, 1, struct.pack(">i", 0), timeout_s=10)
         assert ask(proxied.bootstrap, METADATA, 1, struct.pack(">i", 0), timeout_s=10)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_what_is_behind_it_may_have_an_address_of_ipv6() -> None:
+    with (
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as server,
+        FaultProxy(f"[::1]:{server.getsockname()[1]}") as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port), timeout=20),
+    ):
+        server.settimeout(20)
+        server.accept()[0].close()
