@@ -34,7 +34,8 @@ class KafkaSink:
     the commit as an offset of a group of its own, by which a commit that came about is known:
     `kohort-sink/REGION/GROUP/MEMBER/NAME`, each quoted as in a URL. Where nothing was collected there is no
     transaction. read_committed readers of `topic` see each record once. The transactional id is that group's name, so a
-    process that was taken for dead can write nothing any more.
+    process that was taken for dead can write nothing any more. Brokers forget that offset when nothing was written for
+    `offsets.retention.minutes` (a week): a member that was away for longer writes its last checkpoint's part once more.
     `settings`: of the `Producer`; with those that say whom to call and how, its notes are read, too.
 
     Raises what `kohort.Producer` raises; the member ends, and its next life commits what is owed.
