@@ -567,7 +567,7 @@ class Core:
         first = self.fetcher.parked.first(partition)
         if first is not None and first.start == self.positions.known_position(partition):
             return written_ms(first.records)
-        return self.last_timestamps.get(partition)
+        return last if (last := self.last_timestamps.get(partition, -1)) >= 0 else None  # -1: the record has none
 
     @property
     def identity(self) -> Identity:

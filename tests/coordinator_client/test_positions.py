@@ -59,6 +59,18 @@ def test_lag_in_seconds_is_how_long_the_next_record_has_waited() -> None:
     assert written_ms_of(bytes(61)) is None, "magic 0 has no such place"
 
 
+def test_a_record_without_a_timestamp_says_nothing_of_how_long_the_next_has_waited() -> None:
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        Consumer(fake.bootstrap, auto_offset_reset="earliest", max_poll_records=1, fetch_max_wait_ms=50) as consumer,
+    ):
+        fake.produce("t", 0, [(None, b"v", -1), (None, b"w", -1)])
+        consumer.assign([P0])
+        read(consumer, 1)
+        assert consumer.lag() == {P0: 1}
+        assert consumer.lag_s() == {P0: None}
+
+
 @pytest.mark.parametrize("attribute", [0x08, 0x40], ids=["LogAppendTime", "delete horizon"])
 def test_a_batch_whose_first_timestamp_is_none_was_written_at_its_last_one(attribute: int) -> None:
     batch = bytearray(encode([(None, b"v", 5_000), (None, b"w", 7_000)]))
