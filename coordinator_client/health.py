@@ -8,7 +8,8 @@ from kohort.fastpath import KohortError, TopicPartition
 
 class Health(NamedTuple):
     """`state`: where it stands ("assigned by hand" without membership), for `for_s` seconds now. `healthy`: nothing has
-    failed for good, a broker answers, and a rebalance under way is not older than it may be. `reason`: why not.
+    failed for good, it was not closed, a broker answers, and a rebalance under way is not older than it may be.
+    `reason`: why not.
 
     `last_heartbeat_s`: seconds since the last heartbeat that was answered well was sent, None before the first.
     """
@@ -31,6 +32,7 @@ def judged(
     for_s: float,
     rebalance_timeout_s: float,
     crashed: bool,
+    closed: bool,
     error: KohortError | None,
     unreachable: KohortError | None,
 ) -> str:
@@ -39,6 +41,8 @@ def judged(
         return "the driver's thread ended by a defect"
     if error is not None:
         return str(error)
+    if closed:
+        return "the consumer is closed"
     if unreachable is not None:
         return f"no broker answers: {unreachable}"
     if state is MemberState.STALLED:

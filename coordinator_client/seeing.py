@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
 
 
-def health_of(core: "Core", now: float, *, crashed: bool) -> Health:
+def health_of(core: "Core", now: float, *, crashed: bool, closed: bool) -> Health:
     """How this consumer is."""
     view = core.view
     state = view.state if view is not None else None
@@ -20,6 +20,7 @@ def health_of(core: "Core", now: float, *, crashed: bool) -> Health:
         for_s=for_s,
         rebalance_timeout_s=core.config.max_poll_interval_ms / 1000,
         crashed=crashed,
+        closed=closed,
         error=error,
         unreachable=core.endpoints.last_error if unreachable else None,
     )

@@ -148,8 +148,8 @@ class Session:
 
     def health(self) -> Health:
         """How this consumer is; from any thread."""
-        driver = self.driver
-        return self.read(lambda core: health_of(core, driver.now(), crashed=driver.crashed is not None))
+        driver, closed = self.driver, self.closed
+        return self.read(lambda core: health_of(core, driver.now(), crashed=driver.crashed is not None, closed=closed))
 
     def metrics(self) -> "ConsumerMetrics":
         """All figures of this moment; from any thread."""

@@ -12,7 +12,7 @@ from kohort.admin import Admin
 from kohort.coordinator_client import WakeupError
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S, crash
+from tests.coordinator_client.kit import PATIENCE_S, crash, poll_until
 
 
 def polls(bootstrap: str) -> tuple[Any, Callable[[], object]]:
@@ -42,6 +42,20 @@ def test_a_driver_that_has_ended_is_told_of_and_so_it_is_again(
             with pytest.raises(KohortError, match="ended by a defect: please report it") as told:
                 call()
             assert isinstance(told.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("group", [None, "group"])
+def test_a_consumer_that_was_closed_is_not_healthy(group: str | None) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        with Consumer(fake.bootstrap, group=group) as consumer:
+            if group is None:
+                consumer.assign([TopicPartition("topic", 0)])
+            else:
+                consumer.subscribe(["topic"])
+            poll_until(consumer, lambda: bool(consumer.assignment))
+            assert consumer.health().healthy
+        health = consumer.health()
+        assert (health.healthy, health.reason) == (False, "the consumer is closed"), "its loop has ended: nobody reads"
 
 
 @pytest.mark.proves("B-36")
