@@ -65,7 +65,7 @@ _BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
 # Java's and librdkafka's names of what a partitioner does.
 _PARTITIONERS = {"murmur2_random": "murmur2", "consistent_random": "crc32"}
 # What is always so here, and what a properties file may say as long as it says the same.
-_FIXED = {"acks": ("all", "-1", -1), "enable.idempotence": ("true", True)}
+_FIXED = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class ProducerConfig:
     def from_kafka(cls, properties: Mapping[str, Any]) -> "ProducerConfig":
         """By Kafka's dotted names; values may be strings. acks and enable.idempotence may only say all and true."""
         for name, allowed in _FIXED.items():
-            if name in properties and (value := properties[name]) not in allowed:
+            if name in properties and str(value := properties[name]).lower() not in allowed:
                 raise ConfigError(f"{name} is always {allowed[0]}", hint="leave it out", setting=name, value=value)
         free = {name: value for name, value in properties.items() if name not in _FIXED}
         ours = by_our_names(free, _BY_KAFKA_NAME)

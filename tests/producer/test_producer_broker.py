@@ -11,7 +11,7 @@ import pytest
 from kohort import Consumer, Producer, Record, TopicPartition
 from kohort.coordinator_client import ConfigError, IllegalState, OperationTimeout, UnknownTopic
 from kohort.fastpath import Codec, KohortError
-from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClosed
+from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClosed, ProducerConfig
 from kohort.protocol.errors import BrokerError
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_BROKER, TO_CLIENT, Reset
@@ -219,6 +219,14 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
             Producer("127.0.0.1:1", **settings)
     with pytest.raises(ConfigError, match="acks is always all"):
         Producer.from_config({"bootstrap.servers": "127.0.0.1:1", "acks": "1"})
+
+
+@pytest.mark.parametrize("value", [True, "true", "True", "TRUE"])
+def test_what_is_always_so_may_be_written_as_any_other_property(value: Any) -> None:
+    told = ProducerConfig.from_kafka(
+        {"bootstrap.servers": "localhost:1", "enable.idempotence": value, "allow.auto.create.topics": value}
+    )
+    assert told == ProducerConfig.of(bootstrap="localhost:1", allow_auto_create_topics=True)
 
 
 @pytest.mark.broker
