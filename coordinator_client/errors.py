@@ -93,7 +93,7 @@ class TopicRecreated(KohortError):
 
 
 class CommitFailed(KohortError):
-    """Offsets were not committed. `error.offsets` says what became of each partition.
+    """Offsets were not committed, of one partition or more: `commit_log()` says of which, and which were stored.
 
     After losing the group (session expired, `max_poll_interval_ms` exceeded, fenced) the partitions may already be
     someone else's, and the commit must not be tried again.
