@@ -256,7 +256,8 @@ class Producer:
     # --- transactions
 
     def begin(self, timeout_s: float | None = None) -> None:
-        """Open a transaction. The first call waits for the producer's id: from then on older instances are fenced.
+        """Open a transaction. The first call waits for the id that the producer has asked for since it was made: from
+        then on, at the latest, older instances are fenced.
 
         Raises ProducerFenced, IllegalState, OperationTimeout.
         """
