@@ -164,9 +164,10 @@ class Committer:
         for partition in list(commit.offsets):
             owned = view.assignment.get(partition)
             if lost or owned is None or owned.epoch != commit.epochs.get(partition, owned.epoch):
+                had = partition in commit.epochs
                 error = CommitFailed(
-                    f"the partition was given away before {what}",
-                    hint="its new owner starts at the last committed offset",
+                    f"the partition was given away before {what}" if had else "the partition is not this member's",
+                    hint="whoever owns it starts at the last committed offset",
                     topic=partition.topic,
                     partition=partition.partition,
                 )

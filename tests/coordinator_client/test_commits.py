@@ -207,6 +207,15 @@ def test_what_a_rebalance_overtook_is_sent_again_in_the_order_in_which_it_was_ma
 
 
 @pytest.mark.proves("E-05")
+def test_what_was_never_ours_was_not_given_away() -> None:
+    rig = Rig()
+    rig.put("mistyped", {TopicPartition("tt", 0): 1})
+    assert rig.committer.owed(VIEW, OUTSIDE, 0.0) is None
+    ((_, error),) = rig.ended
+    assert isinstance(error, CommitFailed)
+    assert "the partition is not this member's (topic=tt, partition=0)" in str(error)
+
+
 def test_who_passed_a_held_commit_does_not_stay_before_it() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
