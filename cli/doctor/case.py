@@ -292,10 +292,13 @@ def heard_since(
 ) -> bool:
     """Whether the group, or a member of it, has written anything to its partition of __consumer_offsets since.
 
-    Its keys begin with a type and the group's name. Raises KohortError if reading that takes too long.
+    Its keys begin with a type and the group's name. Raises KohortError if reading that takes too long, or if nobody
+    answers for the partition.
     """
-    start = admin.offsets_at({partition: since_ms}).get(partition, -1)
-    end = admin.end_offsets([partition])[partition]
+    starts, ends = admin.offsets_at({partition: since_ms}), admin.end_offsets([partition])
+    if not (partition in starts and partition in ends):
+        raise KohortError("its leader does not answer now", hint="once more in a while", partition=partition)
+    start, end = starts[partition], ends[partition]
     if start < 0 or start >= end:
         return False
     name = group.encode()

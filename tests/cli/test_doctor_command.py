@@ -16,9 +16,11 @@ from kohort.cli.doctor.case import Case, heard_since, offsets_partition
 from kohort.cli.doctor.rules import RULES
 from kohort.cli.main import main
 from kohort.coordinator_client import Consumer, Why
-from kohort.fastpath import TopicPartition
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.apis.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import FakeBroker, RealBroker, RealCluster
+from kohort.testing.fake_broker import Alter, Call
 from kohort.testing.plain_wire import ask
 from kohort.testing.ports import free_ports
 from kohort.testing.selection import Broker
@@ -27,6 +29,7 @@ from tests.coordinator_client.acls import allow
 from tests.coordinator_client.kit import PATIENCE_S, numbers, poll_all_until, poll_until, produce
 from tests.coordinator_client.test_consumer_group import PROTOCOLS
 
+NOT_LEADER_OR_FOLLOWER = 6
 Name = Callable[[str], str]
 Doctor = Callable[..., dict[str, Any]]
 
@@ -277,6 +280,22 @@ def test_who_has_written_to_the_offsets_topic_is_heard(broker: Broker, topic: st
             silence = case.silence
         assert silence is not None
         assert (silence.at_least_s, silence.kept_s) == (None, 7 * 86400.0)
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_leader_that_does_not_answer_is_not_taken_for_a_silent_group(answers: int) -> None:
+    place = TopicPartition("__consumer_offsets", 0)
+    with FakeBroker(topics={place.topic: 1}) as fake, Admin(fake.bootstrap) as admin:
+
+        def moved(call: Call) -> Alter | None:
+            nobody = ListOffsetsPartitionResponse(partition_index=0, error_code=NOT_LEADER_OR_FOLLOWER)
+            topic = ListOffsetsTopicResponse(name=place.topic, partitions=(nobody,))
+            before = len(fake.calls_of("ListOffsets")) <= answers
+            return None if before else Alter(lambda response: response._replace(topics=(topic,)))
+
+        fake.control("ListOffsets", moved)
+        with pytest.raises(KohortError, match="its leader does not answer now"):
+            heard_since(admin, {"bootstrap.servers": fake.bootstrap}, "group", place, 0)
 
 
 @pytest.mark.parametrize(
