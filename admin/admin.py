@@ -94,15 +94,18 @@ class Admin:
         return offsets.lag(self._asker(), group)
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each log begins."""
+        """Where each log begins; which are missing: see `offsets_at`."""
         return self.offsets_at(dict.fromkeys(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each log ends: the offset of the next record."""
+        """Where each log ends: the offset of the next record; which are missing: see `offsets_at`."""
         return self.offsets_at(dict.fromkeys(partitions, LATEST))
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset not older than a time, by partition; -1 where there is none."""
+        """The first offset not older than a time, by partition; -1 where there is none.
+
+        Partitions that are not there, have no leader, or whose leader refuses are missing.
+        """
         return {one: found.offset for one, found in offsets.listed(self._asker(), times_ms).items()}
 
     def newest_ms(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
