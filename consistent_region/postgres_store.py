@@ -20,10 +20,11 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
-from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
+from kohort.consistent_region.errors import CoordinatorUnavailable
 from kohort.consistent_region.store import Key
+from kohort.consistent_region.urls import conninfo
 
 CHANNEL: Final = "kohort_region"
 TRUSTED_S: Final = 1.0  # how long silence is taken for no news: a listener that is cut off hears nothing either
@@ -59,12 +60,7 @@ class PostgresStore:
     """
 
     def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
-        try:
-            given = conninfo_to_dict(url)
-        except psycopg.Error as problem:
-            raise ConfigurationError(
-                f"not a PostgreSQL URL: {problem}", hint='coordinator="postgresql://USER@HOST/DATABASE"'
-            ) from problem
+        given = conninfo(url)
         self.where = " ".join(f"{name}={given[name]}" for name in ("host", "port", "dbname") if given.get(name))
         self._conninfo = make_conninfo(url, connect_timeout=max(round(timeout_s), 2), application_name="kohort")
         self._timeout_s = timeout_s

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError
+from kohort.consistent_region.urls import conninfo, veiled
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL,
@@ -42,7 +43,7 @@ class SqlSink:
     def __init__(self, url: str, *, schema: str = "") -> None:
         scheme = url.partition(":")[0]
         if not url.startswith("sqlite:///") and scheme not in ("postgresql", "postgres"):
-            raise ConfigurationError(f"unknown database {url!r}", hint='"sqlite:///PATH" or "postgresql://..."')
+            raise ConfigurationError(f"unknown database {veiled(url)!r}", hint='"sqlite:///PATH" or "postgresql://..."')
         self._url = url
         self._mark = "?" if scheme == "sqlite" else "%s"
         self._schema = schema
@@ -187,8 +188,7 @@ class SqlSink:
                 self._connection.execute("PRAGMA synchronous=FULL")
             else:
                 psycopg = _psycopg()
-                given = psycopg.conninfo.conninfo_to_dict(self._url)
-                self._connection = psycopg.connect(**{**_WAITS, **given}, autocommit=True)
+                self._connection = psycopg.connect(**{**_WAITS, **conninfo(self._url)}, autocommit=True)
         return self._connection
 
     def _errors(self) -> type[Exception]:
@@ -198,7 +198,6 @@ class SqlSink:
 def _psycopg() -> Any:
     try:
         import psycopg
-        import psycopg.conninfo
     except ImportError as problem:
         raise ConfigurationError(
             "a postgresql:// sink needs psycopg", hint='pip install "kohort[postgres]"'

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
+from kohort.consistent_region.urls import veiled
 
 
 class Key(NamedTuple):
@@ -229,6 +230,6 @@ def open_store(url: str) -> Store:
     if url == "memory:":
         return MemoryStore()
     raise ConfigurationError(
-        f"unknown coordinator {url!r}",
+        f"unknown coordinator {veiled(url)!r}",
         hint='"sqlite:///PATH", "postgresql://USER@HOST/DATABASE", or "memory:" for one member alone',
     )

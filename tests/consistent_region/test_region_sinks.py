@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from kohort.consistent_region.errors import ConfigurationError, FencedError, Reg
 from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.offsets import Position, Positions
-from kohort.consistent_region.store import SqliteStore
+from kohort.consistent_region.store import SqliteStore, open_store
 from kohort.coordinator_client.events import Identity
 from kohort.fastpath.errors import KohortError
 from kohort.testing import FakeBroker, RealPostgres
@@ -32,6 +33,7 @@ from kohort.testing.selection import Broker
 
 P0 = TopicPartition("in", 0)
 RECORDS, A_CHECKPOINT = 14, 4
+SECRET = "can4ry"
 SCHEMA = "CREATE TABLE IF NOT EXISTS seen (n INTEGER)"
 
 
@@ -555,6 +557,33 @@ def test_records_come_back_as_they_were_and_torn_ones_never(records: list[Any]) 
         except ResetFailedError:
             continue
         assert found == records[: len(found)]  # cut between two records: the frame around it tells
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://me:{}@host/db",
+        "postgresql+psycopg://me:{}@host/db",
+        "postgres//me:{}@host/db",
+        "host=here user=me password={}",
+        "me:{}@host/db",
+        "postgresql://me:50%{}@127.0.0.1:1/db",
+        "postgresql://me:50%x{}@127.0.0.1:1/db",
+        "postgresql://me:a@{}@127.0.0.1:1/db",
+        "postgresql://me:a/{}@127.0.0.1:1/db",
+        "postgresql://me:1/{}@127.0.0.1:1/db",
+        "postgresql://me:{}@[127.0.0.1:1/db",
+    ],
+)
+def test_a_mistyped_url_does_not_tell_its_password(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    def sink() -> None:
+        SqlSink(url.format(SECRET)).open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+
+    for used in (sink, lambda: open_store(url.format(SECRET))):
+        with pytest.raises(ConfigurationError) as caught:
+            used()
+        told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.place) + caplog.text
+        assert SECRET not in told
 
 
 def test_what_cannot_work_is_refused_at_once() -> None:
