@@ -4,13 +4,16 @@ Fed by the machine with the machine's own time. Every entry is a frozen value an
 replaced, so any thread may read it at any moment.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kohort.coordinator_client.hooks import Cause
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath.topic_partition import TopicPartition
 
 KEPT_REBALANCES: Final = 100
+KEPT_STEPS: Final = 100  # of one rebalance: a group that finds no end may try for weeks
+
+T = TypeVar("T")
 
 
 class Phase(NamedTuple):
@@ -30,7 +33,7 @@ class Rebalance(NamedTuple):
     `generation`, `protocol`, `leader`: of the generation it led to (-1 and None if to none). `members_joined` and
     `members_left`: who, as far as this member can tell, which is only when it leads. `revoked`, `added`, `lost`,
     `kept`: partitions. `attempts`: JoinGroups sent. `commits_refused`: partition -> error code of the last refusal.
-    `troubles`: errors on the way, hooks that raised among them, one line each.
+    `troubles`: errors on the way, hooks that raised among them, one line each. Of these and of `phases`, the last 100.
     """
 
     cause: Cause
@@ -77,7 +80,7 @@ class Timeline:
     def entered(self, state: MemberState, now: float) -> None:
         """The member entered `state`: the phase before it is over."""
         if (current := self.current) is not None:
-            self._put(current._replace(phases=(*_closed(current.phases, now), Phase(state, now))))
+            self._put(current._replace(phases=_last(*_closed(current.phases, now), Phase(state, now))))
 
     def noted(self, **facts: object) -> None:
         """Facts of the rebalance under way: sets grow, numbers and names are replaced."""
@@ -92,7 +95,7 @@ class Timeline:
         """Something went wrong; kept with the newest rebalance even after it ended, since its cause is there."""
         if self.rebalances:
             newest = self.rebalances[-1]
-            self._put(newest._replace(troubles=(*newest.troubles, text)))
+            self._put(newest._replace(troubles=_last(*newest.troubles, text)))
 
     def attempt(self) -> None:
         """One more JoinGroup was sent."""
@@ -113,6 +116,10 @@ class Timeline:
 
     def _put(self, rebalance: Rebalance) -> None:
         self.rebalances = (*self.rebalances[:-1], rebalance)
+
+
+def _last(*steps: T) -> tuple[T, ...]:
+    return steps[-KEPT_STEPS:]
 
 
 def _closed(phases: tuple[Phase, ...], now: float) -> tuple[Phase, ...]:

@@ -5,7 +5,7 @@ import pytest
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.hooks import Cause, Why
 from kohort.coordinator_client.states import MemberState
-from kohort.coordinator_client.timeline import KEPT_REBALANCES, Timeline
+from kohort.coordinator_client.timeline import KEPT_REBALANCES, KEPT_STEPS, Timeline
 from tests.coordinator_client.rig import Rig, as_leader, said, tps
 from tests.coordinator_client.test_member_cooperative import Cooperative
 
@@ -116,6 +116,21 @@ def test_the_history_is_bounded_and_what_was_read_of_it_stays_as_it_was() -> Non
     assert timeline.rebalances[-1].cause.detail == str(3 * KEPT_REBALANCES - 1)
     assert len(read) == 1
     assert read[0].phases == ()
+
+
+def test_a_rebalance_without_end_is_a_bounded_story() -> None:
+    rig = Rig()
+    rig.reach_syncing("t")
+    for generation in range(2, 3 * KEPT_STEPS):
+        rig.after(0.1)
+        rig.synced(27)
+        rig.after(0.1)
+        rig.joined(generation=generation)
+    told = rig.member.timeline.rebalances[-1]
+    assert told.ended_at is None
+    assert told.attempts == 3 * KEPT_STEPS - 1
+    assert len(told.phases) == len(told.troubles) == KEPT_STEPS
+    assert told.phases[-1].state is MemberState.SYNCING, "the newest are kept"
 
 
 def test_facts_without_a_rebalance_are_nobodys() -> None:
