@@ -64,6 +64,8 @@ class Format(StrEnum):
     JUNIT = "junit"
 
 
+_OF_LOGINS = ("--user", "--stranger")
+
 SUFFIX = {Format.HTML: "html", Format.MD: "md", Format.JSON: "json", Format.JUNIT: "xml"}
 
 
@@ -340,11 +342,14 @@ def _property(entry: str) -> tuple[str, str]:
 def _command() -> str:
     """What was typed, without what is secret."""
     words = ["kohort", "conformance", *sys.argv[2:]] if len(sys.argv) > 1 else ["kohort", "conformance"]
-    hidden = [
-        f"{word.partition(':')[0]}:..." if before in ("--user", "--stranger") else word
-        for before, word in zip(["", *words], words, strict=False)
-    ]
-    return shlex.join(hidden)
+    return shlex.join(_public(before, word) for before, word in zip(["", *words], words, strict=False))
+
+
+def _public(before: str, word: str) -> str:
+    if before in _OF_LOGINS:
+        return f"{word.partition(':')[0]}:..."
+    option, equals, login = word.partition("=")  # --user NAME:PASSWORD may be one word as well
+    return f"{option}={_public(option, login)}" if equals and option in _OF_LOGINS else word
 
 
 def _rendered(report: Report, kind: Format) -> str:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kohort.cli import conformance
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Selection
@@ -30,6 +31,14 @@ FAILED = Result("D1a", 4, Verdict.FAIL, "Heartbeat: expected NONE", "Heartbeat",
 def report(*results: Result, name: str = "a <broker>") -> Report:
     subject = Subject("127.0.0.1:1", name, "id", 1, {12: (0, 4)}, {"group.version": 1})
     return Report(subject, "2026-01-01T00:00:00+00:00", 1.5, "kohort conformance --bootstrap x", results)
+
+
+@pytest.mark.parametrize("option", ["--user", "--stranger"])
+@pytest.mark.parametrize("between", [" ", "="])
+def test_the_command_is_told_without_passwords(option: str, between: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = f"kohort conformance {option}{between}me:can4ry=9 --only B1 --property a=b:c"
+    monkeypatch.setattr("sys.argv", typed.split())
+    assert conformance._command() == f"kohort conformance {option}{between}me:... --only B1 --property a=b:c"
 
 
 PASSED = Result("D1a", 3, Verdict.PASS, took_ms=4, frames=FRAMES)
