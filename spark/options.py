@@ -7,7 +7,7 @@ An unknown name or value is an OptionError that names the nearest right one.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -69,7 +69,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     include_headers: bool
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)  # passwords may be among them
 
     @property
     def connect(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """kafka_rdd: offset ranges in, an RDD of records out."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pyspark import SparkContext
@@ -79,7 +79,7 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are n
 class RangeReader(Shipped):
     """What an executor runs: picklable, and holding nothing open."""
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)  # passwords may be among them
     as_columns: bool | Literal["arrow"]
     key_decoder: Decoder | None
     value_decoder: Decoder | None

@@ -11,7 +11,7 @@ a task that Spark runs again writes its records again, so consumers see each at 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 from types import MappingProxyType
@@ -51,7 +51,7 @@ class SinkOptions:
     """What the options mean. `properties`: Kafka's own names, for the producer."""
 
     topic: str | None
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)  # passwords may be among them
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "SinkOptions":

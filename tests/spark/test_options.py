@@ -12,6 +12,8 @@ from kohort.fastpath import TopicPartition
 from kohort.spark import OptionError
 from kohort.spark.java_settings import in_our_words
 from kohort.spark.options import SourceOptions
+from kohort.spark.rdd import RangeReader
+from kohort.spark.sink import SinkOptions
 
 LEAST = {"kafka.bootstrap.servers": "h1:9092,h2:9092", "subscribe": "a, b"}
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -30,6 +32,18 @@ def test_the_least_there_is_to_say() -> None:
     assert (least.on_data_loss, least.on_late_time, least.include_headers) == ("fail", "fail", False)
     assert least.settings == {}
     assert pickle.loads(pickle.dumps(least)) == least
+
+
+def test_what_tasks_are_given_does_not_show_its_passwords() -> None:
+    login = {
+        "kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": 'a.PlainLoginModule required username="me" password="can4ry";',
+    }  # fmt: skip
+    source, sink = SourceOptions.of(login | {"subscribe": "a"}, streaming=False), SinkOptions.of(login)
+    reader = RangeReader(source.connect, False, None, None, False)
+    assert (source.connect["sasl_password"], sink.properties["sasl.password"]) == ("can4ry", "can4ry")
+    for each in (source, sink, reader):
+        assert "can4ry" not in repr(each), type(each)
 
 
 @pytest.mark.parametrize(
