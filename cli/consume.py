@@ -22,6 +22,7 @@ from kohort.admin import Admin
 from kohort.cli.connecting import Connection, connected, console
 from kohort.cli.moments import moment, time_ms
 from kohort.cli.partitions import partitions_of
+from kohort.cli.terminal import cell, harmless
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns, TopicPartition
 from kohort.fastpath.errors import KohortError
@@ -330,6 +331,6 @@ def _parquet_file(path: Path) -> Any:
 
 
 def _cell(value: Any) -> Cell:
-    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    text = harmless("-" if value is None else value if isinstance(value, str) else json.dumps(value))
     whole = len(text) <= CELL_CHARACTERS or not sys.stdout.isatty()
-    return Cell(text if whole else f"{text[: CELL_CHARACTERS - 1]}…")  # a str would be read for rich's styles
+    return cell(text if whole else f"{text[: CELL_CHARACTERS - 1]}…")

@@ -18,6 +18,7 @@ from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
 from kohort.cli.group_timeline import timeline
 from kohort.cli.moments import time_ms
 from kohort.cli.partitions import partitions_of, short
+from kohort.cli.terminal import cell
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
 
@@ -378,5 +379,5 @@ def _plain(one: Any) -> dict[str, Any]:
 def _print(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*head)
     for row in rows:
-        table.add_row(*map(Text, row))  # names are anybody's: a str would be read for rich's styles
+        table.add_row(*map(cell, row))  # names are anybody's
     console().print(table)

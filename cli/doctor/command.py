@@ -14,6 +14,7 @@ from kohort.cli.connecting import AsJson, Connection, connected, console
 from kohort.cli.doctor.case import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
+from kohort.cli.terminal import cell, harmless
 from kohort.fastpath.errors import KohortError
 
 app = typer.Typer(add_completion=False)
@@ -61,7 +62,7 @@ def doctor(
         if as_json:
             print(json.dumps({"error": str(error)}))
         else:
-            print(f"kohort: error: {error}", file=sys.stderr)
+            print(harmless(f"kohort: error: {error}"), file=sys.stderr)
         raise typer.Exit(UNCHECKED) from None
     if as_json:
         print(json.dumps(_plain(opinion)))
@@ -96,15 +97,17 @@ def _show(opinion: Opinion) -> None:
         table = Table("", "rule", "where", "what", "what to do", show_lines=True)
         for rule, found in _sorted(opinion):
             mark = Text(found.severity, style=STYLES[found.severity])
-            table.add_row(mark, rule.name, Text(found.where), Text(found.what), Text(found.do))
+            table.add_row(mark, rule.name, cell(found.where), cell(found.what), cell(found.do))
         out.print(table)
     told = [Text(f"{len(opinion.satisfied)} rules are satisfied")]
     if opinion.unchecked:
-        told += [Text(f"not checked: {rule.name}: {error}", style="yellow") for rule, error in opinion.unchecked]
+        told += [
+            Text(harmless(f"not checked: {rule.name}: {error}"), style="yellow") for rule, error in opinion.unchecked
+        ]
     reasons: dict[str, list[str]] = {}
     for rule, error in opinion.not_asked:
         reasons.setdefault(error.message, []).append(rule.name)
-    told += [Text(f"not asked, {why}: {', '.join(names)}", style="dim") for why, names in reasons.items()]
+    told += [Text(harmless(f"not asked, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
     out.print(Group(*told))
 
 

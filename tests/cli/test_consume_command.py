@@ -147,6 +147,11 @@ def test_table_shows_text_as_it_is(fake: FakeBroker, capfd: pytest.CaptureFixtur
     assert consumed(fake, capfd).splitlines()[-1].split()[-2:] == ["[red]k", "\\[/v]"]
 
 
+def test_records_in_a_table_order_the_terminal_nothing(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    fake.produce("topic", 0, [(b"\x1b]0;k\x07", "\x9b2Jvé😀".encode(), 0)])
+    assert consumed(fake, capfd).splitlines()[-1].split()[-2:] == ["\\x1b]0;k\\x07", "\\x9b2Jvé😀"]
+
+
 @pytest.mark.parametrize("value", [b"NaN", b"[-Infinity]", b'{"a": 1e999}', b"[" * 100_000])
 def test_what_is_nearly_json_is_printed_as_text(
     fake: FakeBroker, capfd: pytest.CaptureFixture[str], value: bytes

@@ -171,6 +171,16 @@ def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
     assert sorted(rows) == ["[/prod]", "[prod]"]
 
 
+def test_what_others_have_named_orders_the_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker() as fake:
+        fake.commit("\x1b]0;title\x07\x9b2Jg", {})
+        assert main(["group", "list", "--bootstrap", fake.bootstrap]) == 0
+        assert main(["group", "describe", "no\x1b[2J", "--bootstrap", fake.bootstrap]) == 1
+    said = capsys.readouterr()
+    assert "\\x1b]0;title\\x07\\x9b2Jg" in said.out
+    assert not {*said.out, *said.err} & {"\x1b", "\x07", "\x9b"}
+
+
 @pytest.mark.parametrize("offset", ["5.7", "Infinity", "true", "-1", '"5"', "[5]"])
 def test_a_file_of_offsets_holds_nothing_else(offset: str, tmp_path: Path) -> None:
     file = tmp_path / "offsets.json"

@@ -1,0 +1,21 @@
+"""What others have written, on a terminal: names, keys, values and reasons are text there, and no orders."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+# C0, DEL and C1, which begin what a terminal obeys; lines and tabs do no harm.
+_ORDERS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def harmless(text: str) -> str:
+    """The same, with control characters to be seen."""
+    return text.translate(_ORDERS)
+
+
+def cell(text: str) -> "Text":
+    """Of a table; a str would be read for rich's own styles, too."""
+    from rich.text import Text  # not for an error that says how to install it
+
+    return Text(harmless(text))
