@@ -17,6 +17,8 @@ NO_NODE = -1
 NO_EPOCH = -1
 LEADER_NOT_AVAILABLE = 5
 FIRST_VERSION_OF_SOUND_EPOCHS = 9
+# A leader plans for each number up to the highest: one that is made up must not have it plan for two billion.
+MOST_AN_ENTRY = 10
 
 
 class Broker(NamedTuple):
@@ -152,9 +154,10 @@ def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView 
     if known is not None and known.id != answer.topic_id:
         known = None  # deleted and made anew: epochs of the old one mean nothing
     partitions = {}
+    most = MOST_AN_ENTRY * len(answer.partitions)
     for partition in answer.partitions:
         number = partition.partition_index
-        if number < 0:
+        if not 0 <= number < most:
             continue
         before = known.partitions.get(number) if known else None
         if before is not None and 0 <= partition.leader_epoch < before.leader_epoch:

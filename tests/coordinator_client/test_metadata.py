@@ -6,7 +6,7 @@ import pytest
 
 from kohort.coordinator_client.metadata import NOTHING_KNOWN, Broker, ClusterView
 from kohort.coordinator_client.ready import WantedTopics
-from kohort.coordinator_client.refresh import MetadataKeeper
+from kohort.coordinator_client.refresh import MetadataKeeper, topics_changed
 from kohort.coordinator_client.retry import Backoff
 from kohort.fastpath import TopicPartition
 from kohort.protocol.apis.metadata import (
@@ -50,6 +50,13 @@ def test_leaders_ids_and_racks() -> None:
     assert VIEW.partitions_of("t") == (TopicPartition("t", 0), TopicPartition("t", 1))
     assert VIEW.racks_of("t") == {0: {"r1"}, 1: {"r2"}}
     assert VIEW.leader(TopicPartition("t", 9)) is None
+
+
+@pytest.mark.proves("B-18")
+def test_a_partition_of_a_number_that_cannot_be_is_not_planned_for() -> None:
+    view = NOTHING_KNOWN.updated(answer(topic("t", {0: (1, 5), 2: (2, 3), 2**31 - 1: (1, 0)})), asked={"t"})
+    assert view.partitions_of("t") == (TopicPartition("t", 0), TopicPartition("t", 2))
+    assert topics_changed(view, frozenset({"t"})).topics["t"].partitions == 3
 
 
 @pytest.mark.proves("B-18")
