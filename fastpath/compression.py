@@ -11,7 +11,7 @@ is imported inside the functions that call it: whoever starts does not wait for 
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -123,8 +123,8 @@ def _is_xerial(source: memoryview) -> bool:
     return bytes(source[:8]) == XERIAL_MAGIC
 
 
-def _xerial_blocks(source: memoryview) -> list[memoryview]:
-    blocks = []
+def _xerial_blocks(source: memoryview) -> Iterator[memoryview]:
+    # One at a time: a payload may be nothing but empty blocks, of which each would be forty times its size in a list.
     at = _XERIAL_HEADER_BYTES
     if len(source) < at:
         raise Broken("truncated xerial snappy header")
@@ -137,9 +137,8 @@ def _xerial_blocks(source: memoryview) -> list[memoryview]:
         at += 4
         if at + size > len(source):
             raise Broken("xerial snappy block longer than the payload")
-        blocks.append(source[at : at + size])
+        yield source[at : at + size]
         at += size
-    return blocks
 
 
 def _snappy_bound(source: memoryview, limit: int) -> int:
