@@ -76,9 +76,14 @@ class SqlSink:
         if not self._collected:
             return b""
         try:
+            for _statement, values in self._collected:
+                for value in values:
+                    self._check(value)
             return json.dumps(self._collected, separators=(",", ":"), allow_nan=False).encode()
         except (TypeError, ValueError) as problem:
-            raise ConfigurationError(f"a statement's values are what JSON holds: {problem}") from problem
+            raise ConfigurationError(
+                f"a statement's values are what JSON and the database hold: {problem}"
+            ) from problem
 
     def commit(self, prepared: bytes, at: CommitId) -> int:
         statements = [(text, tuple(values)) for text, values in json.loads(prepared or b"[]")]
@@ -95,6 +100,18 @@ class SqlSink:
             self._connection = None
 
     # --- inner
+
+    def _check(self, value: Any) -> None:
+        """Raises ValueError for what no commit could carry out: found there, it would end every life of the member."""
+        sqlite = self._mark == "?"
+        if isinstance(value, dict) or (sqlite and isinstance(value, list | tuple)):
+            raise ValueError(f"{type(value).__name__} is no column's value")
+        if isinstance(value, str):
+            value.encode()
+            if not sqlite and "\0" in value:
+                raise ValueError("PostgreSQL's text holds no NUL")
+        elif sqlite and isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError("SQLite's integers have 64 bits")
 
     def _run(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId | None = None) -> int:
         """Run them in one transaction; with `at`, only if that commit is not noted, and with a note of it."""

@@ -586,6 +586,39 @@ def test_a_mistyped_url_does_not_tell_its_password(url: str, caplog: pytest.LogC
         assert SECRET not in told
 
 
+@pytest.mark.parametrize(
+    ("url", "value"),
+    [
+        ("sqlite:///{}/x.db", 1 << 63),
+        ("sqlite:///{}/x.db", -(1 << 63) - 1),
+        ("sqlite:///{}/x.db", "half a pair: \ud800"),
+        ("sqlite:///{}/x.db", [1]),
+        ("sqlite:///{}/x.db", {"a": 1}),
+        ("postgresql://x", "\ud800"),
+        ("postgresql://x", "a\0b"),
+        ("postgresql://x", {"a": 1}),
+    ],
+)
+def test_a_value_that_the_database_cannot_hold_comes_into_no_checkpoint(url: str, value: Any, tmp_path: Path) -> None:
+    """In a complete one it would be owed for ever, and end each life that tries."""
+    sink = SqlSink(url.format(tmp_path))
+    sink.execute("INSERT INTO t VALUES (?)", (value,))
+    with pytest.raises(ConfigurationError, match="the database hold"):
+        sink.pre_commit()
+
+
+def test_the_largest_values_of_a_database_are_kept(tmp_path: Path) -> None:
+    sink = SqlSink(f"sqlite:///{tmp_path}/x.db", schema="CREATE TABLE t (n)")
+    sink.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+    values = [(1 << 63) - 1, -(1 << 63), 1.5, True, None, "a\0b"]
+    for value in values:
+        sink.execute("INSERT INTO t VALUES (?)", (value,))
+    assert sink.commit(sink.pre_commit(), CommitId("run", 1)) == 1
+    sink.close()
+    with sqlite3.connect(tmp_path / "x.db") as database:
+        assert [row[0] for row in database.execute("SELECT n FROM t ORDER BY rowid")] == values
+
+
 def test_what_cannot_work_is_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="unknown database"):
         SqlSink("mysql://x")
