@@ -1,11 +1,15 @@
 """Keeps every frame of a consumer on a wire tape: a file of JSON lines, without secrets."""
 
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
 from kohort.coordinator_client.errors import ConfigError
 from kohort.protocol.tape import Direction, Taped, line
+
+log = logging.getLogger("kohort.connections")
 
 Keep = Callable[[Direction, str, int, int, bytes, float], None]
 """keep(direction, api, version, correlation_id, frame with its length, now): what a connection calls for each frame."""
@@ -13,11 +17,13 @@ Keep = Callable[[Direction, str, int, int, bytes, float], None]
 
 class Tape:
     """Appends to `path`; lines are written whole, so a tape of a process that was killed ends at a line's end or in one
-    torn line. Used by the driver's thread alone. `started`: monotonic seconds that count as 0."""
+    torn line, and on a full disk it ends there. Used by the driver's thread alone. `started`: monotonic seconds that
+    count as 0."""
 
     def __init__(self, path: str, started: float) -> None:
         self._started = started
         self._connections = 0
+        self._full = False
         try:
             self._file: TextIO = Path(path).open("a", buffering=1)  # noqa: SIM115 -- open as long as the driver
         except OSError as error:
@@ -30,9 +36,19 @@ class Tape:
 
         def keep(direction: Direction, api: str, version: int, correlation_id: int, frame: bytes, now: float) -> None:
             taped = Taped(now - self._started, node, number, direction, api, version, correlation_id, frame)
-            self._file.write(line(taped))
+            self._write(line(taped))
 
         return keep
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # what a full disk did not take is tried again, and no news
+            self._file.close()
+
+    def _write(self, text: str) -> None:
+        if self._full:
+            return
+        try:
+            self._file.write(text)
+        except OSError as error:  # a consumer is worth more than its tape
+            self._full = True
+            log.warning("the tape ends here, it cannot be written: %s", error.strerror)

@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from kohort import Consumer
+from kohort import Consumer, TopicPartition
 from kohort.coordinator_client.errors import ConfigError
 from kohort.coordinator_client.replay import NoMember, replay
 from kohort.protocol import tape
 from kohort.protocol.membership import Subscription, build_subscription
 from kohort.protocol.tape import Taped
 from kohort.protocol.wire import WireConnection
-from kohort.testing import RealBroker
+from kohort.testing import FakeBroker, RealBroker
+from tests.coordinator_client.kit import read
 
 LIFE_OF_A_MEMBER = ("ApiVersions", "FindCoordinator", "JoinGroup", "SyncGroup", "OffsetFetch", "Fetch", "LeaveGroup")
 
@@ -76,3 +77,14 @@ def test_a_life_in_a_group_is_on_the_tape(broker: RealBroker, topic: str, tmp_pa
 def test_a_tape_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tape cannot be written"):
         Consumer("localhost:1", tape=str(tmp_path / "no" / "such" / "folder"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_consumer_outlives_the_disk_that_its_tape_fills(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeBroker(topics={"t": 1}) as fake:
+        fake.produce("t", 0, [(b"k", b"v")])
+        with Consumer(fake.bootstrap, tape="/dev/full", auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            assert len(read(consumer, 1)) == 1
+    (said,) = [one.message for one in caplog.records if "tape" in one.message]
+    assert said.startswith("the tape ends here, it cannot be written: No space left on device")
