@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,7 +137,8 @@ def properties(
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
-            raise KohortError(f"not a property: {text!r}", hint="-X NAME=VALUE")
+            named = re.split(r"[:\s]", name, maxsplit=1)[0]  # what follows may be a password
+            raise KohortError(f"not a property: {named!r}", hint="-X NAME=VALUE")
         found[_kafkas(name.strip())] = value.strip()
     found = _translated(found)
     if bootstrap:

@@ -444,6 +444,11 @@ def split_address(address: str) -> tuple[str, int]:
     Raises ConfigError if there is no port, or none that a socket could use.
     """
     bare = address.rpartition("://")[2].strip()
+    if "@" in bare:  # as in the URLs of databases; what stands before it may be a password
+        raise ConfigError(
+            f"not a broker's address: {'...@' + bare.rpartition('@')[2]!r}",
+            hint='"host:port"; who logs in is said by sasl_username and sasl_password',
+        )
     host, colon, port = bare.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:

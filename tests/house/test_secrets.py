@@ -276,6 +276,21 @@ def test_the_canary_is_collected() -> None:
     assert kept == []
 
 
+@pytest.mark.parametrize("address", ["user:{}@host:9092", "SASL_SSL://user:{}@host:9092", "kafka://user:{}@host"])
+def test_an_address_with_a_password_in_it_is_refused_without_it(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"\.\.\.@host") as caught:
+        Config.of(bootstrap=("host:1", address.format(CANARY)))
+    assert leaks("".join(traceback.format_exception(caught.value)).encode()) == []
+
+
+@pytest.mark.parametrize("typed", ["sasl.password:{}", "sasl.password: {}", "sasl.password {}"])
+def test_a_mistyped_property_is_told_without_its_value(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["group", "list", "-b", "127.0.0.1:1", "-X", typed.format(CANARY)]) == 1
+    said = capsys.readouterr().err
+    assert "not a property: 'sasl.password'" in said
+    assert leaks(said.encode()) == []
+
+
 @pytest.mark.parametrize("name", ["sasl_password", "ssl_key_password", "sasl_oauth_client_secret", "sasl_oauth_token"])
 def test_a_secret_of_the_wrong_type_is_not_shown(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
