@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from urllib.request import OpenerDirector, Request
 
 MOST_ANSWER_BYTES = 1 << 20
+LATEST_S = 1e11  # in the year 5138
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -137,7 +138,13 @@ def _left_s(value: str, expires_at: float | None, wall_ms: int) -> float | None:
     """How long it lives from now: as was said, or as a JWT's own `exp` has it, or nobody knows."""
     if expires_at is None:
         expires_at = _claimed_expiry(value)
+    expires_at = _believed(expires_at)
     return None if expires_at is None else expires_at - wall_ms / 1000
+
+
+def _believed(seconds: float | None) -> float | None:
+    """JSON has NaN and numbers that no clock reaches, by which the driver would wait for ever, not at all, or end."""
+    return None if seconds is None or seconds != seconds else float(max(-LATEST_S, min(seconds, LATEST_S)))
 
 
 def _claimed_expiry(value: str) -> float | None:
@@ -180,7 +187,7 @@ def _from_endpoint(config: Config, wall_ms: Callable[[], int]) -> Token | Kohort
         lifetime_s = int(lifetime_s)
     if isinstance(lifetime_s, bool) or not isinstance(lifetime_s, int | float):
         lifetime_s = _left_s(value, None, wall_ms())
-    return Token(value, lifetime_s, extensions_of(config.sasl_oauth_extensions))
+    return Token(value, _believed(lifetime_s), extensions_of(config.sasl_oauth_extensions))
 
 
 def _request(config: Config, url: str) -> "Request":

@@ -274,6 +274,22 @@ def test_an_issuer_that_does_not_say_how_long_is_read_from_the_token() -> None:
     assert token.lifetime_s == 70
 
 
+@pytest.mark.parametrize("number", ["NaN", "1e999", "-1e999", "1" + 400 * "0"])
+def test_an_issuer_may_name_a_lifetime_that_no_clock_has(number: str) -> None:
+    claimed = unsecured(exp=NOW_S).split(".")
+    claimed[1] = base64.urlsafe_b64encode(f'{{"exp":{number}}}'.encode()).decode().rstrip("=")
+    for said in (f'{{"access_token":"abc","expires_in":{number}}}', f'{{"access_token":"{".".join(claimed)}"}}'):
+        with endpoint((200, said.encode())) as (url, _asked):
+            token = ask(url)
+        assert isinstance(token, Token)
+        it = keeper()
+        it.take(0.0, 0.0)
+        it.asked(0.0)
+        it.came(token, 0.0)
+        wakes = it.wakes(1.0)
+        assert wakes is None or wakes >= 1.0, "the driver would spin"
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "said"),
     [
