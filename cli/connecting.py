@@ -137,8 +137,8 @@ def properties(
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
-            named = re.split(r"[:\s]", name, maxsplit=1)[0]  # what follows may be a password
-            raise KohortError(f"not a property: {named!r}", hint="-X NAME=VALUE")
+            shown = re.split(r"[:\s]", name, maxsplit=1)[0]  # what follows may be a password
+            raise KohortError(f"not a property: {shown!r}", hint="-X NAME=VALUE")
         found[_kafkas(name.strip())] = value.strip()
     found = _translated(found)
     if bootstrap:
