@@ -117,6 +117,12 @@ class Committer:
         before = takewhile(lambda other: other.number < commit.number, self._queue)
         self._queue.insert(sum(1 for _ in before), commit)
 
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Of which anything is not settled."""
+        commits = [*self._queue, *filter(None, (self.in_flight, self._judged))]
+        return frozenset(partition for commit in commits for partition in commit.offsets)
+
     def __len__(self) -> int:
         return len(self._queue) + (self.in_flight is not None) + (self._judged is not None)
 

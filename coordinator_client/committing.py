@@ -1,7 +1,7 @@
 """Commits as the core sees them: made, sent, answered, remembered, called back."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -98,6 +98,15 @@ class Committing:
         """Whether commits are under way, or may go now: a goodbye would have them refused."""
         member = self._membership
         return len(self._core.committer) > 0 and (member is None or member.commits_open)
+
+    @property
+    def saving(self) -> Set[TopicPartition]:
+        """Partitions of which a commit is under way that has to be stored before anybody asks where they were left.
+
+        By hand a partition goes and comes back at once. A member's commit may wait for the next generation, and the
+        fence ends it if the partition went meanwhile.
+        """
+        return self._core.committer.partitions if self._core.manual else frozenset()
 
     def before_parting(self, deadline: float) -> None:
         """What is handled and not committed, of a manual assignment, which has no on_revoked that would commit it."""

@@ -4,7 +4,7 @@ The driver's thread calls `turn` after whatever happened, and sends what it owes
 Both hold the driver's lock meanwhile, and neither does anything slow here: no I/O, no decoding, no user code.
 
 A turn goes in the order in which things depend on each other: the group's machine, the assignment that it left us with,
-metadata, offsets, commits, fetches. What is asked of brokers lives in `cluster`, `questions` and `committing`.
+metadata, commits, offsets, fetches. What is asked of brokers lives in `cluster`, `questions` and `committing`.
 """
 
 from collections import deque
@@ -118,8 +118,8 @@ class Core:
         wakes = self._step_member(now)
         self._align()
         self.cluster.turn(now)
-        self.questions.turn(now)
         self.commits.turn(now)
+        self.questions.turn(now)
         self.fetches.turn(now)
         self.pushing.turn(now)
         if self._socket_events:

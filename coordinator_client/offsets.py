@@ -8,7 +8,7 @@ is void when it arrives: that is the fetch barrier, and the reason why no record
 surface after it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
 from typing import Final, NamedTuple
@@ -226,10 +226,11 @@ class Positions:
     def needs_committed(self) -> bool:
         return any(state.phase is Phase.NEEDS_COMMITTED for state in self._states.values())
 
-    def owed_committed(self, now: float) -> dict[TopicPartition, int]:
+    def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
         """Partitions whose committed offset has to be asked for, each with its serial; they are marked as being asked
-        about."""
-        owed = {partition: self._states[partition].serial for partition in self._due(Phase.NEEDS_COMMITTED, now)}
+        about. Those in `saving` wait."""
+        due = [partition for partition in self._due(Phase.NEEDS_COMMITTED, now) if partition not in saving]
+        owed = {partition: self._states[partition].serial for partition in due}
         self._mark(owed)
         return owed
 

@@ -129,7 +129,7 @@ class Questions:
                 lookup.future.set_exception(OperationTimeout("no answer about committed offsets in time"))
         if coordinator is None or self._core.config.group is None:
             return
-        owed = self._core.positions.owed_committed(now)
+        owed = self._core.positions.owed_committed(now, self._core.commits.saving)
         if owed:
             self._ask_committed(coordinator, tuple(owed), None, owed)
         for lookup in self._committed_lookups:

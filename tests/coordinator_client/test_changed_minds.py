@@ -7,7 +7,7 @@ import pytest
 from kohort.coordinator_client import Consumer, IllegalState
 from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import Witness, poll_until, read
+from tests.coordinator_client.kit import PATIENCE_S, Witness, poll_until, read
 
 P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
@@ -51,4 +51,24 @@ def test_what_is_handled_is_committed_before_another_assignment(go_on: Callable[
             go_on(consumer)
             poll_until(consumer, lambda: any(entry.offsets for entry in consumer.commit_log()))
             consumer.assign([P0])  # again: whoever reads partitions in turns goes on where each was left
+            assert consumer.position(P0) == 5
+
+
+@pytest.mark.proves("S-04")
+def test_what_is_being_committed_is_waited_for_where_a_partition_comes_back_at_once() -> None:
+    with FakeBroker(topics={"topic": 2}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(
+            fake.bootstrap, group="group", enable_auto_commit=True, auto_commit_interval_ms=1_000_000,
+            auto_offset_reset="earliest",
+        ) as consumer:  # fmt: skip
+            consumer.assign({P0: 0})
+            read(consumer, 5)
+            consumer.poll(0)  # now those are handled
+            driver, core = consumer._session.driver, consumer._session.core
+            with driver.lock:  # no turn of the driver in between
+                for wanted in (P1, P0):
+                    core.commits.before_parting(driver.now() + PATIENCE_S)
+                    core.assign(frozenset({wanted}), {}, {})
+            driver.wake()
             assert consumer.position(P0) == 5
