@@ -412,8 +412,9 @@ class Core:
         self.counters.hooks += 1
         self.meters.hook_began(now)
         self._caller_events.append(HookStarted(call.serial, now))
-        self.visible = call.before
-        self.marks = self.marks.settled(call)
+        self._show(call.before)
+        if not self.manual:
+            self.marks = self.marks.settled(call)
         self.refresh_allowed()
         return call
 
@@ -422,10 +423,15 @@ class Core:
         self.meters.hook_ended(type(call.event).__name__, now)
         meant = meaning(call, answer if error is None else None, self.book.unsaved())
         self.positions.resolved(meant.start)
-        self.visible = call.after
+        self._show(call.after)
         self._caller_events.append(HookDone(call.serial, now, meant.commit, meant.start, error or meant.wrong))
         if meant.wrong is not None:
             raise meant.wrong
+
+    def _show(self, partitions: frozenset[TopicPartition]) -> None:
+        # A hook that an unsubscribe() had no time for speaks of the subscription that was, not of what is read now.
+        if not self.manual:
+            self.visible = partitions
 
     # --- records
 

@@ -72,3 +72,17 @@ def test_what_is_being_committed_is_waited_for_where_a_partition_comes_back_at_o
                     core.assign(frozenset({wanted}), {}, {})
             driver.wake()
             assert consumer.position(P0) == 5
+
+
+@pytest.mark.proves("K-07")
+def test_a_hook_that_an_unsubscribe_left_over_does_not_hide_what_was_assigned_by_hand_since() -> None:
+    hooks = Witness()
+    with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["topic"], hooks=hooks)
+        poll_until(consumer, lambda: consumer.assignment == {P0, P1})
+        consumer._session.call(lambda core: core.unsubscribe())  # its time is up before the member has let go
+        consumer.assign({P0: 0})
+        consumer.pause([P0])
+        poll_until(consumer, lambda: hooks.kinds() == ["Assigned", "Revoked"])
+        assert consumer.assignment == {P0}
+        assert consumer.paused().keys() == {P0}
