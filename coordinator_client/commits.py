@@ -58,7 +58,8 @@ class Commit:
     """A commit that is not settled. `offsets` is what remains of it, `epochs` the assignment it was made under.
 
     `order`: the serial of the machine's CommitOrder that it serves, whose identity is then fixed. `in_doubt`: it was
-    sent, and its connection ended before an answer came. `number`: its place among all that users made.
+    sent, and its connection ended before an answer came. `number`: its place among all that users made. `adrift`: the
+    partitions whose log is another since.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Commit:
         self.refused: dict[TopicPartition, int] = {}
         self.errors: list[KohortError] = []
         self.codes: dict[TopicPartition, int] = {}
+        self.adrift: set[TopicPartition] = set()
 
 
 class Committer:
@@ -118,10 +120,13 @@ class Committer:
         self._queue.insert(sum(1 for _ in before), commit)
 
     @property
+    def unsettled(self) -> list[Commit]:
+        return [*self._queue, *filter(None, (self.in_flight, self._judged))]
+
+    @property
     def partitions(self) -> frozenset[TopicPartition]:
         """Of which anything is not settled."""
-        commits = [*self._queue, *filter(None, (self.in_flight, self._judged))]
-        return frozenset(partition for commit in commits for partition in commit.offsets)
+        return frozenset(partition for commit in self.unsettled for partition in commit.offsets)
 
     def __len__(self) -> int:
         return len(self._queue) + (self.in_flight is not None) + (self._judged is not None)

@@ -82,12 +82,23 @@ class Committing:
         for partition, found in stored.items():
             self._core.book.known(partition, found.offset)
 
+    def log_gone(self, partition: TopicPartition) -> None:
+        """The log has no such place any more as it was read up to; nor does what is answered later speak of the new
+        one."""
+        self._core.book.drop(partition)
+        for commit in self._core.committer.unsettled:
+            commit.adrift.add(partition)
+
+    def _settled(self, commit: Commit, error: KohortError | None) -> None:
+        self.remember({one: found for one, found in commit.stored.items() if one not in commit.adrift})
+        self._core.counters.commits += error is None
+        self._core.counters.commits_refused += error is not None
+
     def order(self, order: CommitOrder) -> None:
         """The group's machine wants these committed before it joins."""
 
         def finished(error: KohortError | None) -> None:
-            self.remember(commit.stored)
-            self._count(error)
+            self._settled(commit, error)
             self._core.tell_member(CommitSettled(order.serial, dict(commit.refused)))
 
         commit = Commit(dict(order.offsets), {}, order.deadline, finished, identity=order.identity, order=order.serial)
@@ -145,8 +156,7 @@ class Committing:
         epochs = {partition: owned.epoch for partition, owned in self._core.assignment.items()}
 
         def finished(error: KohortError | None) -> None:
-            self.remember(commit.stored)
-            self._count(error)
+            self._settled(commit, error)
             if on_done is not None:
                 self._done_callbacks.append(lambda: on_done(wanted, error))
             self._core.news = True  # close waits until none is left
@@ -163,10 +173,6 @@ class Committing:
         else:
             self._core.committer.put(commit)
         return future
-
-    def _count(self, error: KohortError | None) -> None:
-        self._core.counters.commits += error is None
-        self._core.counters.commits_refused += error is not None
 
     def _with_epoch(self, partition: TopicPartition, to: OffsetToCommit) -> OffsetToCommit:
         # The epoch lets the next owner notice that the log behind this offset was cut (KIP-320).

@@ -72,7 +72,9 @@ class Core:
         self.endpoints = Endpoints.of(config, chance)
         self.keeper = MetadataKeeper(self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
         self.book = CommitBook(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
-        self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=self.book.drop)
+        self.positions = Positions(
+            ResetPolicy.of(config.auto_offset_reset), gone=lambda one: self.commits.log_gone(one)
+        )
         self.fetcher = Fetcher(config)
         self.committer = Committer(config.group or "", self.backoff)
         self.marks = PauseMarks()

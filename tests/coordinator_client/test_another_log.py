@@ -6,7 +6,7 @@ import pytest
 
 from kohort.coordinator_client import Consumer, Gap, TopicRecreated
 from kohort.fastpath import TopicPartition
-from kohort.testing.fake_broker import FakeBroker
+from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
 
 P0 = TopicPartition("topic", 0)
@@ -82,3 +82,27 @@ def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> Non
             consumer.poll(0)  # now those are handled
             made_anew(fake, consumer, 9)
         assert committed(fake) is None, "whoever comes next would skip five records of the new one"
+
+
+@pytest.mark.proves("B-39")
+def test_a_commit_that_is_answered_once_the_topic_is_another_forbids_nothing_in_the_new_one() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(
+            fake.bootstrap, group="group", auto_offset_reset="earliest", metadata_max_age_ms=50, fetch_max_wait_ms=50
+        ) as consumer:
+            consumer.subscribe(["topic"])
+            read(consumer, 5)
+            late = Hold(after_work=True)
+            fake.control("OffsetCommit", lambda call: late, times=1)
+            consumer.commit_async()
+            assert late.reached.wait(PATIENCE_S)
+            made_anew(fake, consumer, 2)
+            late.release()
+            with pytest.raises(TopicRecreated):
+                poll_until(consumer, lambda: False)
+            poll_until(consumer, lambda: len(consumer.commit_log()) == 1)
+            consumer.seek(P0, 0)
+            read(consumer, 2)
+            consumer.commit()
+        assert committed(fake) == 2
