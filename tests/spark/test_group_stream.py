@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a stream where it is since 4.2")
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client import Cause, Lost, Revoked, Why
+from kohort.coordinator_client import Cause, Lost, Revoked, UnknownTopic, Why
 from kohort.spark import DataLossError, OffsetRange, OptionError, group_stream
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
@@ -371,3 +371,32 @@ def test_two_applications_and_a_consumer_share_a_group_record_by_record(
     assert set(places.values()) == {1}  # and, as nobody died, once altogether
     assert all(one.seen for one in apps)
     assert plain
+
+
+@pytest.mark.proves("B-39")
+def test_a_run_of_what_is_there_now_does_without_a_topic_that_is_gone(
+    group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_stream, "TOPIC_TIMEOUT_S", 0.5)
+    with FakeBroker(topics={"goes": 1, "stays": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "3000"}
+        given = there | {"group": group, "startingOffsets": "earliest", "subscribe": "goes,stays"}
+        for topic in ("goes", "stays"):
+            fake.produce(topic, 0, [(None, b"value")] * 3)
+        first = App(SourceOptions.of(given, streaming=True))
+        first.execute(first.plan())
+        first.step()
+        first.stream.stop()
+        fake.delete_topic("goes")
+        fake.produce("stays", 0, [(None, b"value")] * 2)
+        strict = App(SourceOptions.of(given, streaming=True), first.at)
+        with pytest.raises(UnknownTopic):
+            strict.stream.prepareForTriggerAvailableNow()
+        strict.stream.stop()
+        one = App(SourceOptions.of(given | {"failOnDataLoss": "false"}, streaming=True), first.at)
+        try:
+            one.stream.prepareForTriggerAvailableNow()
+            end = one.plan()
+            assert end["ranges"] == {"stays": {"0": [3, 5]}}
+        finally:
+            one.stream.stop()
