@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self
+from operator import index
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 from kohort.coordinator_client import OperationTimeout
 from kohort.fastpath import TopicPartition
@@ -232,7 +233,8 @@ class Log:
 
     def resolve(self, bound: Bound, name: str, on_late_time: Late = "latest") -> dict[TopicPartition, int]:
         """An offset for every partition."""
-        points = dict(bound) if isinstance(bound, Mapping) else dict.fromkeys(self._places, bound)
+        given = bound if isinstance(bound, Mapping) else dict.fromkeys(self._places, bound)
+        points = {TopicPartition(*place): point for place, point in given.items()}
         if missing := sorted(set(self._places) - points.keys()):
             raise PlanError(
                 f"{name} names no offset for a partition that is read",
@@ -247,8 +249,8 @@ class Log:
         return {place: by_time[place] if place in by_time else self._at(place, points[place], name) for place in points}
 
     def _at(self, place: TopicPartition, point: object, name: str) -> int:
-        if isinstance(point, int) and not isinstance(point, bool):
-            return point
+        if isinstance(point, SupportsIndex) and not isinstance(point, bool):
+            return index(point)
         words: Mapping[object, Callable[[], Mapping[TopicPartition, int]]] = {
             "earliest": self.earliest, "latest": self.latest, "committed": self.committed,
         }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.spark import OffsetRange, Plan, PlanError, PlanGap, plan
+from kohort.spark import DataLossError, OffsetRange, Plan, PlanError, PlanGap, plan
 from kohort.spark.plan import EPOCH, Log
 from kohort.testing.fake_broker import FakeBroker
 
@@ -98,3 +98,20 @@ def test_a_group_whose_log_was_made_anew_reads_what_comes_after_the_first_plan_o
             found.append((tuple(ranges), [gap.kind for gap in ranges.gaps]))
     assert [gaps for _, gaps in found] == [["rewound"], [], [], []]
     assert [ranges for ranges, _ in found] == [(), *((OffsetRange("t", 0, at, at + 5),) for at in (5, 10, 15))]
+
+
+def test_a_plain_pair_is_a_partition_and_any_whole_number_an_offset() -> None:
+    class Number:
+        """As of numpy."""
+
+        def __index__(self) -> int:
+            return 2
+
+    consumer: Any = Growing({A: [1, 2, 3]})
+    log = Log(consumer, (A,), has_group=False)
+    pairs: Any = {("t", 0): Number()}
+    assert log.resolve(pairs, "start") == {A: 2}
+    with pytest.raises(DataLossError, match="outside the log"):
+        log.check(log.resolve({("t", 0): 9}, "start"), "start")  # type: ignore[dict-item]
+    with pytest.raises(PlanError, match=r"is not read \(topic=t, partition=9\)"):
+        log.resolve(pairs | {("t", 9): 5}, "start")
