@@ -88,6 +88,7 @@ class SourceOptions:
         first: Point = "latest" if streaming else "earliest"
         _refuse_unknown(given, streaming)
         _as_member(given)
+        _refuse_pace(given)
         config = _config(given)
         topics, partitions, pattern = _what(given)
         return cls(
@@ -146,6 +147,16 @@ def _refuse_name(name: str) -> None:
     raise OptionError(f"unknown option {name!r}", hint=hint, option=name)
 
 
+def _refuse_pace(given: Mapping[str, str]) -> None:
+    least, most = _number(given, "minOffsetsPerTrigger"), _number(given, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})",
+            hint="no trigger could have as many as it is to wait for",
+            option="minOffsetsPerTrigger and maxOffsetsPerTrigger",
+        )
+
+
 def _as_member(given: Mapping[str, str]) -> None:
     """A stream with `group` is a member, and says what members say; nothing of it fits any other."""
     if "group" not in given:
@@ -162,7 +173,7 @@ def _as_member(given: Mapping[str, str]) -> None:
         )
     if "assign" in given:
         raise OptionError("a group assigns partitions itself", hint="use subscribe", option="group and assign")
-    if "startingoffsets" in given and given["startingoffsets"].lower() not in ("earliest", "latest"):
+    if "startingoffsets" in given and given["startingoffsets"].strip().lower() not in ("earliest", "latest"):
         raise OptionError(
             "a group's commits say where to start",
             hint="without one: earliest or latest, or startingTimestamp",
@@ -206,7 +217,7 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
             raise OptionError("no topic is named", option="subscribe")
         return topics, (), None
     if "subscribepattern" in given:
-        return (), (), _pattern(given["subscribepattern"])
+        return (), (), _pattern(given["subscribepattern"].strip())
     named = _json(given, "assign")
     if not all(isinstance(numbers, list) and all(type(one) is int for one in numbers) for numbers in named.values()):
         raise OptionError("partitions are numbers in lists", hint='{"topic":[0,1]}', option="assign")
@@ -217,7 +228,7 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
 
 
 def _pattern(text: str) -> str:
-    if not text.strip():
+    if not text:
         raise OptionError("no topic is named", option="subscribePattern")
     # As for Spark's own source it may match anywhere in a name; everything here asks for whole names.
     flags, rest = _FLAGS.fullmatch(text).groups()  # type: ignore[union-attr]  # it matches any text
@@ -238,9 +249,9 @@ def _bound(given: Mapping[str, str], which: str, default: Point, *, forbidden: i
         option = f"{which}OffsetsByTimestamp"
         return {place: _time(value, option) for place, value in _by_place(given, option)}
     option = f"{which}Offsets"
-    text = given.get(option.lower())
-    if text is None:
+    if option.lower() not in given:
         return default  # type: ignore[return-value]  # a default is a word
+    text = given[option.lower()].strip()
     words = [word for word, number in (("earliest", _EARLIEST), ("latest", _LATEST)) if number != forbidden]
     if text.lower() in words:
         return "earliest" if text.lower() == "earliest" else "latest"

@@ -68,7 +68,7 @@ class SinkOptions:
         kafkas = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
         properties = {"client.id": "kohort-spark", **in_our_words(kafkas)}
         ProducerConfig.from_kafka(properties)
-        return cls(given.get("topic"), properties)
+        return cls(given["topic"].strip() if "topic" in given else None, properties)
 
 
 def _refuse(name: str) -> None:

@@ -50,6 +50,7 @@ def test_what_tasks_are_given_does_not_show_its_passwords() -> None:
     ("given", "field", "value"),
     [
         ({"startingOffsets": "latest"}, "start", "latest"),
+        ({"startingOffsets": " earliest "}, "start", "earliest"),
         ({"startingoffsets": '{"a":{"0":23,"1":-2}}'}, "start", {A0: 23, A1: "earliest"}),
         ({"startingOffsets": '{"a":{"1":-1}}'}, "start", {A1: "latest"}),
         ({"startingTimestamp": str(NOON_MS)}, "start", NOON),
@@ -135,6 +136,7 @@ def test_a_wrong_option_is_refused_with_the_right_one(given: dict[str, str], say
         ({"group": "g", "startingOffsetsByTimestamp": '{"a":{"0":1}}'}, "commits say where to start"),
         ({"maxTriggerDelay": "soon"}, "must be a time as 15m"),
         ({"maxTriggerDelay": "5 weeks"}, "must be a time as 15m"),
+        ({"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"}, r"\(20\) is above maxOffsetsPerTrigger \(15\)"),
         ({"minOffsetsPerTrigger": "0"}, "must be a whole number above 0"),
     ],
 )
@@ -171,6 +173,7 @@ def test_ways_to_say_what_to_read_that_cannot_be(way: dict[str, str], says: str)
         ("a|b", "xyz", False),
         ("(?i)PAY", "all-payments", True),
         ("PAY", "all-payments", False),
+        (" ^pay.*s$\n", "payments", True),
     ],
 )
 def test_a_pattern_matches_anywhere_in_a_name(pattern: str, name: str, matches: bool) -> None:

@@ -64,6 +64,10 @@ def test_a_wrong_option_is_refused(given: dict[str, str], says: str) -> None:
         SinkOptions.of(LEAST | given)
 
 
+def test_blanks_around_a_topic_are_none_of_its_name() -> None:
+    assert SinkOptions.of(LEAST | {"topic": " t\n"}).topic == "t"
+
+
 def test_kafkas_own_names_are_the_producers() -> None:
     assert SinkOptions.of(LEAST | {"kafka.linger.ms": "5", "topic": "t"}).properties["linger.ms"] == "5"
     with pytest.raises(ConfigError, match=r"linger\.ms"):

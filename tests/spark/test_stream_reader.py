@@ -96,7 +96,7 @@ def test_a_trigger_waits_for_enough_but_not_for_ever(
 def test_an_available_now_run_takes_what_was_there_and_does_not_wait_for_more(
     reader: Make, topic: str, send: Callable[..., None]
 ) -> None:
-    stream = reader(minOffsetsPerTrigger="1000", maxOffsetsPerTrigger="20")
+    stream = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="20")
     begin = stream.initialOffset()
     send(topic, varied(30))
     stream.prepareForTriggerAvailableNow()
