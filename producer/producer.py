@@ -121,6 +121,10 @@ class Producer:
         batches: dict[Batch, None] = {}
         for i, value in enumerate(columns["value"]):
             pairs = columns["headers"][i]
+            if any(pair is None or pair["key"] is None for pair in pairs or ()):
+                raise KohortError(
+                    "a header has no name", hint="filter them out of column 'headers'", topic=topic, row=i
+                )
             delivery = self.send(
                 topic,
                 _bytes(value),

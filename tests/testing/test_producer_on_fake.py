@@ -161,6 +161,16 @@ def test_a_row_for_a_partition_that_there_is_none_of_is_refused_as_a_record_is(
         assert raised.value.place["partition"] == partition
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
+def test_a_header_that_is_none_is_refused_by_its_row(header: dict[str, bytes | None] | None) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = pa.table({"value": [b"1", b"2"], "headers": pa.array([[], [header]], kind)})
+    with FakeBroker(topics={"topic": 1}) as fake, Producer(fake.bootstrap) as producer:
+        with pytest.raises(KohortError, match="a header has no name") as raised:
+            producer.send_arrow("topic", rows)
+        assert raised.value.place == {"topic": "topic", "row": 1}
+
+
 def test_what_was_on_its_way_at_a_close_is_given_up() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.control("Produce", lambda _call: Drop())
