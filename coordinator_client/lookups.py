@@ -7,12 +7,10 @@ from kohort.coordinator_client.errors import AuthorizationFailed, OperationTimeo
 from kohort.coordinator_client.metadata import ClusterView
 from kohort.coordinator_client.offset_requests import ListFailure
 from kohort.coordinator_client.offsets import ListedOffset
+from kohort.coordinator_client.refusals import TOPIC_AUTHORIZATION, may_pass
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import BrokerError
-
-RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 72, 74, 75, 76, 78, 100})
-UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION = 3, 29
 
 Listed = Mapping[TopicPartition, ListedOffset]
 
@@ -75,7 +73,7 @@ class Lookup:
             self.asking.discard(partition)
             if isinstance(got, ListedOffset):
                 self.found[partition] = got
-            elif got.code in RETRIED:
+            elif may_pass(got.code):
                 retry = True
             else:
                 return _refusal(partition, got.code)

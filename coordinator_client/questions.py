@@ -29,8 +29,8 @@ from kohort.coordinator_client.outgoing import Line
 from kohort.coordinator_client.ready import Coordinator
 from kohort.coordinator_client.refusals import (
     TOPIC_AUTHORIZATION,
-    UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC,
+    may_pass,
     offset_error,
     topic_error,
 )
@@ -247,14 +247,13 @@ class Questions:
         core, partition = self._core, ask.partition
         if not core.positions.is_current(partition, ask.serial):
             return  # nobody wants to know any more
-        error = BrokerError(code, api=api, **partition._asdict())
         if code == TOPIC_AUTHORIZATION:
             core.positions.fail(partition, topic_error(partition.topic, code))
-        elif error.retriable or code == UNKNOWN_SERVER_ERROR:
+        elif may_pass(code):
             core.keeper.stale()
             core.positions.ask_failed((partition,), attempts)
         else:
-            core.positions.fail(partition, error)
+            core.positions.fail(partition, BrokerError(code, api=api, **partition._asdict()))
 
     # --- positions that have to be found out
 

@@ -8,6 +8,11 @@ UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_AUTHORIZATION, GROUP_AUTHORIZATION = 3, 17, 
 UNKNOWN_SERVER_ERROR = -1
 
 
+def may_pass(code: int) -> bool:
+    """Whether a leader that refuses to say where its log begins or ends, or did, may say so later."""
+    return code == UNKNOWN_SERVER_ERROR or BrokerError(code).retriable
+
+
 def topic_error(topic: str, code: int) -> KohortError:
     if code == TOPIC_AUTHORIZATION:
         return AuthorizationFailed("not allowed to read the topic", hint="grant READ and DESCRIBE on it", topic=topic)

@@ -78,3 +78,16 @@ def test_what_was_committed_is_asked_anew_for_a_partition_that_went_and_came_bac
             other.commit({P0: 2})
         late.release()
         assert consumer.position(P0) == 2
+
+
+@pytest.mark.proves("E-06")
+@pytest.mark.parametrize("code", [-1, 2, 89])
+def test_what_may_pass_does_not_end_a_question_for_offsets(code: int) -> None:
+    def refused(answer: Any) -> Any:
+        rows = (one._replace(error_code=code, offset=-1) for topic in answer.topics for one in topic.partitions)
+        return answer._replace(topics=(answer.topics[0]._replace(partitions=tuple(rows)),))
+
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap) as consumer:
+        fake.produce("topic", 0, [(None, b"v")] * 3)
+        fake.control("ListOffsets", lambda _call: Alter(refused), times=2)
+        assert consumer.end_offsets([P0]) == {P0: 3}
