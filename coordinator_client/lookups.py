@@ -71,9 +71,9 @@ class Lookup:
             if partition not in self.wanted:
                 continue  # else it would be counted for one that is
             self.asking.discard(partition)
-            if isinstance(got, ListedOffset):
+            if isinstance(got, ListedOffset) and got.answers(self.wanted[partition]):
                 self.found[partition] = got
-            elif may_pass(got.code):
+            elif isinstance(got, ListedOffset) or may_pass(got.code):
                 retry = True
             else:
                 return _refusal(partition, got.code)

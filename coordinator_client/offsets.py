@@ -95,6 +95,10 @@ class ListedOffset(NamedTuple):
     timestamp_ms: int
     leader_epoch: int
 
+    def answers(self, timestamp: int) -> bool:
+        """Whether it is an answer at all: every log has a beginning and an end, if no record as late as some time."""
+        return self.offset >= 0 or timestamp not in (EARLIEST, LATEST)
+
 
 class Positions:
     """The partitions that are read, and where. `policy` decides when there is no offset to go by; `gone` hears of each

@@ -276,7 +276,9 @@ class Questions:
                 ask = by_partition.pop(partition, None)
                 if ask is None:
                     continue
-                if isinstance(got, ListedOffset):
+                if isinstance(got, ListedOffset) and not got.answers(ask.timestamp):
+                    self._core.positions.ask_failed((partition,), attempts)
+                elif isinstance(got, ListedOffset):
                     self._core.positions.listed(ask, got, self._core.wall_ms)
                 else:
                     self._refused("ListOffsets", ask, got.code, attempts)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client import AuthorizationFailed, Consumer
+from kohort.coordinator_client import AuthorizationFailed, Consumer, Gap
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.testing.fake_broker import Alter, FakeBroker, Hold
 from kohort.testing.fake_broker.control import Call
@@ -91,3 +91,25 @@ def test_what_may_pass_does_not_end_a_question_for_offsets(code: int) -> None:
         fake.produce("topic", 0, [(None, b"v")] * 3)
         fake.control("ListOffsets", lambda _call: Alter(refused), times=2)
         assert consumer.end_offsets([P0]) == {P0: 3}
+
+
+@pytest.mark.proves("G-11")
+def test_a_log_without_a_beginning_is_asked_again_and_nothing_is_made_of_it() -> None:
+    def nowhere(answer: Any) -> Any:
+        rows = (one._replace(offset=-1) for topic in answer.topics for one in topic.partitions)
+        return answer._replace(topics=(answer.topics[0]._replace(partitions=tuple(rows)),))
+
+    gaps: list[Gap] = []
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")])
+        fake.control("ListOffsets", lambda _call: Alter(nowhere), times=2)
+        with Consumer(fake.bootstrap, auto_offset_reset="earliest", on_reset=gaps.append) as consumer:
+            consumer.assign([P0])
+            read(consumer, 1)
+        assert gaps == [Gap(P0, None, 0, "no offset was given")]
+        assert len(fake.calls_of("Fetch")) < 3
+
+        fake.control("ListOffsets", lambda _call: Alter(nowhere), times=2)
+        with Consumer(fake.bootstrap) as consumer:
+            assert consumer.end_offsets([P0]) == {P0: 1}
+            assert consumer.offsets_for_times({P0: 2**60}) == {P0: None}
