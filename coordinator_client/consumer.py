@@ -17,6 +17,7 @@ from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.coordinator_client.given import (
     ends_given,
+    epoch_given,
     offset_given,
     partition_given,
     partitions_given,
@@ -132,10 +133,11 @@ class Face:
     # --- positions
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
-        """Read on at `offset`. Raises IllegalState if the partition is not assigned, ValueError if it is negative."""
-        offset_given(offset)
+        """Read on at `offset`. Raises IllegalState if the partition is not assigned, ValueError for an offset or
+        an epoch that no log has."""
+        offset, epoch = offset_given(offset), epoch_given(leader_epoch)
         with self._session.use():
-            self._session.call(lambda core: core.seek(partition_given(partition), offset, leader_epoch))
+            self._session.call(lambda core: core.seek(partition_given(partition), offset, epoch))
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Read on at the start of the log (of all assigned partitions by default)."""

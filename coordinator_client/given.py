@@ -6,7 +6,7 @@ from operator import index
 
 from kohort.fastpath import TopicPartition
 
-INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 INLINE_FLAGS = ((re.A, "a"), (re.I, "i"), (re.M, "m"), (re.S, "s"), (re.X, "x"))
 
 
@@ -19,10 +19,21 @@ def pattern_given(pattern: str | re.Pattern[str]) -> str:
     return f"(?{letters}){pattern.pattern}" if letters else pattern.pattern
 
 
+def fits_the_wire(name: str) -> bool:
+    """Whether a name can be sent at all: text that UTF-8 has, and no longer than a string of Kafka's may be."""
+    try:
+        return len(name.encode()) <= INT16_MAX
+    except UnicodeEncodeError:
+        return False
+
+
 def topic_given(topic: str) -> str:
-    """Raises TypeError for what is no name; what brokers make of one, they say."""
+    """Raises TypeError for what is no name, ValueError for one that no request can carry; what brokers make of any
+    other, they say."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic's name is a str, not {topic!r}")
+    if not fits_the_wire(topic):
+        raise ValueError(f"no topic can have this name: {topic[:80]!r}")
     return topic
 
 
@@ -58,3 +69,11 @@ def offset_given(offset: int) -> int:
     if offset > INT64_MAX:
         raise ValueError(f"an offset has 63 bits: {offset}")
     return offset
+
+
+def epoch_given(leader_epoch: int) -> int:
+    """Raises ValueError for what no leader has; -1: it is not known."""
+    leader_epoch = index(leader_epoch)
+    if not -1 <= leader_epoch <= INT32_MAX:
+        raise ValueError(f"a leader epoch is from 0 to {INT32_MAX}, or -1 where it is not known: {leader_epoch}")
+    return leader_epoch

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from kohort.coordinator_client.errors import IllegalState
+from kohort.coordinator_client.given import fits_the_wire
 from kohort.coordinator_client.hooks import Assigned, HookCall
 from kohort.fastpath.frozen import Frozen
 from kohort.fastpath.topic_partition import TopicPartition
@@ -58,6 +59,8 @@ class Subscription(_Asked):
         names = frozenset(topics)
         if not all(isinstance(name, str) and name for name in names):
             raise IllegalState("a topic name is a non-empty string", topics=sorted(map(repr, names)))
+        if strange := [name for name in names if not fits_the_wire(name)]:
+            raise IllegalState(f"no topic can have this name: {strange[0][:80]!r}")
         return cls(topics=names)
 
     @classmethod

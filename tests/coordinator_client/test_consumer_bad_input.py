@@ -24,6 +24,7 @@ from kohort.coordinator_client import (
 )
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import RealBroker
+from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 
 HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_ms": 500, "request_timeout_ms": 1000}
@@ -243,3 +244,32 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
 def test_two_assignors_of_one_name_are_refused_at_once() -> None:
     with pytest.raises(DuplicateAssignor, match="twice"):
         Consumer("localhost:9092", group="group", assignors=[LagAssignor(), "range", LagAssignor()])
+
+
+@pytest.mark.parametrize("name", ["half \ud800", "n" * 2**15])
+def test_a_name_that_no_request_can_carry_is_refused_and_the_consumer_goes_on(name: str) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="g") as consumer:
+        fake.produce("topic", 0, [(None, b"v")])
+        strange = TopicPartition(name, 0)
+        calls: list[Callable[[], object]] = [
+            lambda: consumer.assign([strange]),
+            lambda: consumer.end_offsets([strange]),
+            lambda: consumer.committed([strange]),
+            lambda: consumer.commit({strange: 1}),
+            lambda: consumer.partitions_for(name),
+        ]
+        for call in calls:
+            with pytest.raises(ValueError, match="no topic can have this name"):
+                call()
+        with pytest.raises(IllegalState, match="no topic can have this name"):
+            consumer.subscribe([name])
+        assert consumer.end_offsets([TopicPartition("topic", 0)]) == {TopicPartition("topic", 0): 1}
+
+
+@pytest.mark.proves("G-11")
+@pytest.mark.parametrize("epoch", [-5, 2**31])
+def test_an_epoch_that_no_leader_has_is_refused(epoch: int) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap) as consumer:
+        consumer.assign({TopicPartition("topic", 0): 0})
+        with pytest.raises(ValueError, match="a leader epoch is from 0"):
+            consumer.seek(TopicPartition("topic", 0), 0, leader_epoch=epoch)
