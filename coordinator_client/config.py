@@ -5,7 +5,7 @@
 `Consumer.from_config({...})` all read the same fields.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, dataclass_transform
 
@@ -219,6 +219,11 @@ def hidden(name: str, value: object) -> object:
 # The function's own repr may show what was bound to it.
 _HIDDEN = frozenset({"ssl_key_password", "sasl_password", "sasl_oauth_token", "sasl_oauth_client_secret"})
 
+# What Kafka's own clients take in any case, and what is empty with them by default.
+_IN_ANY_CASE: Mapping[str, Callable[[str], str]] = MappingProxyType(
+    {"security_protocol": str.upper, "protocol": str.lower, "metadata_recovery_strategy": str.lower}
+)
+_EMPTY_IS_NONE = frozenset({"rack"})
 
 SETTINGS: Mapping[str, Setting] = Config.table
 # Names by which other clients know the same things, and ours of them.
@@ -380,6 +385,13 @@ def _wrong(setting: Setting, value: object) -> ConfigError:
 
 
 def from_text(setting: Setting, text: str) -> Any:
+    """As Java reads it: blanks around it are none of it, though a secret may have some."""
+    if setting.name not in _HIDDEN:
+        text = text.strip()
+    if setting.name in _IN_ANY_CASE:
+        return _IN_ANY_CASE[setting.name](text)
+    if setting.name in _EMPTY_IS_NONE and not text:
+        return None
     if setting.kind == "int":
         try:
             return int(text)

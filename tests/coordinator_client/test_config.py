@@ -39,6 +39,27 @@ def test_from_kafkas_names_with_values_as_in_a_properties_file() -> None:
     assert config.assignors == ("roundrobin", "range")
 
 
+def test_properties_are_read_as_other_clients_read_them() -> None:
+    config = Config.from_kafka(
+        {
+            "bootstrap.servers": "a:9092",
+            "group.id": "billing\t",
+            "client.rack": "",
+            "enable.auto.commit": "true ",
+            "isolation.level": " read_committed",
+            "security.protocol": "sasl_ssl",
+            "group.protocol": "CONSUMER",
+            "sasl.mechanism": "PLAIN ",
+            "sasl.username": "me",
+            "sasl.password": " blank ",
+        }
+    )
+    assert (config.group, config.rack, config.enable_auto_commit) == ("billing", None, True)
+    assert (config.isolation_level, config.security_protocol) == ("read_committed", "SASL_SSL")
+    assert config.protocol == "consumer"
+    assert (config.sasl_mechanism, config.sasl_password) == ("PLAIN", " blank ")
+
+
 @pytest.mark.parametrize(
     ("given", "nearest"),
     [("session_timeout", "session_timeout_ms"), ("session.timeout.ms", "session_timeout_ms"), ("groupe", "group")],
