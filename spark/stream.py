@@ -127,11 +127,14 @@ class StreamReader(StreamBase):
 
     def latestOffset(self, start: Logged | None = None, limit: Any = None) -> Logged:
         before = self._reached if start is None else _of_no_group(start)
-        self._there = frozenset(self._places(before) if self._target is None else self._target)
+        self._there = frozenset(self._places(before))
         if before is not None:
             self._tell_group(before)  # Spark asks for more when everything before it is done
             self._refuse_gone(before, self._there)
-        self._ends = self._consumer().end_offsets(self._there) if self._target is None else dict(self._target)
+        if self._target is None:
+            self._ends = self._consumer().end_offsets(self._there)
+        else:
+            self._ends = {place: end for place, end in self._target.items() if place in self._there}
         if before is None:
             log.warning("where the stream is cannot be known after a restart with this PySpark: no limit for one batch")
             self._reached = self._ends

@@ -99,3 +99,18 @@ def test_an_available_now_run_does_not_begin_behind_its_target(fake: FakeBroker,
     misspelt.prepareForTriggerAvailableNow()
     with pytest.raises(KohortError, match="no such topic"):
         misspelt.initialOffset()
+
+
+@pytest.mark.proves("B-39")
+def test_a_topic_that_goes_during_an_available_now_run_is_noticed_in_it(fake: FakeBroker, reader: Make) -> None:
+    group = {"kafka.group.id": "g"}
+    stream, tolerant = reader(**group), reader(**group, failOnDataLoss="false")
+    for one in (stream, tolerant):
+        one.prepareForTriggerAvailableNow()
+    before = tolerant.latestOffset(tolerant.initialOffset())
+    fake.delete_topic("goes")
+    assert tolerant.latestOffset(before) == {"stays": {"0": 1}}
+    with pytest.raises(DataLossError, match=r"there no more \(topic=goes, partition=0\)"):
+        stream.latestOffset(before)
+    told = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
+    assert told == {TopicPartition("stays", 0): 1}
