@@ -133,8 +133,7 @@ class Face:
     # --- positions
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
-        """Read on at `offset`. Raises IllegalState if the partition is not assigned, ValueError for an offset or
-        an epoch that no log has."""
+        """Read on at `offset`. Raises IllegalState if the partition is not assigned, ValueError for what no log has."""
         offset, epoch = offset_given(offset), epoch_given(leader_epoch)
         with self._session.use():
             self._session.call(lambda core: core.seek(partition_given(partition), offset, epoch))
@@ -256,8 +255,7 @@ class Face:
     # --- inner
 
     def _save_by_hand(self) -> None:
-        deadline = self._deadline(None)
-        self._session.call(lambda core: core.commits.before_parting(deadline))
+        self._session.call(lambda core: core.commits.before_parting(self._deadline(None)))
 
     def _seconds(self, timeout_s: float | None) -> float:
         return self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s

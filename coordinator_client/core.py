@@ -49,8 +49,9 @@ from kohort.coordinator_client.offsets import CommitBook, PartitionState, Positi
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.pushing import Pushing
 from kohort.coordinator_client.questions import Questions
-from kohort.coordinator_client.ready import Coordinator, MemberView, Notice, Send, WantedTopics
+from kohort.coordinator_client.ready import MemberView, Notice, Send, WantedTopics
 from kohort.coordinator_client.refresh import MetadataKeeper
+from kohort.coordinator_client.refusals import is_of_others
 from kohort.coordinator_client.resets import Gap, ResetPolicy
 from kohort.coordinator_client.retry import Backoff
 from kohort.coordinator_client.slices import Slice, written_ms
@@ -72,9 +73,7 @@ class Core:
         self.endpoints = Endpoints.of(config, chance)
         self.keeper = MetadataKeeper(self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
         self.book = CommitBook(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
-        self.positions = Positions(
-            ResetPolicy.of(config.auto_offset_reset), gone=lambda one: self.commits.log_gone(one)
-        )
+        self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=lambda p: self.commits.log_gone(p))
         self.fetcher = Fetcher(config)
         self.committer = Committer(config.group or "", self.backoff)
         self.marks = PauseMarks()
@@ -212,9 +211,9 @@ class Core:
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
         """A coordinator's connection ended while nothing was waiting for an answer: that is news too."""
-        view = self.view
-        if view is not None and view.coordinator is not None and _endpoint(view.coordinator) == endpoint:
-            self._socket_events.append(Disconnected(None, view.coordinator.node_id, error.message))
+        known = None if self.view is None else self.view.coordinator
+        if known is not None and Endpoint(known.host, known.port) == endpoint:
+            self._socket_events.append(Disconnected(None, known.node_id, error.message))
         self.cluster.connection_lost(endpoint)
 
     # --- what is assigned
@@ -231,7 +230,7 @@ class Core:
         if assignment is not self._aligned:
             before = self._aligned or Assignment()
             self._aligned = assignment
-            for partition in [one for one in self.positions if _moved(one, before, assignment)]:
+            for partition in [one for one in self.positions if before.moved(one, assignment)]:
                 self.positions.drop(partition)
                 self.fetcher.forget(partition)
                 self.book.drop(partition)
@@ -497,8 +496,9 @@ class Core:
             return self._fatal
         if self.view is not None and self.view.fatal is not None and self.subscription is not None:
             return self.view.fatal
-        if self._errors:
-            return self._errors.popleft()
+        while self._errors:
+            if not is_of_others(error := self._errors.popleft(), self.named_topics()):
+                return error
         return self.positions.take_error()
 
     def put_error(self, error: KohortError) -> None:
@@ -597,12 +597,3 @@ class Core:
     def _sought(self, partition: TopicPartition) -> None:
         self.fetcher.drop(partition)
         self.last_timestamps.pop(partition, None)
-
-
-def _endpoint(coordinator: Coordinator) -> Endpoint:
-    return Endpoint(coordinator.host, coordinator.port)
-
-
-def _moved(partition: TopicPartition, before: Assignment, after: Assignment) -> bool:
-    was, now = before.get(partition), after.get(partition)
-    return now is None or was is None or was.epoch != now.epoch

@@ -23,6 +23,12 @@ def topic_error(topic: str, code: int) -> KohortError:
     return BrokerError(code, api="Metadata", topic=topic)
 
 
+def is_of_others(error: KohortError, topics: frozenset[str]) -> bool:
+    """Whether it tells of a topic that is not among `topics`: one that the user had named, and means no more."""
+    topic = error.place.get("topic")
+    return isinstance(error, UnknownTopic | AuthorizationFailed) and topic not in {None, *topics}
+
+
 def group_error(code: int, group: str | None) -> KohortError:
     if code == GROUP_AUTHORIZATION:
         return AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)

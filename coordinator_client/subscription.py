@@ -150,6 +150,11 @@ class Assignment(Frozen, Mapping[TopicPartition, Owned]):
         told = {tp: Owned(self.owned[tp].epoch, position) for tp, position in positions.items() if tp in self.owned}
         return Assignment(self.epoch, {**self.owned, **told})
 
+    def moved(self, partition: TopicPartition, after: "Assignment") -> bool:
+        """Whether `partition` is not owned all the while from here to `after`."""
+        was, now = self.get(partition), after.get(partition)
+        return now is None or was is None or was.epoch != now.epoch
+
     def replaced(self, partitions: Iterable[TopicPartition]) -> "Assignment":
         """A manual assignment: exactly `partitions`; those owned already keep their epochs."""
         wanted = frozenset(partitions)

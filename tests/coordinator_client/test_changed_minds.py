@@ -1,10 +1,11 @@
 """Subscribing, assigning and unsubscribing in turns: what was asked for last holds, and nothing besides."""
 
+import time
 from collections.abc import Callable
 
 import pytest
 
-from kohort.coordinator_client import Consumer, IllegalState
+from kohort.coordinator_client import Consumer, IllegalState, UnknownTopic, cluster
 from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S, Witness, poll_until, read
@@ -86,3 +87,22 @@ def test_a_hook_that_an_unsubscribe_left_over_does_not_hide_what_was_assigned_by
         poll_until(consumer, lambda: hooks.kinds() == ["Assigned", "Revoked"])
         assert consumer.assignment == {P0}
         assert consumer.paused().keys() == {P0}
+
+
+@pytest.mark.proves("B-28")
+@pytest.mark.parametrize("go_on", [lambda consumer: consumer.subscribe(["topic"]), Consumer.unsubscribe])
+def test_a_topic_that_is_not_meant_any_more_is_not_missed(
+    go_on: Callable[[Consumer], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "UNKNOWN_TOPIC_GRACE_S", 0.0)
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["misspelt"])
+        limit = time.monotonic() + PATIENCE_S
+        while not consumer._session.read(lambda core: core._errors):
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        go_on(consumer)
+        consumer.poll(0.1)
+        consumer.subscribe(["misspelt"])
+        with pytest.raises(UnknownTopic):
+            poll_until(consumer, lambda: False)
