@@ -101,7 +101,6 @@ class Gathering(Part):
             self._join_refused(answer.error_code, answer.member_id)
             return
         self._membership.joined(answer.generation_id, answer.member_id, answer.protocol_name)
-        self._failures = 0
         self._pulse.restarted(self._walk.now)
         self._in_flight.forget("Heartbeat")  # one that went aside meanwhile speaks of who we were
         # The lease of what is kept is not moved by this answer: when the coordinator gave it is not known.
@@ -200,6 +199,7 @@ class Gathering(Part):
             self._back_off(str(cause))
             self._membership.again(str(cause))
             return
+        self._failures = 0  # not before: a leader may go on giving what nobody can take, each time we have joined
         if told := frozenset(each.topic for each in assigned) - topics.joined:
             topics.believe(told)
         moves = reconcile.after_sync(self._holding.partitions, assigned)

@@ -360,3 +360,21 @@ def test_a_leave_that_cannot_be_sent_ends_too() -> None:
     rig.tell(ev.CloseRequested(rig.now + 5))
     rig.tell(ev.Refused(rig.waiting("LeaveGroup").serial, KohortError("no common version")))
     assert rig.state == "CLOSED"
+
+
+@pytest.mark.proves("E-02")
+def test_a_leader_that_keeps_giving_what_was_not_asked_for_is_asked_ever_more_slowly() -> None:
+    rig = Rig(retry_backoff_ms=100, retry_backoff_ms_max=1_000)
+    rig.reach_joining("t")
+    waits = []
+    for generation in range(1, 7):
+        rig.joined(generation=generation)
+        rig.synced(assigned=tps("stranger-0"))
+        assert rig.ready.wake_at is not None
+        waits.append(rig.ready.wake_at - rig.now)
+        rig.after(waits[-1])
+    assert waits == sorted(waits)
+    assert waits[-1] == pytest.approx(1.0)
+    rig.joined(generation=9)
+    rig.synced(assigned=T)
+    assert rig.hook.event.partitions == T
