@@ -12,14 +12,12 @@ from kohort.consistent_region.errors import ConfigurationError, FencedError, Reg
 from kohort.consistent_region.urls import conninfo, veiled
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
-    region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL,
+    region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT NOT NULL,
     run TEXT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (region, consumer_group, member, sink))"""
-_OWNERS: Final = """CREATE TABLE IF NOT EXISTS kohort_sink_owner (
-    region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL,
-    owner TEXT NOT NULL, PRIMARY KEY (region, consumer_group, member, sink))"""
 _WHO: Final = ("region", "consumer_group", "member", "sink")
 
 NO_RUN: Final = ""
+_SETUP_LOCK: Final = 0x6B6F686F7275
 _WAITS: Final = {"connect_timeout": 10, "options": "-c lock_timeout=30s"}
 
 
@@ -33,8 +31,8 @@ class SqlSink:
     `url`: `sqlite:///PATH`, or `postgresql://...` (needs psycopg; its placeholders are %s). Values of a statement are
     what JSON holds: text, numbers, true, false, none. `schema`: statements that are run at each start. The database
     keeps one row a member and sink in `kohort_sink`: the commit that it has seen last, which is what makes a commit
-    idempotent; and in `kohort_sink_owner` who opened it last, so that no process before that one commits any more. Who
-    cannot connect in 10 s, or waits for a lock for 30 s, is refused, unless `url` says otherwise.
+    idempotent, and who opened it last, so that no process before that one commits any more. Who cannot connect in 10 s,
+    or waits for a lock for 30 s, is refused, unless `url` says otherwise.
 
     Raises ConfigurationError for another URL and for values that cannot be kept; RegionError, from the driver's error,
     if the database refuses: the member ends, and its next life commits what is owed.
@@ -63,14 +61,14 @@ class SqlSink:
     def open(self, place: SinkPlace) -> None:
         self._place = place
         self._owner = uuid.uuid4().hex
-        statements = [(one, ()) for one in (_NOTES, _OWNERS, *self._statements())]
-        # A row to lock before the first commit, too.
-        row = f"INSERT INTO kohort_sink {self._row()} ON CONFLICT DO NOTHING"
-        owner = (
-            f"INSERT INTO kohort_sink_owner ({', '.join(_WHO)}, owner) VALUES ({', '.join([self._mark] * 5)}) "
+        row = (
+            f"INSERT INTO kohort_sink ({', '.join(_WHO)}, owner, run, number) VALUES ({', '.join([self._mark] * 7)}) "
             f"ON CONFLICT ({', '.join(_WHO)}) DO UPDATE SET owner = excluded.owner"
         )
-        self._run([*statements, (row, (*self._who, NO_RUN, 0)), (owner, (*self._who, self._owner))])
+        # Two who make a table at the same moment are not both heard, even if it may be there.
+        alone = () if self._mark == "?" else (f"SELECT pg_advisory_xact_lock({_SETUP_LOCK})",)
+        statements = [(one, ()) for one in (*alone, _NOTES, *self._statements())]
+        self._run([*statements, (row, (*self._who, self._owner, NO_RUN, 0))])
 
     def pre_commit(self) -> bytes:
         if not self._collected:
@@ -122,14 +120,14 @@ class SqlSink:
             cursor = connection.cursor()
             try:
                 cursor.execute("BEGIN IMMEDIATE" if self._mark == "?" else "BEGIN")
-                noted = None if at is None else self._noted(cursor, self._owned(cursor, who), at)
-                if at is not None and noted is not None and noted >= at.number:
+                noted = 0 if at is None else self._noted(cursor, at)
+                if at is not None and noted >= at.number:
                     number = noted
                 else:
                     for text, values in statements:
                         cursor.execute(text, *([values] if values else []))  # without values, % is a per cent sign
                     if at is not None:
-                        self._note(cursor, who, at)
+                        self._note(cursor, at)
                         number = at.number
                 cursor.execute("COMMIT")
             except BaseException:
@@ -152,8 +150,9 @@ class SqlSink:
         assert self._place is not None, "open() comes first"
         return self._place.names
 
-    def _row(self) -> str:
-        return f"({', '.join(_WHO)}, run, number) VALUES ({', '.join([self._mark] * 6)})"
+    @property
+    def _ours(self) -> str:
+        return " AND ".join(f"{name} = {self._mark}" for name in _WHO)
 
     def _statements(self) -> list[str]:
         """Of the schema; psycopg takes several at once."""
@@ -167,34 +166,26 @@ class SqlSink:
                 begun = ""
         return [one for one in (*statements, begun) if one.strip(" \t\r\n;")]
 
-    def _owned(self, cursor: Any, who: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
-        """`who`, if nobody has opened the sink since we did. After an operator went back, a process before this one
-        could still be about a commit with the number of our next, which would then count as done."""
-        row = self._locked(cursor, "owner", "kohort_sink_owner", who)
-        if row is None or row[0] != self._owner:
+    def _noted(self, cursor: Any, at: CommitId) -> int:
+        """The number of the last commit of this run, 0 before the first. Its row is locked: a process that is not quite
+        dead waits.
+
+        Raises FencedError if the sink has been opened since we did: after an operator went back, a process before that
+        one could be about a commit with the number of its next, which would then count as done.
+        """
+        lock = "" if self._mark == "?" else " FOR UPDATE"
+        asked = f"SELECT owner, run, number FROM kohort_sink WHERE {self._ours}{lock}"
+        owner, run, number = cursor.execute(asked, self._who).fetchone() or ("", NO_RUN, 0)
+        if owner != self._owner:
             raise FencedError(
                 "a later process of this member has opened the sink", hint="stop this one",
-                **dict(zip(_WHO, who, strict=True)),
+                **dict(zip(_WHO, self._who, strict=True)),
             )  # fmt: skip
-        return who
+        return int(number) if run == at.run else 0
 
-    def _locked(self, cursor: Any, columns: str, table: str, who: tuple[str, str, str, str]) -> Any:
-        """Our row of a table, locked: a process that is not quite dead waits."""
-        lock = "" if self._mark == "?" else " FOR UPDATE"
-        marks = " AND ".join(f"{name} = {self._mark}" for name in _WHO)
-        return cursor.execute(f"SELECT {columns} FROM {table} WHERE {marks}{lock}", who).fetchone()
-
-    def _noted(self, cursor: Any, who: tuple[str, str, str, str], at: CommitId) -> int | None:
-        """The number of the last commit of this run."""
-        row = self._locked(cursor, "run, number", "kohort_sink", who)
-        return row[1] if row is not None and row[0] == at.run else None
-
-    def _note(self, cursor: Any, who: tuple[str, str, str, str], at: CommitId) -> None:
-        cursor.execute(
-            f"INSERT INTO kohort_sink {self._row()} "
-            f"ON CONFLICT ({', '.join(_WHO)}) DO UPDATE SET run = excluded.run, number = excluded.number",
-            (*who, at.run, at.number),
-        )
+    def _note(self, cursor: Any, at: CommitId) -> None:
+        noted = f"UPDATE kohort_sink SET run = {self._mark}, number = {self._mark} WHERE {self._ours}"
+        cursor.execute(noted, (at.run, at.number, *self._who))
 
     def _opened(self) -> Any:
         if self._connection is None:
