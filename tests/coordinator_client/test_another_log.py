@@ -1,6 +1,7 @@
 """A log that is not what it was: what was committed in the old one holds up nobody in the new one."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,9 @@ from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
 
 P0 = TopicPartition("topic", 0)
+NOTICES: dict[str, Any] = {
+    "group": "group", "auto_offset_reset": "earliest", "metadata_max_age_ms": 50, "fetch_max_wait_ms": 50
+}  # fmt: skip
 
 
 def committed(fake: FakeBroker) -> int | None:
@@ -49,9 +53,7 @@ def test_what_is_read_after_a_reset_can_be_committed_though_it_lies_behind() -> 
 def test_what_is_read_of_a_topic_made_anew_can_be_committed() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 5)
-        with Consumer(
-            fake.bootstrap, group="group", auto_offset_reset="earliest", metadata_max_age_ms=50, fetch_max_wait_ms=50
-        ) as consumer:
+        with Consumer(fake.bootstrap, **NOTICES) as consumer:
             consumer.subscribe(["topic"])
             read(consumer, 5)
             consumer.commit()
@@ -69,13 +71,7 @@ def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> Non
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 5)
         with Consumer(
-            fake.bootstrap,
-            group="group",
-            auto_offset_reset="earliest",
-            enable_auto_commit=True,
-            auto_commit_interval_ms=1_000_000,
-            metadata_max_age_ms=50,
-            fetch_max_wait_ms=50,
+            fake.bootstrap, **NOTICES, enable_auto_commit=True, auto_commit_interval_ms=1_000_000
         ) as consumer:
             consumer.subscribe(["topic"])
             read(consumer, 5)
@@ -88,9 +84,7 @@ def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> Non
 def test_a_commit_that_is_answered_once_the_topic_is_another_forbids_nothing_in_the_new_one() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 5)
-        with Consumer(
-            fake.bootstrap, group="group", auto_offset_reset="earliest", metadata_max_age_ms=50, fetch_max_wait_ms=50
-        ) as consumer:
+        with Consumer(fake.bootstrap, **NOTICES) as consumer:
             consumer.subscribe(["topic"])
             read(consumer, 5)
             late = Hold(after_work=True)
