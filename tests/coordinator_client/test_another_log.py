@@ -72,8 +72,6 @@ def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> Non
         fake.produce("topic", 0, [(None, b"v")] * 5)
         by_itself = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000_000}
         with Consumer(fake.bootstrap, **NOTICES, **by_itself) as consumer:
-            fake.bootstrap, **NOTICES, enable_auto_commit=True, auto_commit_interval_ms=1_000_000
-        ) as consumer:
             consumer.subscribe(["topic"])
             read(consumer, 5)
             consumer.poll(0)  # now those are handled
