@@ -70,7 +70,7 @@ def test_what_is_read_of_a_topic_made_anew_can_be_committed() -> None:
 def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 5)
-        by_itself = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000_000}
+        by_itself: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000_000}
         with Consumer(fake.bootstrap, **NOTICES, **by_itself) as consumer:
             consumer.subscribe(["topic"])
             read(consumer, 5)
