@@ -55,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(given)
         sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has enough
+        sys.stdout = _nowhere()
+        return 1
     except (KohortError, OSError) as error:
         if debug:
             raise

@@ -1,5 +1,6 @@
 """The `kohort` command: it lists without importing, says errors in one line, and loads one command only."""
 
+import os
 import subprocess
 import sys
 import types
@@ -115,6 +116,16 @@ def test_a_full_disk_is_one_line_and_a_closed_output_none(arguments: list[str]) 
     assert ran(">/dev/full") == (1, "kohort: error: [Errno 28] No space left on device\n")
     assert ran(">&-") == (0, "")
     assert ran(">&- 2>&-") == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"]])
+def test_who_has_read_enough_is_told_nothing(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as gone:
+        command = [sys.executable, "-m", "kohort.cli.main", *arguments]
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_terminal_that_lacks_a_letter_is_shown_its_number() -> None:
