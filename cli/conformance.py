@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kohort.cli.connecting import AsJson
+from kohort.cli.terminal import harmless
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Check, Selection
@@ -151,7 +152,7 @@ def main(
     except SelectionError as error:
         raise typer.BadParameter(str(error), param_hint="--only") from None
     except ConformanceError as error:
-        console.print(f"kohort: error: {escape(str(error))}", style="red")
+        console.print(f"kohort: error: {escape(harmless(str(error)))}", style="red")
         raise typer.Exit(COULD_NOT_JUDGE) from None
     if as_json:
         print(found.dump())
@@ -193,7 +194,7 @@ def compare(
     try:
         first, second = Report.load(left), Report.load(right)
     except ConformanceError as error:
-        console.print(f"kohort: error: {escape(str(error))}", style="red")
+        console.print(f"kohort: error: {escape(harmless(str(error)))}", style="red")
         raise typer.Exit(COULD_NOT_JUDGE) from None
     found = [entry for entry in differences(first, second) if everything or not entry.is_one_sided]
     if as_json:

@@ -190,6 +190,13 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert [one["check"] for one in json.loads(capsys.readouterr().out)] == [check.id for check in CHECKS]
 
 
+def test_what_an_error_tells_of_orders_the_terminal_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "compare", str(tmp_path / "\x1b[31mno.json"), str(tmp_path / "other.json")]) == 3
+    said = capsys.readouterr()
+    assert "\\x1b[31mno.json" in said.out + said.err
+    assert "\x1b" not in said.out + said.err
+
+
 @pytest.mark.parametrize("highest", [0, 2])
 def test_nothing_is_left_on_a_broker_whose_members_leave_one_by_one(highest: int) -> None:
     with FakeBroker(versions={"LeaveGroup": (0, highest)}) as broker:
