@@ -5,9 +5,8 @@ import json
 import math
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -24,6 +23,7 @@ from kohort.cli.moments import moment, time_ms
 from kohort.cli.partitions import partitions_of
 from kohort.cli.terminal import cell, harmless
 from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.sigterm import on_sigterm
 from kohort.fastpath import Record, RecordColumns, TopicPartition
 from kohort.fastpath.errors import KohortError
 
@@ -114,7 +114,8 @@ def consume(
     form = Form.JSON if as_json else form
     settings = {"auto.offset.reset": "earliest"} | cluster.outside()
     with ExitStack() as stack:
-        stack.enter_context(_ended_in_order())
+        # A Parquet file without its footer is none, and printed lines wait.
+        stack.enter_context(on_sigterm(lambda: sys.exit(TERMINATED)))
         consumer = stack.enter_context(Consumer.from_config(settings))
         with cluster.admin() as admin:
             ranges = _ranges(admin, consumer, topic, partition, start, to)
@@ -240,19 +241,6 @@ class _progress:
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-
-@contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """SIGTERM ends what is inside as Ctrl-C does: a Parquet file without its footer is none, and printed lines wait."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _writer:

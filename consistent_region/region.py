@@ -1,13 +1,11 @@
 """ConsistentRegion: state over a consumer group in which every record counts exactly once."""
 
 import logging
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import FrameType
 from typing import Any, Literal
 
 from kohort.consistent_region.company import client_id
@@ -29,6 +27,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.config import SETTINGS, Config, checked, unknown
 from kohort.coordinator_client.errors import ConfigError, IllegalState
 from kohort.coordinator_client.resets import Gap
+from kohort.coordinator_client.sigterm import on_sigterm
 from kohort.coordinator_client.subscription import Subscription
 from kohort.coordinator_client.timeline import Rebalance
 from kohort.fastpath.topic_partition import TopicPartition
@@ -183,7 +182,7 @@ class ConsistentRegion:
                 one.on_gap(gap)
 
         with (
-            _Sigterm(self.stop),
+            on_sigterm(self.stop),
             Consumer(self._bootstrap, group=self._group, on_reset=on_reset, **self._consumer_settings) as consumer,
         ):
             conductor = Conductor(
@@ -349,22 +348,3 @@ def _matched(consumer: Consumer) -> list[TopicPartition]:
     assert subscription is not None
     wanted = subscription.resolved(dict.fromkeys(topics := consumer.topics(), False))
     return [one for topic in sorted(wanted) for one in topics[topic]]
-
-
-class _Sigterm:
-    """SIGTERM stops in order while this is open, on the main thread; elsewhere signals are somebody else's."""
-
-    def __init__(self, stop: Any) -> None:
-        self._stop = stop
-        self._before: Any = None
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, self._on_signal)
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._stop()
