@@ -68,8 +68,8 @@ class Conductor(RebalanceHooks):
     """Conducts one member. `clock` gives monotonic seconds; `turn` never sleeps longer than in `poll`. `matched`: as in
     `beginnings`.
 
-    `handler(record, state)` is called once a record; what it raises ends the member (and, after its relaunch, the
-    record is handled again from the state before it).
+    `handler(record, handed)` is called once a record; `handed` is `state` itself, or what that carries. What it raises
+    ends the member (and, after its relaunch, the record is handled again from the state before it).
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Conductor(RebalanceHooks):
         handler: Handler,
         clock: Callable[[], float],
         *,
+        handed: object = None,
         start: StartPosition | None = None,
         matched: Callable[[], Iterable[TopicPartition]] | None = None,
         on_data_loss: str = "raise",
@@ -93,6 +94,7 @@ class Conductor(RebalanceHooks):
         self.consumer = consumer
         self.state = state
         self.handler = handler
+        self.handed = state if handed is None else handed
         self.clock = clock
         self.start = start or StartPosition()
         self.matched = matched
@@ -443,7 +445,7 @@ class Conductor(RebalanceHooks):
             if record is None:
                 return done > 0
             try:
-                self.handler(record, self.state)
+                self.handler(record, self.handed)
             except BaseException as problem:
                 error = problem if isinstance(problem, KohortError) else _handler_error(record, problem)
                 self.member.failed(record, error, self.clock())

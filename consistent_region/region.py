@@ -190,8 +190,9 @@ class ConsistentRegion:
                 self.coordinator,
                 consumer,
                 self._effects,
-                self._handle,
+                self._handler,
                 time.monotonic,
+                handed=self.state,
                 start=self._start,
                 matched=None if self._pattern is None else lambda: _matched(consumer),
                 on_data_loss=self._on_data_loss,
@@ -216,9 +217,6 @@ class ConsistentRegion:
                     idle_s = conductor.turn(TURN_WAIT_S)
                     if idle_s > 0:
                         time.sleep(idle_s)
-
-    def _handle(self, record: Any, _effects: Any) -> object:
-        return self._handler(record, self.state)
 
     def stop(self) -> None:
         """Have `run` return soon. What came after the last checkpoint is done again at the next start. Any thread."""
