@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kohort.admin.asking import Asker, first_of
 from kohort.admin.rights import operations
+from kohort.coordinator_client.leading import read_assignment
 from kohort.coordinator_client.refusals import group_error
 from kohort.fastpath import KohortError, TopicPartition, WireError
 from kohort.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -14,7 +15,7 @@ from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.protocol.apis.list_groups import ListGroupsRequest
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
-from kohort.protocol.membership import Subscription, parse_assignment, parse_subscription
+from kohort.protocol.membership import Subscription, parse_subscription
 
 GROUP_AUTHORIZATION: Final = 30
 NON_EMPTY_GROUP: Final = 68
@@ -240,12 +241,9 @@ def _assigned(data: bytes, protocol_type: str) -> frozenset[TopicPartition]:
     if protocol_type != CONSUMER or not data:
         return frozenset()
     try:
-        found = parse_assignment(data)
+        return read_assignment(data)
     except WireError:
         return frozenset()
-    return frozenset(
-        TopicPartition(one.topic, number) for one in found.assigned_partitions for number in one.partitions
-    )
 
 
 def _told(data: bytes, protocol_type: str) -> Subscription:

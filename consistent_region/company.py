@@ -44,14 +44,12 @@ def strangers(mates: Iterable[Mate], region: str, members: Collection[str]) -> l
     return [one for one in mates if not one.client_id.endswith(known)]
 
 
-def unread(mates: Iterable[Mate], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-    """Those of `begun` that nobody has; none while it is not known what everybody has."""
-    read: set[TopicPartition] = set()
-    for one in mates:
-        if one.assignment is None:
-            return frozenset()
-        read |= one.assignment
-    return frozenset(begun) - read
+def unread(mates: Collection[Mate], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+    """Those of `begun` that nobody has; none while it is not known who is there, and what everybody has."""
+    known = [one.assignment for one in mates if one.assignment is not None]
+    if not mates or len(known) < len(mates):
+        return frozenset()
+    return frozenset(begun).difference(*known)
 
 
 class Company:
@@ -89,7 +87,7 @@ class Company:
         self._due_at = None
         try:
             mates = tuple(self._mates(LOOK_TIMEOUT_S))
-            found, left = strangers(mates, self._region, self._members()), unread(mates, self._begun()) if mates else ()
+            found, left = strangers(mates, self._region, self._members()), unread(mates, self._begun())
         except KohortError as error:
             self._due_at = now + LOOK_AGAIN_S
             return str(error)

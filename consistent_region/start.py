@@ -72,7 +72,7 @@ def beginnings(
         named = sorted({one.topic for one in new})
         new += matched() if matched else (one for topic in named for one in ask.partitions_for(topic))
     found = _by(start.discovered, added, ask)
-    found |= _resolved(sorted({*new}), start, ask)
+    found |= _resolved(sorted(set(new)), start, ask)
     return {partition: Position.of(offset) for partition, offset in found.items()}
 
 

@@ -18,6 +18,7 @@ from kohort.coordinator_client import Consumer, UnknownTopic
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
+from kohort.spark.logged import is_of_group
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import TOPIC_TIMEOUT_S, places_of
 from kohort.spark.ranges import OffsetRange
@@ -123,7 +124,7 @@ def logged_batch(taken: Taken) -> LoggedBatch:
 
 def unlogged_batch(offset: Mapping[str, Any]) -> Taken:
     """Out of Spark's log. Raises OptionError for what a stream without group has written there."""
-    if not isinstance(offset.get("generation"), int):
+    if not is_of_group(offset):
         raise OptionError(
             "this checkpoint is of a stream that is no member of a group", option="group",
             hint="take another checkpoint: a group's commits say where it goes on",

@@ -15,6 +15,11 @@ def logged(offsets: Mapping[TopicPartition, int]) -> Logged:
     return found
 
 
+def is_of_group(offset: Mapping[str, object]) -> bool:
+    """Whether a stream that is a member of a group has written it, and not one that plans by itself."""
+    return isinstance(offset.get("generation"), int)
+
+
 def unlogged(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     """Out of Spark's log."""
     return {

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from kohort.coordinator_client import Consumer, UnknownTopic
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import OptionError, data_loss
-from kohort.spark.logged import Logged, logged, unlogged
+from kohort.spark.logged import Logged, is_of_group, logged, unlogged
 from kohort.spark.options import SourceOptions
 from kohort.spark.pace import Offsets, Pace
 from kohort.spark.plan import TOPIC_TIMEOUT_S, Log, compiled
@@ -250,7 +250,7 @@ class StreamReader(StreamBase):
 
 
 def _of_no_group(offset: Mapping[str, Any]) -> Offsets:
-    if isinstance(offset.get("generation"), int):
+    if is_of_group(offset):
         raise OptionError(
             "this checkpoint is of a stream that is a member of a group", option="group",
             hint="go on as a member, or take another checkpoint",
