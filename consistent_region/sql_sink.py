@@ -1,15 +1,14 @@
 """Rows in an SQL database, exactly once: SQLite or PostgreSQL."""
 
 import json
-import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from kohort.consistent_region.dialects import dialect_of
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError
-from kohort.consistent_region.urls import conninfo, veiled
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT NOT NULL,
@@ -17,8 +16,6 @@ _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
 _WHO: Final = ("region", "consumer_group", "member", "sink")
 
 NO_RUN: Final = ""
-_SETUP_LOCK: Final = 0x6B6F686F7275
-_WAITS: Final = {"connect_timeout": 10, "options": "-c lock_timeout=30s"}
 
 
 class SqlSink:
@@ -39,11 +36,8 @@ class SqlSink:
     """
 
     def __init__(self, url: str, *, schema: str = "") -> None:
-        scheme = url.partition(":")[0]
-        if not url.startswith("sqlite:///") and scheme not in ("postgresql", "postgres"):
-            raise ConfigurationError(f"unknown database {veiled(url)!r}", hint='"sqlite:///PATH" or "postgresql://..."')
         self._url = url
-        self._mark = "?" if scheme == "sqlite" else "%s"
+        self._dialect = dialect_of(url)
         self._schema = schema
         self._collected: list[tuple[str, list[Any]]] = []
         self._connection: Any = None
@@ -61,14 +55,13 @@ class SqlSink:
     def open(self, place: SinkPlace) -> None:
         self._place = place
         self._owner = uuid.uuid4().hex
+        marks = ", ".join([self._dialect.mark] * 7)
         row = (
-            f"INSERT INTO kohort_sink ({', '.join(_WHO)}, owner, run, number) VALUES ({', '.join([self._mark] * 7)}) "
+            f"INSERT INTO kohort_sink ({', '.join(_WHO)}, owner, run, number) VALUES ({marks}) "
             f"ON CONFLICT ({', '.join(_WHO)}) DO UPDATE SET owner = excluded.owner"
         )
-        # Two who make a table at the same moment are not both heard, even if it may be there.
-        alone = () if self._mark == "?" else (f"SELECT pg_advisory_xact_lock({_SETUP_LOCK})",)
-        statements = [(one, ()) for one in (*alone, _NOTES, *self._statements())]
-        self._run([*statements, (row, (*self._who, self._owner, NO_RUN, 0))])
+        tables = (*self._dialect.setup, _NOTES, *self._dialect.statements(self._schema))
+        self._run([*((one, ()) for one in tables), (row, (*self._who, self._owner, NO_RUN, 0))])
 
     def pre_commit(self) -> bytes:
         if not self._collected:
@@ -100,16 +93,10 @@ class SqlSink:
     # --- inner
 
     def _check(self, value: Any) -> None:
-        """Raises ValueError for what no commit could carry out: found there, it would end every life of the member."""
-        sqlite = self._mark == "?"
-        if isinstance(value, dict) or (sqlite and isinstance(value, list | tuple)):
-            raise ValueError(f"{type(value).__name__} is no column's value")
+        """Raises ValueError or TypeError for what no commit could carry out: it would end each life of the member."""
         if isinstance(value, str):
             value.encode()
-            if not sqlite and "\0" in value:
-                raise ValueError("PostgreSQL's text holds no NUL")
-        elif sqlite and isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            raise ValueError("SQLite's integers have 64 bits")
+        self._dialect.check(value)
 
     def _run(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId | None = None) -> int:
         """Run them in one transaction; with `at`, only if that commit is not noted, and with a note of it."""
@@ -119,7 +106,7 @@ class SqlSink:
             connection = self._opened()
             cursor = connection.cursor()
             try:
-                cursor.execute("BEGIN IMMEDIATE" if self._mark == "?" else "BEGIN")
+                cursor.execute(self._dialect.begin)
                 noted = 0 if at is None else self._noted(cursor, at)
                 if at is not None and noted >= at.number:
                     number = noted
@@ -131,12 +118,13 @@ class SqlSink:
                         number = at.number
                 cursor.execute("COMMIT")
             except BaseException:
-                with suppress(self._errors()):  # it may be over, or the connection gone: that is not what went wrong
+                # It may be over, or the connection gone: that is not what went wrong.
+                with suppress(self._dialect.errors()):
                     cursor.execute("ROLLBACK")
                 raise
             finally:
                 cursor.close()
-        except self._errors() as problem:
+        except self._dialect.errors() as problem:
             self.close()  # whatever state it is in; the next call opens another
             raise RegionError(
                 f"the sink's database refused: {problem}",
@@ -152,19 +140,7 @@ class SqlSink:
 
     @property
     def _ours(self) -> str:
-        return " AND ".join(f"{name} = {self._mark}" for name in _WHO)
-
-    def _statements(self) -> list[str]:
-        """Of the schema; psycopg takes several at once."""
-        if self._mark != "?":
-            return [self._schema] if self._schema.strip() else []
-        statements, begun = [], ""
-        for piece in self._schema.split(";"):
-            begun += piece + ";"
-            if sqlite3.complete_statement(begun):
-                statements.append(begun)
-                begun = ""
-        return [one for one in (*statements, begun) if one.strip(" \t\r\n;")]
+        return " AND ".join(f"{name} = {self._dialect.mark}" for name in _WHO)
 
     def _noted(self, cursor: Any, at: CommitId) -> int:
         """The number of the last commit of this run, 0 before the first. Its row is locked: a process that is not quite
@@ -173,8 +149,7 @@ class SqlSink:
         Raises FencedError if the sink has been opened since we did: after an operator went back, a process before that
         one could be about a commit with the number of its next, which would then count as done.
         """
-        lock = "" if self._mark == "?" else " FOR UPDATE"
-        asked = f"SELECT owner, run, number FROM kohort_sink WHERE {self._ours}{lock}"
+        asked = f"SELECT owner, run, number FROM kohort_sink WHERE {self._ours}{self._dialect.row_lock}"
         owner, run, number = cursor.execute(asked, self._who).fetchone() or ("", NO_RUN, 0)
         if owner != self._owner:
             raise FencedError(
@@ -184,30 +159,11 @@ class SqlSink:
         return int(number) if run == at.run else 0
 
     def _note(self, cursor: Any, at: CommitId) -> None:
-        noted = f"UPDATE kohort_sink SET run = {self._mark}, number = {self._mark} WHERE {self._ours}"
+        mark = self._dialect.mark
+        noted = f"UPDATE kohort_sink SET run = {mark}, number = {mark} WHERE {self._ours}"
         cursor.execute(noted, (at.run, at.number, *self._who))
 
     def _opened(self) -> Any:
         if self._connection is None:
-            if self._mark == "?":
-                self._connection = sqlite3.connect(
-                    self._url.removeprefix("sqlite:///"), isolation_level=None, timeout=30.0, check_same_thread=False
-                )
-                self._connection.execute("PRAGMA synchronous=FULL")
-            else:
-                psycopg = _psycopg()
-                self._connection = psycopg.connect(**{**_WAITS, **conninfo(self._url)}, autocommit=True)
+            self._connection = self._dialect.connect(self._url)
         return self._connection
-
-    def _errors(self) -> type[Exception]:
-        return sqlite3.Error if self._mark == "?" else _psycopg().Error
-
-
-def _psycopg() -> Any:
-    try:
-        import psycopg
-    except ImportError as problem:
-        raise ConfigurationError(
-            "a postgresql:// sink needs psycopg", hint='pip install "kohort[postgres]"'
-        ) from problem
-    return psycopg

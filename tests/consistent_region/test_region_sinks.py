@@ -91,7 +91,7 @@ class BurningSqlSink(SqlSink):
         return self._connection
 
     def add(self, number: int) -> None:
-        self.execute(f"INSERT INTO seen VALUES ({self._mark})", (number,))
+        self.execute(f"INSERT INTO seen VALUES ({self._dialect.mark})", (number,))
 
 
 class BurningKafkaSink(KafkaSink):

@@ -1,0 +1,118 @@
+"""What SQLite and PostgreSQL each do their own way, as a sink of rows needs it."""
+
+import sqlite3
+from typing import Any, Final, Protocol
+
+from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.urls import conninfo, veiled
+
+_SETUP_LOCK: Final = 0x6B6F686F7275
+_WAIT_S: Final = 30
+
+
+class Dialect(Protocol):
+    """One kind of database, and its driver."""
+
+    mark: str
+    """Stands for a value in a statement."""
+    begin: str
+    """Begins a transaction that may write."""
+    setup: tuple[str, ...]
+    """What a transaction that makes tables begins with."""
+    row_lock: str
+    """At the end of a SELECT, has others wait for its rows."""
+
+    def connect(self, url: str) -> Any:
+        """A connection without transactions of its own accord. Raises the driver's error, or ConfigurationError."""
+        ...
+
+    def errors(self) -> type[Exception]:
+        """All that the driver raises."""
+        ...
+
+    def statements(self, script: str) -> list[str]:
+        """What `execute` takes at once, of several statements."""
+        ...
+
+    def check(self, value: Any) -> None:
+        """Raises ValueError or TypeError for a value out of JSON that no column holds."""
+        ...
+
+
+class _Sqlite:
+    mark = "?"
+    begin = "BEGIN IMMEDIATE"
+    setup: tuple[str, ...] = ()
+    row_lock = ""
+
+    def connect(self, url: str) -> sqlite3.Connection:
+        path = url.removeprefix("sqlite:///")
+        connection = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def errors(self) -> type[Exception]:
+        return sqlite3.Error
+
+    def statements(self, script: str) -> list[str]:
+        statements, begun = [], ""
+        for piece in script.split(";"):
+            begun += piece + ";"
+            if sqlite3.complete_statement(begun):
+                statements.append(begun)
+                begun = ""
+        return [one for one in (*statements, begun) if one.strip(" \t\r\n;")]
+
+    def check(self, value: Any) -> None:
+        if isinstance(value, dict | list | tuple):
+            raise TypeError(f"{type(value).__name__} is no column's value")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError("SQLite's integers have 64 bits")
+
+
+class _Postgres:
+    mark = "%s"
+    begin = "BEGIN"
+    # Two who make a table at the same moment are not both heard, even if it may be there.
+    setup: tuple[str, ...] = (f"SELECT pg_advisory_xact_lock({_SETUP_LOCK})",)
+    row_lock = " FOR UPDATE"
+
+    def connect(self, url: str) -> Any:
+        waits = {"connect_timeout": 10, "options": f"-c lock_timeout={_WAIT_S}s"}
+        return _psycopg().connect(**{**waits, **conninfo(url)}, autocommit=True)
+
+    def errors(self) -> type[Exception]:
+        found: type[Exception] = _psycopg().Error
+        return found
+
+    def statements(self, script: str) -> list[str]:
+        return [script] if script.strip() else []
+
+    def check(self, value: Any) -> None:
+        if isinstance(value, dict):
+            raise TypeError("dict is no column's value")
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("PostgreSQL's text holds no NUL")
+
+
+SQLITE: Final[Dialect] = _Sqlite()
+POSTGRES: Final[Dialect] = _Postgres()
+_BY_SCHEME: Final = {"sqlite": SQLITE, "postgresql": POSTGRES, "postgres": POSTGRES}
+
+
+def dialect_of(url: str) -> Dialect:
+    """Of `sqlite:///PATH` and `postgresql://...`. Raises ConfigurationError for another URL."""
+    found = _BY_SCHEME.get(url.partition(":")[0])
+    if found is None or (found is SQLITE and not url.startswith("sqlite:///")):
+        raise ConfigurationError(f"unknown database {veiled(url)!r}", hint='"sqlite:///PATH" or "postgresql://..."')
+    return found
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError as problem:
+        raise ConfigurationError(
+            "a postgresql:// sink needs psycopg", hint='pip install "kohort[postgres]"'
+        ) from problem
+    return psycopg
