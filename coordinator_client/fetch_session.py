@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kohort.fastpath import TopicPartition
 
-NO_SESSION, OPENING, FINAL = 0, 0, -1
+NO_SESSION, OPENING = 0, 0
 INT32_MAX = 2**31 - 1
 
 
@@ -57,17 +57,16 @@ class FetchSession:
 
     def answered(self, session_id: int) -> None:
         """The broker answered without an error of the session. Id 0: it keeps no session, so each request is whole."""
-        if session_id == NO_SESSION:
-            self.reset()
-            return
         # The epoch is 31 bits and wraps to 1: 0 would open a new session.
-        self.epoch = 1 if self.epoch == INT32_MAX or session_id != self.session_id else self.epoch + 1
+        same = session_id == self.session_id and self.epoch != INT32_MAX
+        self.epoch = OPENING if session_id == NO_SESSION else self.epoch + 1 if same else 1
         self.session_id = session_id
 
-    def reset(self) -> None:
-        """Forget everything, the next request opens a new session (and closes the old one, by naming its id)."""
-        self.session_id, self.epoch = NO_SESSION, OPENING
-        self.told = {}
+    def reset(self, *, gone: bool = False) -> None:
+        """The next request opens a new session; it names the old one, which the broker forgets then, unless it has."""
+        self.epoch = OPENING
+        if gone:
+            self.session_id = NO_SESSION
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The topic that the broker was told about under this id."""

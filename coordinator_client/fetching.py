@@ -36,7 +36,8 @@ READ_COMMITTED = 1
 CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
 
 OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION = 1, 2, 29
-SESSION_ERRORS = frozenset({70, 71, 106})
+SESSION_NOT_FOUND = 70
+SESSION_ERRORS = frozenset({SESSION_NOT_FOUND, 71, 106})
 STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
 TOPIC_GONE = frozenset({3, 100, 103})
 UNKNOWN_LEADER_EPOCH = 75
@@ -223,7 +224,7 @@ class Fetcher:
         if response.error_code:
             # A session that the broker lost is opened anew at once; one that it never gives is not asked for in a spin.
             lost = response.error_code in SESSION_ERRORS and session.epoch != OPENING
-            session.reset()
+            session.reset(gone=response.error_code == SESSION_NOT_FOUND)
             if not lost:
                 self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
                 outcome.stale = response.error_code not in SESSION_ERRORS
@@ -350,7 +351,8 @@ class Fetcher:
     def failed(self, node: int, *, now: float, chance: float) -> None:
         """No answer will come: the session is in doubt, so the next request opens a new one."""
         self._in_flight.pop(node, None)
-        self._sessions.pop(node, None)
+        if (session := self._sessions.get(node)) is not None:
+            session.reset()
         # Whether to read a follower that says nothing is for the leader to say again (KIP-392).
         self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
         self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)

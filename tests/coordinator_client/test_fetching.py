@@ -162,9 +162,14 @@ def test_doubt_opens_a_new_session_and_a_broker_without_sessions_hears_everythin
     session.next_request({P0: want(1)})
     session.answered(77)
     session.reset()
-    assert session.next_request({P0: want(1)}).epoch == 0
+    again = session.next_request({P0: want(1)})
+    assert (again.session_id, again.epoch, set(again.changed)) == (77, 0, {P0})  # the old one does not linger (KIP-227)
+    session.answered(78)
+    later = session.next_request({P0: want(2), P1: want(1)})
+    assert (later.session_id, later.epoch, set(later.changed)) == (78, 1, {P0, P1})
     session.answered(0)
-    assert set(session.next_request({P0: want(1)}).changed) == {P0}
+    bare = session.next_request({P0: want(2)})
+    assert (bare.session_id, bare.epoch, set(bare.changed), bare.forgotten) == (0, 0, {P0}, {})
 
 
 def test_the_epoch_wraps_to_one() -> None:
@@ -421,7 +426,8 @@ def test_a_session_that_the_broker_lost_is_opened_again(code: int) -> None:
     outcome = rig.answer(1, code=code)
     assert not outcome.stale
     order = rig.owed()[1]
-    assert (order.request.session_id, order.request.session_epoch) == (0, 0)
+    # The broker forgets an old session that it still has (KIP-227).
+    assert (order.request.session_id, order.request.session_epoch) == (0 if code == 70 else 77, 0)
     assert asked(order) == {P0: 103, P1: 100}
 
 
