@@ -9,6 +9,7 @@ from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINA
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 from kohort.coordinator_client.errors import CommitRewind, IllegalState
 from kohort.coordinator_client.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
+from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.outgoing import Line
 from kohort.coordinator_client.ready import CommitOrder, MemberView
 from kohort.coordinator_client.states import MemberState
@@ -61,7 +62,7 @@ class Committing:
                     self._core.cluster.coordinator_gone()
                     self._core.committer.unanswered(when, self._core.chance())
 
-        ask = Ask("OffsetCommit", request, done, self._core.request_s, BEFORE_TOPIC_IDS)
+        ask = Ask("OffsetCommit", lambda version: fit(request, version), done, self._core.request_s, BEFORE_TOPIC_IDS)
         self._core.send(self.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
 
     @property

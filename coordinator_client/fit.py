@@ -4,14 +4,26 @@ The machine fills in everything it means. Kafka's definitions then mark most lat
 drops those by itself; three requests replaced one field by another, which only this knows.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from kohort.protocol.apis.fetch import FetchRequest
+from kohort.protocol.errors import UnsupportedVersion
+
+STATIC_SINCE: Final = {"JoinGroupRequest": 5, "SyncGroupRequest": 3, "HeartbeatRequest": 3, "OffsetCommitRequest": 7}
 
 
 def fit(request: Any, version: int) -> Any:
-    """`request` as `version` of its API can carry it. Requests that need no fitting come back as they are."""
-    match type(request).__name__:
+    """`request` as `version` of its API can carry it. Requests that need no fitting come back as they are.
+
+    Raises UnsupportedVersion where a static member would become another one by that.
+    """
+    name = type(request).__name__
+    if version < (since := STATIC_SINCE.get(name, 0)) and request.group_instance_id is not None:
+        raise UnsupportedVersion(
+            "the broker is too old for static members (KIP-345)", hint="Kafka 2.3, or no group_instance_id",
+            api=name.removesuffix("Request"), version=version, least=since, group=request.group_id,
+        )  # fmt: skip
+    match name:
         # KIP-699: v4 asks for many keys at once and drops the single one.
         case "FindCoordinatorRequest":
             return request._replace(coordinator_keys=()) if version < 4 else request._replace(key="")

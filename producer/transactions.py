@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.producer")
 
 LAST_EPOCH = 32_767
-FIRST_WITH_OWN_ID = 3  # of InitProducerId (KIP-360)
+FIRST_WITH_OWN_ID, FIRST_WITH_MEMBER = 3, 3  # of InitProducerId (KIP-360), and of TxnOffsetCommit (KIP-447)
 # The versions up to which a client does all the asking; with later ones brokers take partitions and offsets into a
 # transaction by themselves, where the feature of KIP-890 is switched on.
 AT_MOST: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3, "EndTxn": 4, "TxnOffsetCommit": 4}
@@ -428,7 +428,17 @@ class Transactions:
             codes = [one.error_code for topic in answer.topics for one in topic.partitions if one.error_code]
             self._offsets_committed(order, min(codes, key=_mends_itself, default=0), where, when)
 
-        self._ask("TxnOffsetCommit", commit, committed, now, where)
+        def made(version: int) -> TxnOffsetCommitRequest:
+            if version < FIRST_WITH_MEMBER and group.member_id:
+                # Not said whose they are, they would be stored also for a member that has lost the partitions.
+                raise UnsupportedVersion(
+                    "brokers before 2.5 do not know whose offsets a transaction stores (KIP-447)",
+                    hint="Kafka 2.5 or newer", api="TxnOffsetCommit", version=version, least=FIRST_WITH_MEMBER,
+                    group=group.group_id,
+                )  # fmt: skip
+            return commit
+
+        self._ask("TxnOffsetCommit", made, committed, now, where)
 
     def _offsets_committed(self, order: OffsetsOrder, code: int, where: Endpoint, now: float) -> None:
         group = order.group.group_id

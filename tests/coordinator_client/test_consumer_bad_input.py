@@ -23,6 +23,7 @@ from kohort.coordinator_client import (
     WakeupError,
 )
 from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import RealBroker
 from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
@@ -97,6 +98,33 @@ def test_a_listener_that_never_answers_is_left_after_its_timeout() -> None:
         error = poll_until_error(consumer)
     assert isinstance(error, ConnectionFailed)
     assert "no answer" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("api", "first", "last"),
+    [("JoinGroup", 0, 4), ("SyncGroup", 0, 2), ("Heartbeat", 0, 2), ("OffsetCommit", 2, 6), ("LeaveGroup", 0, 2)],
+)
+def test_a_broker_too_old_for_static_members_is_named_to_one(api: str, first: int, last: int) -> None:
+    """Without its name it would be another member; only who leaves is not asked for it (a static member never is)."""
+    settings: dict[str, Any] = {"group": "g", "group_instance_id": "i", "heartbeat_interval_ms": 100}
+    with FakeBroker(topics={"t": 1}, versions={api: (first, last)}) as fake:
+        fake.produce("t", 0, [(b"k", b"v", 0)])
+        with Consumer(fake.bootstrap, auto_offset_reset="earliest", **settings) as consumer:
+            consumer.subscribe(["t"])
+            if api in ("OffsetCommit", "LeaveGroup"):
+                while not consumer.poll(0.2):
+                    pass
+                if api == "LeaveGroup":
+                    consumer.commit()
+                    return
+                with pytest.raises(UnsupportedVersion) as caught:
+                    consumer.commit()
+                error: KohortError = caught.value
+            else:
+                error = poll_until_error(consumer)
+    assert isinstance(error, UnsupportedVersion)
+    assert error.place == {"api": api, "version": last, "least": last + 1, "group": "g"}
+    assert "2.3" in str(error)
 
 
 def test_something_else_than_kafka_is_told_apart() -> None:

@@ -9,6 +9,8 @@ import pytest
 from kohort import Consumer, Producer, TopicPartition
 from kohort.admin import Admin
 from kohort.coordinator_client import OperationTimeout
+from kohort.protocol.errors import UnsupportedVersion
+from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import numbers, poll_until, produce, read
 from tests.coordinator_client.test_consumer_group import PROTOCOLS
@@ -54,3 +56,23 @@ def test_the_next_owner_of_a_partition_begins_where_the_open_transaction_ends(
         stored = heir.committed([held])[held]
         assert stored is not None
         assert stored.offset == first
+
+
+@pytest.mark.proves("E-06")
+def test_a_broker_too_old_to_know_whose_offsets_they_are_is_named() -> None:
+    """Stored as nobody's, they would be taken also from a member that has lost the partitions."""
+    with FakeBroker(topics={"t": 1}, versions={"TxnOffsetCommit": (0, 2)}) as fake:
+        produce(fake.bootstrap, "t", numbers(0, 1))
+        with (
+            Consumer(fake.bootstrap, group="g", auto_offset_reset="earliest") as consumer,
+            Producer(fake.bootstrap, transactional_id="x") as producer,
+        ):
+            consumer.subscribe(["t"])
+            assert read(consumer, 1)
+            producer.begin()
+            with pytest.raises(UnsupportedVersion, match=r"2\.5") as caught:
+                producer.send_offsets({TopicPartition("t", 0): 1}, consumer.group_metadata())
+            assert caught.value.place["least"] == 3
+            with pytest.raises(UnsupportedVersion):
+                producer.commit()
+            assert consumer.committed([TopicPartition("t", 0)]) == {TopicPartition("t", 0): None}
