@@ -28,7 +28,11 @@ FIRST_WITH_MEMBERS: Final = 3
 
 
 class GroupMissing(KohortError):
-    """There is no such group: `group`."""
+    """There is no such group, or none of this kind: `group`; `broker` is what that has said to it, if anything."""
+
+    def __init__(self, group: str, said: str | None = None) -> None:
+        place = {"group": group} | ({"broker": said} if said else {})
+        super().__init__("there is no such group", hint="`kohort group list` shows those there are", **place)
 
 
 class GroupNotEmpty(KohortError):
@@ -146,7 +150,7 @@ def _describe_classic_group(asker: Asker, group: str) -> GroupDescription:
     answer = asker.of_coordinator(group, "DescribeGroups", request, codes=_codes_of_groups)
     one = first_of(answer.groups, "DescribeGroups", group=group)
     if one.error_code == GROUP_ID_NOT_FOUND or (not one.error_code and one.group_state == "Dead"):
-        raise GroupMissing("there is no such group", hint="`kohort group list` shows those there are", group=group)
+        raise GroupMissing(group, one.error_message)
     if one.error_code:
         raise _group_error(one.error_code, group, "DescribeGroups")
     members = tuple(_classic_member(member, one.protocol_type) for member in one.members)
@@ -222,7 +226,7 @@ def _codes_of_results(answer: Any) -> list[int]:
 
 def _group_error(code: int, group: str, api: str) -> KohortError:
     if code == GROUP_ID_NOT_FOUND:
-        return GroupMissing("there is no such group", hint="`kohort group list` shows those there are", group=group)
+        return GroupMissing(group)
     if code == NON_EMPTY_GROUP:
         return GroupNotEmpty("the group has members", hint="stop them first", group=group)
     if code == GROUP_AUTHORIZATION:

@@ -269,7 +269,7 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
 def _looked(admin: Admin, group: str) -> list[PartitionLag]:
     rows = admin.lag(group)
     if not rows and not any(one.group == group for one in admin.list_groups()):
-        raise GroupMissing("there is no such group", hint="`kohort group list` shows those there are", group=group)
+        raise GroupMissing(group)
     return rows
 
 

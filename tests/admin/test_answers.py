@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.admin import Admin
+from kohort.admin import Admin, GroupMissing
 from kohort.admin.topics import _is_own
 from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.fastpath import KohortError
@@ -53,6 +53,19 @@ def test_what_an_answer_leaves_out_it_does_not_vouch_for(api: str, field: str, c
         with pytest.raises(KohortError) as raised:
             call(admin)
         assert raised.value.place["api"] == api
+
+
+def test_why_a_group_cannot_be_described_is_told_in_the_brokers_words() -> None:
+    """A share group is none that is described like this; without these words it would be gone while it is listed."""
+
+    def of_another_kind(answer: Any) -> Any:
+        said = "Group group is not a classic group."
+        return answer._replace(groups=(answer.groups[0]._replace(error_code=69, error_message=said),))
+
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        fake.control("DescribeGroups", lambda _call: Alter(of_another_kind))
+        with pytest.raises(GroupMissing, match="is not a classic group"):
+            admin.describe_group("group")
 
 
 def test_an_older_broker_has_one_member_leave_at_a_time() -> None:
