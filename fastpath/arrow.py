@@ -13,6 +13,7 @@
 Offsets, timestamps and (as binary_view) keys and values are not copied; binary copies keys and values once, end to end.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "pa.RecordBatch":
     """A pyarrow.RecordBatch of `columns`: those of `schema`, in its order and types, or all of them in the usual types.
 
-    Raises KohortError for a column or a type that there is none of.
+    Raises KohortError for a column or a type that there is none of, and for the first record that does not fit one.
     """
     import pyarrow as pa
 
@@ -47,9 +48,26 @@ def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) ->
             try:
                 array = array.cast(field.type)
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-                raise KohortError(f"column {field.name!r} cannot be {field.type}: {error}") from None
+                place = _misfit(columns, array, field.type) if isinstance(error, pa.ArrowInvalid) else {}
+                raise KohortError(f"column {field.name!r} cannot be {field.type}: {error}", **place) from None
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _misfit(columns: "RecordColumns", array: "pa.Array", kind: "pa.DataType") -> dict[str, Any]:
+    """The place of the first record whose value is no `kind`."""
+    import pyarrow as pa
+
+    def fails(rows: int) -> bool:
+        try:
+            array.slice(0, rows).cast(kind)
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    row = bisect_left(range(1, len(columns) + 1), True, key=fails)
+    offset = {"offset": columns.offsets[row]} if row < len(columns) else {}
+    return {"topic": columns.topic, "partition": columns.partition, **offset}
 
 
 def polars_frame(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "polars.DataFrame":

@@ -214,6 +214,21 @@ class TestArrow:
             with pytest.raises(KohortError, match="key"):
                 broken.to_arrow(pa.schema([("key", kind)]))
 
+    @pytest.mark.parametrize("bad", [0, 5, 8])
+    @pytest.mark.parametrize(
+        ("column", "kind", "key", "timestamp_ms"),
+        [("key", pa.string(), b"\xff", 1), ("timestamp", pa.timestamp("us", "UTC"), b"k", 1 << 60)],
+    )
+    def test_the_first_record_that_does_not_fit_is_named(
+        self, bad: int, column: str, kind: pa.DataType, key: bytes, timestamp_ms: int
+    ) -> None:
+        good: Any = [(b"k", b"v", 1)] * 9
+        new = [*good[:bad], (key, b"v", timestamp_ms), *good[bad + 1 :], (key, b"v", timestamp_ms)]
+        columns = decode(encode(new, base_offset=100), topic="flights", partition=3)
+        with pytest.raises(KohortError, match=f"'{column}' cannot be") as caught:
+            columns.to_arrow(pa.schema([(column, kind)]))
+        assert caught.value.place == {"topic": "flights", "partition": 3, "offset": 100 + bad}
+
     def test_an_unknown_column_is_refused_with_the_known_ones(self, columns: RecordColumns) -> None:
         with pytest.raises(KohortError, match=r"'valeu'.*key, value"):
             columns.to_arrow(pa.schema([("valeu", pa.binary())]))
