@@ -377,7 +377,7 @@ cdef class _Decoder:
         cdef const uint8_t *end = p + size
         self.block = None
         self.data, self.data_end = self.start, end
-        if codec:
+        if codec and (batch.count or records < end):  # what compaction has emptied may keep its codec
             self.block = self.decompressed(codec, view_of(records, end - records), batch.base_offset, 2)
             if self.block is None:
                 self.full = True

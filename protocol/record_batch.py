@@ -207,8 +207,10 @@ def _read_v2(frame: memoryview, place: _Place, limit: int) -> _Batch:
         raise _Lie("a batch's offset, count or last offset delta is out of range")
 
     def read() -> list[PlainRecord]:
-        payload = _decompressed(header.attributes & CODEC_MASK, frame[BATCH_HEADER_BYTES:], limit, place)
-        return _records_v2(header, payload, place)
+        payload = frame[BATCH_HEADER_BYTES:]
+        if not header.count and not payload:
+            return []  # what compaction has emptied may keep its codec
+        return _records_v2(header, _decompressed(header.attributes & CODEC_MASK, payload, limit, place), place)
 
     return _Batch(
         read,

@@ -96,8 +96,9 @@ def test_records_before_the_position_are_not_returned(decode: Callable[..., Any]
 
 
 @pytest.mark.proves("B-16")
-def test_empty_and_compacted_batches_move_the_position(decode: Callable[..., Any]) -> None:
-    empty = wire.build_batch(b"", base_offset=10, last_offset_delta=9, count=0)
+@pytest.mark.parametrize("codec", [0, 1, 4])
+def test_empty_and_compacted_batches_move_the_position(codec: int, decode: Callable[..., Any]) -> None:
+    empty = wire.build_batch(b"", base_offset=10, last_offset_delta=9, count=0, attributes=codec)
     gap = wire.build_batch(
         wire.build_record(wire.NewRecord(b"k", b"v"), 0, 3), base_offset=20, last_offset_delta=9, count=1
     )
