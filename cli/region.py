@@ -145,6 +145,33 @@ def reset(
 
 
 @app.command()
+def forget(
+    coordinator: Url,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Those that are gone.")],
+    group: Group = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have a region go on without topics that were deleted, or made anew, or that it no longer subscribes to.
+
+    Its members have to be stopped. What the topics' records have done to the state stays. A topic that is read again is
+    read as one that is new to the region: records of it that are still there count once more.
+
+    Example: kohort region forget sqlite:////var/lib/billing/region.db old-bills
+    """
+    with _opened(coordinator, group) as region:
+        named = ", ".join(topics)
+        _ask(yes or as_json, f"Region {region.region} forgets where it was in {named}. Go on?")
+        gone = region.forget(topics)
+        left = len(region.initial())
+    if as_json:
+        partitions = [f"{one.topic}-{one.partition}" for one in gone]
+        print(json.dumps({"region": region.region, "forgotten": partitions, "left": left}))
+    else:
+        print(f"region {region.region}: {len(gone)} partitions forgotten, {left} left")
+
+
+@app.command()
 def retire(
     coordinator: Url,
     up_to: Annotated[int | None, typer.Option(min=1, help="The last to go; by default all but the newest.")] = None,

@@ -103,7 +103,8 @@ class Company:
         if self._unread_looks == UNREAD_LOOKS:
             raise UnreadError(
                 "nobody in the group has partitions that the region has read: no checkpoint can be complete",
-                hint="a topic that was deleted, or left out of the subscription: read it, or begin with another group",
+                hint="a topic that was deleted, or left out of the subscription: read it, or have the region forget it "
+                "(`kohort region forget`)",
                 group=self._group,
                 region=self._region,
                 partitions=", ".join(f"{one.topic}-{one.partition}" for one in sorted(left)[:MOST_NAMED]),

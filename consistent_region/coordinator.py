@@ -286,6 +286,21 @@ class Coordinator:
             self._keep(books, record)
             return gone
 
+    def forget(self, topics: Collection[str]) -> tuple[TopicPartition, ...]:
+        """Have the region go on without topics that are gone, from its newest checkpoint. Returns their partitions.
+        What their records did stays in the state. One that is read again is read as a new one. For operators.
+
+        Raises ConfigurationError for a topic that the region has not read, and while members run.
+        """
+        with self.store.transaction() as books:
+            record = self._known(books)
+            before = None if record.newest is None else self._manifest(books, record.newest)
+            record, gone, manifest = rules.without(record, topics, self._now(), self.lease_s, before)
+            if manifest is not None:
+                books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
+            self._keep(books, record)
+            return gone
+
     def record(self) -> RegionRecord:
         """All that is known of the region, for people."""
         with self.store.read() as books:

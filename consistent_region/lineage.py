@@ -72,7 +72,7 @@ class Lineage:
             if NO_TOPIC_ID not in (now, position.topic_id) and now != position.topic_id:
                 raise TopicRecreatedError(
                     "the topic was deleted and made anew since the checkpoint",
-                    hint="its offsets mean nothing in the new topic: give the region a new group, or retire it",
+                    hint="its offsets mean nothing in the new one, which the region reads after `kohort region forget`",
                     **partition._asdict(),
                     offset=position.offset,
                     checkpoint_topic_id=position.topic_id,

@@ -45,8 +45,8 @@ class StateReference(NamedTuple):
 class Contribution:
     """One member's part: its state, and the offset behind the last record in it for each partition it owns.
 
-    `carried`: for a member that is gone, whose state comes from an older manifest, the offsets that it had there. They
-    are others' now, and say nothing of where to read; but they were given to the state when it was taken.
+    `carried`: for a state that comes from an older manifest (its member is gone, or a topic was forgotten since), the
+    offsets that it had there. They say nothing of where to read; but they were given to the state when it was taken.
     """
 
     member: str

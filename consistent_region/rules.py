@@ -244,15 +244,8 @@ def contribute(
         contributions=(*contributions, *carried),
         ever_owned=record.initial,
     )
-    # Whoever is gone and has left no state has nothing to come back to but its beginning.
-    members = {
-        name: one if name in manifest.members else one._replace(since=barrier.sequence + 1)
-        for name, one in record.members.items()
-    }
-    complete = (*record.complete, barrier.sequence)
     # A period counts from here: one that is shorter than what a checkpoint takes must leave time for records, too.
-    record = replace(_abandon(record), complete=complete, failures=0, members=members, moved=(), last_at=now)
-    return record, manifest
+    return replace(_completed(_abandon(record), manifest), failures=0, moved=(), last_at=now), manifest
 
 
 def absent(record: RegionRecord, barrier: Barrier) -> bool:
@@ -296,6 +289,35 @@ def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[in
     return replace(begun, complete=kept), gone
 
 
+def without(
+    record: RegionRecord, topics: Collection[str], now: float, lease_s: float, before: Manifest | None
+) -> tuple[RegionRecord, tuple[TopicPartition, ...], Manifest | None]:
+    """An operator's word: the region has never read these topics, whatever they have done to its state. All go back to
+    a checkpoint that is the newest, `before`, but says nothing of them. Also says which partitions that are.
+
+    Raises ConfigurationError for a topic that it has not read anyway, and while members are here: what they have read
+    of it since the checkpoint would be read again.
+    """
+    place = {"region": record.region, "group": record.group}
+    known = {one.topic for one in record.initial}
+    if strange := sorted(set(topics) - known):
+        hint = f"its topics are {', '.join(sorted(known)) or 'none yet'}"
+        raise ConfigurationError("the region has not read this topic", hint=hint, topic=", ".join(strange), **place)
+    if here := sorted(name for name, one in record.members.items() if one.here(now, lease_s)):
+        raise ConfigurationError(
+            "members of the region run", hint="stop them; one that was killed counts until its lease is over",
+            members=", ".join(here), **place,
+        )  # fmt: skip
+    gone = tuple(one for one in record.initial if one.topic in topics)
+    left = MappingProxyType({one: at for one, at in record.initial.items() if one.topic not in topics})
+    record = replace(_new_epoch(record, "an operator had a topic forgotten", True, None, 1), initial=left)
+    if before is None:
+        return record, gone, None
+    parts = tuple(_narrowed(one, left) for one in before.contributions)
+    manifest = replace(before, sequence=record.next_sequence, epoch=record.epoch, contributions=parts)
+    return replace(_completed(record, manifest), next_sequence=manifest.sequence + 1), gone, manifest
+
+
 def check_known_sequence(record: RegionRecord, sequence: int) -> None:
     """Raises ResetFailedError for a checkpoint that was retired, or never was (CR-54)."""
     if sequence not in record.complete:
@@ -326,6 +348,20 @@ def _known(record: RegionRecord, ticket: Ticket) -> MemberRecord:
             newest=known.incarnation,
         )
     return known
+
+
+def _completed(record: RegionRecord, manifest: Manifest) -> RegionRecord:
+    # Whoever is gone and has left no state has nothing to come back to but its beginning.
+    members = {
+        name: one if name in manifest.members else one._replace(since=manifest.sequence + 1)
+        for name, one in record.members.items()
+    }
+    return replace(record, complete=(*record.complete, manifest.sequence), members=members)
+
+
+def _narrowed(part: Contribution, left: Positions) -> Contribution:
+    offsets = {one: at for one, at in part.offsets.items() if one in left}
+    return part if len(offsets) == len(part.offsets) else replace(part, offsets=offsets, carried=part.taken_at)
 
 
 def _memory_gone(record: RegionRecord, member: str) -> RegionRecord:

@@ -77,10 +77,12 @@ class Place:
         path.write_bytes(encode([(b"k", b"v", 1_700_000_000_000), (None, b"w", 1_700_000_000_001)]))
         return str(path)
 
-    def region(self) -> str:
+    def region(self, *, stopped: bool = False) -> str:
         """The store of a region with five checkpoints."""
         made = Region(self.folder / "region.db")
         self.stack.callback(made.coordinator.store.close)
+        if stopped:
+            made.coordinator.deregister(made.ticket)
         return made.url
 
     def report(self) -> str:
@@ -141,6 +143,7 @@ TABLE: dict[str, Row] = {
     ),
     "plan": Row(lambda p: ("--topic", p.topic, *p.asks), lambda told, p: told["offsets"] == RECORDS),
     "region checkpoints": Row(lambda p: (p.region(),), lambda told, p: len(told["checkpoints"]) == 5),
+    "region forget": Row(lambda p: (p.region(stopped=True), "t"), lambda told, p: told["forgotten"] == ["t-0"]),
     "region inspect": Row(
         lambda p: (p.region(), "5"), lambda told, p: told["contributions"][0]["offsets"] == {"t-0": 50}
     ),

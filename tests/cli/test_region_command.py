@@ -1,6 +1,7 @@
-"""`kohort region reset` and `retire`, against a store, and on a region whose members run."""
+"""`kohort region reset`, `retire` and `forget`, against a store, and on a region whose members run."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -88,6 +89,54 @@ def test_reset_runs_a_stopped_region_again(region: Region, command: Callable[...
     command("reset", region.url, "--to", "5")
     assert command("status", region.url)["stopped"] is None
     assert region.coordinator.register("one").past
+
+
+@pytest.mark.proves("CR-65", "CR-66")
+def test_a_region_forgets_where_it_was_in_a_topic_that_is_gone(region: Region, command: Callable[..., Any]) -> None:
+    """A checkpoint that has an offset of it says nothing of it any more; one that is made anew begins anew."""
+    gone, more = TopicPartition("gone", 0), TopicPartition("gone", 1)
+    coordinator, ticket = region.coordinator, region.ticket
+    coordinator.put_initial(ticket, {gone: Position(3), more: Position(4)})
+    coordinator.go_back(ticket, 6, 3)
+    barrier = coordinator.begin_checkpoint(ticket, 0).barrier
+    assert barrier is not None
+    coordinator.contribute(ticket, barrier, {P0: Position(60), gone: Position(7), more: Position(8)}, b"{}")
+    late = coordinator.register("late").ticket  # and has no part in any checkpoint
+    for each in (late, ticket):
+        coordinator.deregister(each)
+    assert command("forget", region.url, "gone") == {"region": "bills", "forgotten": ["gone-0", "gone-1"], "left": 1}
+    assert command("status", region.url)["partitions"] == 1
+    ticket = coordinator.register("one").ticket
+    late = coordinator.register("late").ticket
+    assert coordinator.go_back(late, 7, 0).state is None
+    back = coordinator.go_back(ticket, 7, 1)
+    assert back.view.epoch == 1
+    assert dict(back.seeks) == {P0: Position(60)}
+    assert back.manifest is not None
+    part = back.manifest.contributions[0]
+    assert (back.state, part.offsets, part.taken_at[gone]) == (b"{}", {P0: Position(60)}, Position(7))
+    coordinator.put_initial(ticket, {gone: Position(1)})
+    assert dict(coordinator.seeks()) == {P0: Position(60), gone: Position(1)}
+    assert coordinator.begin_checkpoint(ticket, 1).barrier is None  # somebody has to have the new one, too
+    coordinator.go_back(ticket, 7, 2)
+    assert coordinator.begin_checkpoint(ticket, 1).barrier is not None
+    assert coordinator.whole(7) == back.manifest
+
+
+@pytest.mark.parametrize(
+    ("topics", "said"),
+    [
+        (["t"], "members of the region run .*members=one"),
+        (["t", "x"], "has not read this topic .*topic=x.*topics are t"),
+    ],
+)
+def test_what_is_read_is_not_forgotten(
+    topics: list[str], said: str, region: Region, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = region.coordinator.record()
+    assert main(["region", "forget", region.url, *topics, "--yes"]) == 1
+    assert re.search(said, capsys.readouterr().err)
+    assert region.coordinator.record() == before
 
 
 @pytest.mark.proves("CR-54")

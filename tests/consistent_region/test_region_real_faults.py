@@ -138,8 +138,14 @@ def test_a_topic_that_a_pattern_matches_later_is_read_whole_and_missed_when_it_g
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": several.bootstrap})
         admin.delete_topics([later])[later].result(30)
         several.wait(lambda: "one" in several.ended, "nobody missed the topic")
-    assert isinstance(several.ended["one"], UnreadError)
-    assert several.ended["one"].place["partitions"] == f"{later}-0, {later}-1"
+    error = several.ended.pop("one")
+    assert isinstance(error, UnreadError)
+    assert error.place["partitions"] == f"{later}-0, {later}-1"
+    assert several.region.forget([later]) == (TopicPartition(later, 0), TopicPartition(later, 1))
+    with several.member("one", **pattern):
+        several.produce(20)
+        several.wait(lambda: several.totals()[1] == {"0": 60, "1": 60}, "did not go on without the topic")
+    assert several.ended == {}
 
 
 @pytest.mark.broker
@@ -158,9 +164,13 @@ def test_a_topic_made_anew_is_named_at_the_next_start(several: Several) -> None:
     several.produce(200)  # so that the old offsets exist in it
     with several.member("one"):
         several.wait(lambda: "one" in several.ended, "it went on")
-    error = several.ended["one"]
+    error = several.ended.pop("one")
     assert isinstance(error, TopicRecreatedError)
     assert error.place["topic"] == several.topic
+    several.region.forget([several.topic])
+    with several.member("one"):
+        several.wait(lambda: several.totals()[1] == {"0": 150, "1": 150}, "did not read the new topic")
+    assert several.ended == {}
 
 
 class Slow(DictState):
