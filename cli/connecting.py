@@ -40,8 +40,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 # What only Java clients know, and what we make of it.
 OF_JAVA = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.", "ssl.endpoint.identification.algorithm")
-# What makes a client a member of a group that commits; who looks from outside is none.
-OF_A_MEMBER = ("group.id", "group.instance.id", "enable.auto.commit")
+# What makes a client a member of a group that commits, and what it keeps; who looks from outside is none.
+OF_A_MEMBER = ("group.id", "group.instance.id", "enable.auto.commit", "kohort.tape")
 PIPE_WIDTH = 500
 P = ParamSpec("P")
 

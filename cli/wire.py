@@ -24,6 +24,7 @@ from kohort.protocol.framing import Unframer
 from kohort.protocol.tape import Taped
 
 MAX_VALUE_CHARACTERS = 96
+ASSIGNORS = "partition.assignment.strategy"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Kafka's protocol, byte by byte.")
 
@@ -96,7 +97,10 @@ def record(
     path: Annotated[Path, typer.Argument(help="The tape to write; it is appended to.")],
     group: Annotated[str, typer.Option(help="The group to join: a member of it, for as long as it takes.")],
     topic: Annotated[list[str], typer.Option(help="A topic to subscribe to; may be repeated.")],
-    assignor: Annotated[str, typer.Option(help="An assignor by name; the group's own.")] = "range",
+    assignor: Annotated[
+        str | None,
+        typer.Option(help="The group's own, by name; else the properties file's, or range."),
+    ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
@@ -108,8 +112,10 @@ def record(
     """
     from kohort import Consumer
 
-    member = {"group.id": group, "partition.assignment.strategy": assignor, "kohort.tape": str(path)}
-    with Consumer.from_config(cluster.outside() | member) as consumer:
+    settings = {ASSIGNORS: "range", **cluster.outside(), "group.id": group, "kohort.tape": str(path)}
+    if assignor is not None:
+        settings[ASSIGNORS] = assignor
+    with Consumer.from_config(settings) as consumer:
         consumer.subscribe(topic)
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import dpkt
 import pytest
@@ -14,6 +15,7 @@ from kohort.cli.main import main
 from kohort.protocol import tape
 from kohort.protocol.tape import Taped
 from kohort.protocol.wire import WireConnection
+from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
 
 HEARTBEAT = {"group_id": "billing", "generation_id": 3, "member_id": "m-1"}
@@ -199,6 +201,27 @@ def test_apis_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize(
+    ("typed", "names"), [((), ["roundrobin"]), (("--assignor", "sticky"), ["sticky"])], ids=["file", "typed"]
+)
+def test_a_properties_file_says_what_a_recorded_member_offers_and_keeps_its_own_tape(
+    typed: tuple[str, ...], names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tape in the file is a running consumer's; frames of another client would make it one of nobody."""
+    own, file = tmp_path / "own.tape", tmp_path / "client.properties"
+    with FakeBroker(topics={"t": 1}) as fake:
+        file.write_text(
+            f"bootstrap.servers={fake.bootstrap}\npartition.assignment.strategy=roundrobin\nkohort.tape={own}\n"
+        )
+        path = str(tmp_path / "life.tape")
+        where = ("--config", str(file), "--group", "g", "--topic", "t", "--seconds", "0.5", "--json", *typed)
+        assert run(capsys, "record", path, *where)[0] == 0
+        assert main(["consume", "t", "--config", str(file)]) == 0
+        joined: Any = fake.calls_of("JoinGroup")[0].request
+    assert [one.name for one in joined.protocols] == names
+    assert not own.exists()
+
+
 def test_record_then_replay_through_the_member(
     broker: Broker, topic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
