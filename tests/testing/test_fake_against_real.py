@@ -440,6 +440,7 @@ def test_log_of_a_partition(stage: Stage) -> None:
 def test_batches_that_are_refused(stage: Stage) -> None:
     with Connection(stage.bootstrap) as connection:
         assert produce(connection, stage, b"").error_code == INVALID_RECORD
+        assert produce(connection, stage, encode([(b"k", b"v")]) * 2).error_code == INVALID_RECORD
         batch = bytearray(encode([(b"k", b"value")]))
         batch[-1] ^= 1
         assert produce(connection, stage, bytes(batch)).error_code == 2

@@ -1,4 +1,4 @@
-"""Produce (0), versions 3-13: appends whole batches of magic 2 after checking them; topics by name, from 13 on by id.
+"""Produce (0), versions 3-13: appends each partition's one batch once it is checked; topics by name, from 13 by id.
 
 With acks 0 there is no answer. Sequence numbers of idempotent producers are looked at (`producers.py`); a transaction's
 batch is taken where the partition was added to it.
@@ -44,8 +44,8 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
     if not error and topic is not None and partition is not None:
         data = bytes(sent.records or b"")
         try:
+            (batch,) = batches(data)
             decode(data)
-            batch = next(batches(data))
             error, base_offset = partition.producers.judge(batch)
             tp = TopicPartition(topic.name, sent.index)
             if not error and batch.transactional and not work.cluster.transactions.has_partition(batch.producer_id, tp):
@@ -54,10 +54,10 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
                 base_offset = partition.log.append(data, partition.epoch)
                 partition.producers.took(batch, base_offset)
                 partition.transactions.took(batch, base_offset)
-        except StopIteration:
-            error = codes.INVALID_RECORD  # nothing was sent
-        except (CorruptRecord, ValueError):
+        except CorruptRecord:
             error = codes.CORRUPT_MESSAGE
+        except ValueError:
+            error = codes.INVALID_RECORD  # none, or several
     return PartitionProduceResponse(
         index=sent.index,
         error_code=error,
