@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kohort.fastpath import TopicPartition
 
-NO_SESSION, OPENING = 0, 0
+NO_SESSION, OPENING, WITHOUT = 0, 0, -1
 INT32_MAX = 2**31 - 1
 
 
@@ -40,11 +40,14 @@ class FetchSession:
         self.epoch = epoch
         self.told: dict[TopicPartition, Wanted] = {}
 
-    def next_request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionAsk:
-        """What to say so that the broker's list becomes `wanted`; call `answered` or `reset` before the next."""
+    def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> SessionAsk:
+        """What to say so that the broker's list becomes `wanted`; call `answered` or `reset` before the next.
+
+        `kept`: whether the broker is to keep a session where it has none yet.
+        """
         if self.epoch == OPENING:
             self.told = dict(wanted)
-            return SessionAsk(self.session_id, OPENING, self.told, {})
+            return SessionAsk(self.session_id, OPENING if kept else WITHOUT, self.told, {})
         # A topic made anew under the same name is another topic: the old one must be forgotten by its own id.
         forgotten = {
             partition: known.topic_id

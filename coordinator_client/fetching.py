@@ -36,6 +36,8 @@ READ_COMMITTED = 1
 CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
 
 OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION = 1, 2, 29
+SOON_OVER_PARTITIONS = 10
+
 SESSION_NOT_FOUND = 70
 SESSION_ERRORS = frozenset({SESSION_NOT_FOUND, 71, 106})
 STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
@@ -144,7 +146,9 @@ class Fetcher:
 
     def _order(self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions) -> FetchOrder:
         session = self._sessions.setdefault(node, FetchSession())
-        ask = session.next_request(wanted)
+        # A broker keeps a thousand sessions, for minutes after their last use: none is for a read that is soon over.
+        kept = len(wanted) > SOON_OVER_PARTITIONS or not wanted.keys() <= self.until.keys()
+        ask = session.next_request(wanted, kept=kept)
         self._last_asked[node] = next(self._orders)
         self._in_flight[node] = {
             partition: Asked(positions.state(partition).serial, want.offset, want.leader_epoch)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kohort.coordinator_client import fetching
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed
 from kohort.coordinator_client.fetch_session import INT32_MAX, FetchSession, Wanted
@@ -170,6 +171,39 @@ def test_doubt_opens_a_new_session_and_a_broker_without_sessions_hears_everythin
     session.answered(0)
     bare = session.next_request({P0: want(2)})
     assert (bare.session_id, bare.epoch, set(bare.changed), bare.forgotten) == (0, 0, {P0}, {})
+
+
+@pytest.mark.parametrize(("until", "epoch"), [((P0, P1), -1), ((P0,), 0), ((), 0)])
+def test_a_read_that_is_soon_over_takes_none_of_the_sessions_that_a_broker_has(
+    until: tuple[TopicPartition, ...], epoch: int
+) -> None:
+    rig = Rig()
+    rig.fetcher.until = dict.fromkeys(until, 1000)
+    request = rig.owed()[1].request
+    assert (request.session_id, request.session_epoch) == (0, epoch)
+    rig.answer(1, data(0, batch(100)), session=0 if epoch < 0 else 77)
+    order = rig.owed()[1]
+    assert order.request.session_epoch == (-1 if epoch < 0 else 1)
+    assert asked(order) == ({P0: 103, P1: 100} if epoch < 0 else {P0: 103})
+
+
+def test_a_read_of_many_partitions_has_a_session_wherever_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "SOON_OVER_PARTITIONS", 1)
+    rig = Rig()
+    rig.fetcher.until = dict.fromkeys((P0, P1, P2), 1000)
+    orders = rig.owed()
+    assert (orders[1].request.session_epoch, orders[2].request.session_epoch) == (0, -1)
+
+
+def test_a_session_in_doubt_is_closed_by_who_needs_none_any_more() -> None:
+    session = FetchSession()
+    session.next_request({P0: want(1)})
+    session.answered(77)
+    session.reset()
+    last = session.next_request({P0: want(1)}, kept=False)
+    assert (last.session_id, last.epoch) == (77, -1)
+    session.answered(0)
+    assert session.next_request({P0: want(1)}, kept=False).session_id == 0
 
 
 def test_the_epoch_wraps_to_one() -> None:

@@ -1,12 +1,14 @@
 """`assign(..., until=...)`: all that is before the end, nothing from there on, and no fetch behind it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kohort.coordinator_client import Consumer, session
 from kohort.fastpath import RecordColumns, TopicPartition, decode
+from kohort.protocol import tape
 from kohort.testing.selection import Broker
 from tests.coordinator_client.kit import read
 from tests.coordinator_client.test_fetching import P0, P1, Rig, asked, batch, data
@@ -81,3 +83,18 @@ def test_a_batch_behind_the_end_may_be_corrupt(
 def test_an_end_of_what_is_not_read_is_refused() -> None:
     with Consumer("127.0.0.1:1") as consumer, pytest.raises(ValueError, match="not to be read: t-1"):
         consumer.assign([TopicPartition("t", 0)], until={TopicPartition("t", 1): 5})
+
+
+@pytest.mark.broker
+def test_a_bounded_read_takes_no_session_of_a_broker(broker: Broker, make_topic: MakeTopic, tmp_path: Path) -> None:
+    """It has a thousand, which it keeps for minutes; tasks of a Spark job would take them all."""
+    tp, path = TopicPartition(make_topic(1), 0), tmp_path / "life.tape"
+    produce_in_batches(broker.bootstrap, tp.topic, 10, each=10, value=bytes(200))
+    with Consumer(broker.bootstrap, tape=str(path), fetch_max_wait_ms=20, max_partition_fetch_bytes=1) as consumer:
+        consumer.assign({tp: 0}, until={tp: 100})
+        assert offsets(consumer, 100) == list(range(100))
+    with path.open() as lines:
+        fetches = [each for each in tape.read(lines) if each.api == "Fetch"]
+    asked_with = {tape.value(each).session_epoch for each in fetches if each.direction == "request"}
+    assert asked_with == {-1}
+    assert {tape.value(each).session_id for each in fetches if each.direction == "response"} == {0}
