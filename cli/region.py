@@ -147,7 +147,7 @@ def reset(
 @app.command()
 def forget(
     coordinator: Url,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Those that are gone.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Those that are gone.")],
     group: Group = None,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -168,7 +168,7 @@ def forget(
         partitions = [f"{one.topic}-{one.partition}" for one in gone]
         print(json.dumps({"region": region.region, "forgotten": partitions, "left": left}))
     else:
-        print(f"region {region.region}: {len(gone)} partitions forgotten, {left} left")
+        print(f"region {region.region}: partitions forgotten: {len(gone)}, left: {left}")
 
 
 @app.command()
