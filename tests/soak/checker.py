@@ -257,7 +257,9 @@ def _may_be_stored(story: Story, commit: Commit) -> bool:
     if commit.kind not in OURS or commit.outcome.startswith(("ok", "unknown", "OperationTimeout")):
         return True  # what another client's error means for what is stored is not ours to say
     # A broker that dies with a commit in its hands may have stored it; the next attempt, at another, is then refused.
-    return any(begin < commit.ended and commit.began < end for begin, end in story.broken)
+    # So is that of a member that was frozen meanwhile.
+    died = any(begin < commit.ended and commit.began < end for begin, end in story.broken)
+    return died or story.was_frozen(commit.member, commit.began, commit.ended)
 
 
 def _over_by(story: Story, commit: Commit, partition: int) -> int:

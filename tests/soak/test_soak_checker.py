@@ -186,10 +186,13 @@ def test_a_commit_of_unknown_outcome_is_stored_or_not_but_only_until_the_next_ow
     assert [one.rule for one in found] == ["where it stood"]
 
 
-def test_a_refused_commit_is_stored_only_where_a_broker_died_with_it() -> None:
+def test_a_refused_commit_is_stored_only_where_a_broker_died_with_it_or_its_member_was_frozen() -> None:
     refused = changed(18, outcome="CommitFailed: ...")(sound())
     assert [one.rule for one in judge(refused)] == ["where it stood"]
     assert judge(put(entry(16, "conductor", "broker", act="kill broker", node=1))(refused)) == []
+    for member, found in ((ONE, 0), (TWO, 1)):
+        frozen = [entry(16, "conductor", "stopped", member=member), entry(18, "conductor", "continued", member=member)]
+        assert len(judge(put(*frozen)(refused))) == found
 
 
 def test_a_commit_that_the_machine_held_up_or_that_was_frozen_is_in_time() -> None:
