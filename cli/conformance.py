@@ -152,8 +152,7 @@ def main(
     except SelectionError as error:
         raise typer.BadParameter(str(error), param_hint="--only") from None
     except ConformanceError as error:
-        console.print(f"kohort: error: {escape(harmless(str(error)))}", style="red")
-        raise typer.Exit(COULD_NOT_JUDGE) from None
+        raise _not_judged(error) from None
     if as_json:
         print(found.dump())
     else:
@@ -194,8 +193,7 @@ def compare(
     try:
         first, second = Report.load(left), Report.load(right)
     except ConformanceError as error:
-        console.print(f"kohort: error: {escape(harmless(str(error)))}", style="red")
-        raise typer.Exit(COULD_NOT_JUDGE) from None
+        raise _not_judged(error) from None
     found = [entry for entry in differences(first, second) if everything or not entry.is_one_sided]
     if as_json:
         rows = [
@@ -218,6 +216,11 @@ def compare(
         out.print(table)
     out.print(f"{len(found)} cells differ")
     raise typer.Exit(1 if found else 0)
+
+
+def _not_judged(error: ConformanceError) -> typer.Exit:
+    console.print(f"kohort: error: {escape(harmless(str(error)))}", style="red")
+    return typer.Exit(COULD_NOT_JUDGE)
 
 
 async def _run(

@@ -35,7 +35,7 @@ class Dialect(Protocol):
         ...
 
     def check(self, value: Any) -> None:
-        """Raises ValueError or TypeError for a value out of JSON that no column holds."""
+        """Raises ValueError or TypeError for a value out of JSON, no object, that no column holds."""
         ...
 
 
@@ -64,7 +64,7 @@ class _Sqlite:
         return [one for one in (*statements, begun) if one.strip(" \t\r\n;")]
 
     def check(self, value: Any) -> None:
-        if isinstance(value, dict | list | tuple):
+        if isinstance(value, list | tuple):
             raise TypeError(f"{type(value).__name__} is no column's value")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise ValueError("SQLite's integers have 64 bits")
@@ -89,8 +89,6 @@ class _Postgres:
         return [script] if script.strip() else []
 
     def check(self, value: Any) -> None:
-        if isinstance(value, dict):
-            raise TypeError("dict is no column's value")
         if isinstance(value, str) and "\0" in value:
             raise ValueError("PostgreSQL's text holds no NUL")
 

@@ -94,6 +94,8 @@ class SqlSink:
 
     def _check(self, value: Any) -> None:
         """Raises ValueError or TypeError for what no commit could carry out: it would end each life of the member."""
+        if isinstance(value, dict):
+            raise TypeError("dict is no column's value")
         if isinstance(value, str):
             value.encode()
         self._dialect.check(value)

@@ -34,10 +34,9 @@ from kohort.protocol.errors import error_name
 BEFORE_TOPIC_IDS = 12  # the last version of Fetch that names topics by name
 READ_COMMITTED = 1
 CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
-
-OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION = 1, 2, 29
 SOON_OVER_PARTITIONS = 10
 
+OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION = 1, 2, 29
 SESSION_NOT_FOUND = 70
 SESSION_ERRORS = frozenset({SESSION_NOT_FOUND, 71, 106})
 STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
