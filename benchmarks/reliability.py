@@ -111,10 +111,10 @@ KINDS: Mapping[str, Kind] = {
         ),
         ("hours", "faults", "findings"), ("findings",),
         "Growth is told between the second and the last fifth of each process's life. It is a finding where it is more "
-        "than 2 MiB and 4 %, a thread, or a descriptor for each broker. The findings of seed 1 are about the run: two "
-        "are of a commit that was stored though its member, frozen meanwhile, took it for refused, which the checker "
-        "allows since; four are of moments at which the machine stood still, and none of its processes wrote for "
-        "eight or nine seconds (two commits ended 1.4 s late, one member gave up its first connection).",
+        "than 2 MiB and 4 %, a thread, or a descriptor for each broker. Seed 1 found two faults of the "
+        "library while two of three brokers restarted at once, both mended since: a Spark stream ended because no "
+        "broker had answered for five seconds (it waits its `default.api.timeout.ms` now), and a commit that waited "
+        "for a coordinator ended up to two seconds after its timeout, when something else woke its driver.",
         resumes=True,
     ),
     "soak-spark": Kind(

@@ -15,7 +15,7 @@ from kohort.coordinator_client.metadata import believable
 from kohort.coordinator_client.outgoing import Line
 from kohort.coordinator_client.ready import Coordinator
 from kohort.coordinator_client.refresh import MetadataKeeper
-from kohort.coordinator_client.refusals import UNKNOWN_TOPIC, group_error, topic_error
+from kohort.coordinator_client.refusals import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S, group_error, topic_error
 from kohort.coordinator_client.retry import FRESH
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError
@@ -25,7 +25,6 @@ from kohort.protocol.apis.metadata import MetadataResponse
 if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
 
-UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
 REBOOTSTRAP_REQUIRED = 129
 RETRIED_COORDINATOR = frozenset({14, 15, 16})
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})

@@ -288,12 +288,11 @@ class Committer:
                     self._refuse(commit, partition, UNKNOWN_OUTCOME, error)
                 self._finish(commit, now)
 
-    def wakes(self) -> float | None:
-        waits = [commit.deadline for commit in self._queue]
-        waits += [commit.attempts.not_before for commit in self._queue if commit.attempts.failures]
-        if self.in_flight is not None:
-            waits.append(self.in_flight.deadline)
-        return min(waits, default=None)
+    def wakes(self) -> list[float]:
+        """When to take a turn again if nothing happens (s, monotonic). All of them: one that has passed, for there is
+        no coordinator yet to try again with, must not hide a deadline."""
+        times = [commit.attempts.not_before for commit in self._queue if commit.attempts.failures]
+        return times + [commit.deadline for commit in (*self._queue, *filter(None, (self.in_flight,)))]
 
     # --- inner
 

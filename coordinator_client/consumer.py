@@ -487,7 +487,7 @@ class Consumer(Face):
     def partitions_for(
         self, topic: str, timeout_s: float | None = None, *, fresh: bool = False
     ) -> tuple[TopicPartition, ...]:
-        """The partitions of a topic. Raises UnknownTopic.
+        """The partitions of a topic. Raises UnknownTopic once brokers have known of none for 5 s, or until the timeout.
 
         What was heard within `metadata_max_age_ms` will do, unless `fresh`: then a broker is asked now.
         """

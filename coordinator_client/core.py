@@ -130,7 +130,7 @@ class Core:
             *self.questions.wakes(),
             *self.positions.wakes(),
             *self.fetcher.wakes(),
-            self.committer.wakes(),
+            *self.committer.wakes(),
             self.book.wakes() if self.assignment else None,
             *self.pushing.wakes(),
         ]

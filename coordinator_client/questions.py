@@ -6,7 +6,7 @@ Each question is asked again where a retry helps, ends where none does, and neve
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
@@ -30,6 +30,7 @@ from kohort.coordinator_client.ready import Coordinator
 from kohort.coordinator_client.refusals import (
     TOPIC_AUTHORIZATION,
     UNKNOWN_TOPIC,
+    UNKNOWN_TOPIC_GRACE_S,
     may_pass,
     offset_error,
     topic_error,
@@ -62,16 +63,19 @@ class _CommittedLookup:
         self.attempts: Attempts = FRESH
 
 
-class _TopicLookup(NamedTuple):
+class _TopicLookup:
     """A caller's question for one topic's partitions, or (`topic` None) for those of all topics.
 
     `after`: how many questions had been asked of brokers by then; only the answer to a later one will do. -1: any will.
+    `unknown_since`: when it was first seen that a broker knows of no such topic.
     """
 
-    topic: str | None
-    deadline: float
-    after: int
-    future: "Future[Any]"
+    def __init__(self, topic: str | None, deadline: float, after: int, future: "Future[Any]") -> None:
+        self.topic = topic
+        self.deadline = deadline
+        self.after = after
+        self.future = future
+        self.unknown_since: float | None = None
 
 
 class Questions:
@@ -335,29 +339,41 @@ class Questions:
 
     def _owe_topics(self, now: float) -> None:
         for lookup in list(self._topic_lookups):
-            topic, deadline, future = lookup.topic, lookup.deadline, lookup.future
-            fresh = self._core.keeper.answers > lookup.after
-            if topic is None:
-                self._owe_all_topics(lookup, now, fresh=fresh)
-                continue
-            if not fresh and now < deadline:
-                continue
-            partitions = self._core.keeper.view.partitions_of(topic)
-            code = self._core.keeper.view.refused.get(topic)
-            if not partitions and now < deadline and code in (None, UNKNOWN_TOPIC):
-                continue
-            self._topic_lookups.remove(lookup)
-            self._core.keeper.unneed((topic,))
-            if partitions:
-                future.set_result(partitions)
-            elif code is not None:
-                future.set_exception(topic_error(topic, code))
-            else:
-                future.set_exception(OperationTimeout("no answer about the topic in time", topic=topic))
+            if lookup.topic is None:
+                self._owe_all_topics(lookup, now)
+            elif (found := self._topic_found(lookup, lookup.topic, now)) is not None:
+                self._topic_lookups.remove(lookup)
+                self._core.keeper.unneed((lookup.topic,))
+                if isinstance(found, KohortError):
+                    lookup.future.set_exception(found)
+                else:
+                    lookup.future.set_result(found)
 
-    def _owe_all_topics(self, lookup: _TopicLookup, now: float, *, fresh: bool) -> None:
+    def _topic_found(
+        self, lookup: _TopicLookup, topic: str, now: float
+    ) -> tuple[TopicPartition, ...] | KohortError | None:
+        """The partitions, or what is wrong with the topic; None while that is not known."""
+        keeper, over = self._core.keeper, now >= lookup.deadline
+        if keeper.answers > lookup.after:
+            if partitions := keeper.view.partitions_of(topic):
+                return partitions
+            code = keeper.view.refused.get(topic)
+            if code == UNKNOWN_TOPIC and not over and self._may_appear(lookup, now):
+                return None
+            if code is not None:
+                return topic_error(topic, code)
+        return OperationTimeout("no answer about the topic in time", topic=topic) if over else None
+
+    def _may_appear(self, lookup: _TopicLookup, now: float) -> bool:
+        """Whether those who know of no such topic may not have heard of it yet. That nobody answers says nothing of a
+        topic: it takes one more answer to give it up."""
+        if lookup.unknown_since is None:
+            lookup.unknown_since = now
+        return self._core.keeper.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
+
+    def _owe_all_topics(self, lookup: _TopicLookup, now: float) -> None:
         keeper = self._core.keeper
-        known = fresh and keeper.answered_everything
+        known = keeper.answers > lookup.after and keeper.answered_everything
         if not known and now < lookup.deadline:
             return
         self._topic_lookups.remove(lookup)

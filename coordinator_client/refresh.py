@@ -13,7 +13,7 @@ class MetadataKeeper:
     """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
 
     `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs. `questions`: how many
-    have been asked; `answers`: the number of the last one that was answered.
+    have been asked; `answers`: the number of the last one that was answered, at `answered_at` (s, monotonic).
     """
 
     def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
@@ -30,7 +30,7 @@ class MetadataKeeper:
         self._stale = True
         self._asked: frozenset[str] | None = None
         self._in_flight = False
-        self._answered_at = float("-inf")
+        self.answered_at = float("-inf")
         self._attempts: Attempts = FRESH
 
     def want(self, wanted: WantedTopics) -> None:
@@ -104,9 +104,9 @@ class MetadataKeeper:
         if not self._covers() and not self._attempts.failures:
             return float("-inf")
         if self._stale or not self.view.brokers or not self._covers():
-            pace = self._answered_at + self.backoff.initial_ms / 1000
+            pace = self.answered_at + self.backoff.initial_ms / 1000
             return max(self._attempts.not_before, pace if not self._attempts.failures else float("-inf"))
-        return max(self._attempts.not_before, self._answered_at + self.max_age_s)
+        return max(self._attempts.not_before, self.answered_at + self.max_age_s)
 
     def _covers(self) -> bool:
         if self._answered_for is None:
@@ -121,7 +121,7 @@ class MetadataKeeper:
         self.view = self.view.updated(answer, asked=asked)
         self._answered_for = asked
         self._forget_unwatched()
-        self._answered_at = now
+        self.answered_at = now
         # A topic that is not there (yet) or has no leader is asked about again, ever more slowly.
         missing = self.missing() if asked is None else self.missing() & asked
         if missing or self._leaderless():
@@ -139,7 +139,7 @@ class MetadataKeeper:
 
     def missing(self) -> frozenset[str]:
         """Topics that are wanted by name and not in the view."""
-        return frozenset(self.names - self.view.topics.keys()) if self._answered_at > float("-inf") else frozenset()
+        return frozenset(self.names - self.view.topics.keys()) if self.answered_at > float("-inf") else frozenset()
 
     def _leaderless(self) -> bool:
         return any(

@@ -5,6 +5,7 @@ from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import BrokerError
 
 UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_AUTHORIZATION, GROUP_AUTHORIZATION = 3, 17, 29, 30
+UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
 UNKNOWN_SERVER_ERROR = -1
 
 

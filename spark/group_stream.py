@@ -20,7 +20,7 @@ from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.logged import is_of_group
 from kohort.spark.options import SourceOptions
-from kohort.spark.plan import TOPIC_TIMEOUT_S, places_of
+from kohort.spark.plan import places_of
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.stream import StreamBase
 
@@ -93,7 +93,7 @@ class GroupStreamReader(StreamBase):
 
     def _is_there(self, topic: str) -> bool:
         try:
-            return bool(self._consumer().partitions_for(topic, TOPIC_TIMEOUT_S, fresh=True))
+            return bool(self._consumer().partitions_for(topic, fresh=True))
         except UnknownTopic:
             return False
 

@@ -32,7 +32,6 @@ Bound = Word | datetime | Mapping[TopicPartition, Point]
 Loss = Literal["fail", "skip"]
 Late = Literal["latest", "fail"]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TOPIC_TIMEOUT_S = 5.0  # a topic that was made a moment ago may take as long to be known everywhere
 _WORDS = ("earliest", "latest", "committed")
 
 
@@ -169,11 +168,9 @@ def places_of(
     """The partitions meant, as they are now. Raises PlanError for a partition that is not there, UnknownTopic."""
     if isinstance(topics, str):
         raise PlanError("topics must be a collection of names, not one string", hint=f"topics=[{topics!r}]")
-    found = {place for topic in topics for place in consumer.partitions_for(topic, TOPIC_TIMEOUT_S)}
+    found = {place for topic in topics for place in consumer.partitions_for(topic)}
     asked = {TopicPartition(*place) for place in partitions}
-    known = {
-        place for topic in {one.topic for one in asked} for place in consumer.partitions_for(topic, TOPIC_TIMEOUT_S)
-    }
+    known = {place for topic in {one.topic for one in asked} for place in consumer.partitions_for(topic)}
     if strangers := sorted(asked - known):
         raise PlanError("no such partition", topic=strangers[0].topic, partition=strangers[0].partition)
     if pattern is not None:

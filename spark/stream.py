@@ -22,7 +22,7 @@ from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.logged import Logged, is_of_group, logged, unlogged
 from kohort.spark.options import SourceOptions
 from kohort.spark.pace import Offsets, Pace
-from kohort.spark.plan import TOPIC_TIMEOUT_S, Log, compiled
+from kohort.spark.plan import Log, compiled
 from kohort.spark.ranges import OffsetRange, shared, split
 from kohort.spark.source import RangePartition, batches
 from kohort.spark.worker import Shipped
@@ -199,7 +199,7 @@ class StreamReader(StreamBase):
             if may_lack and everything and name not in everything.keys() | known:
                 continue  # gone for longer than a trigger, and not worth waiting for
             try:
-                found.update(everything.get(name) or consumer.partitions_for(name, TOPIC_TIMEOUT_S, fresh=True))
+                found.update(everything.get(name) or consumer.partitions_for(name, fresh=True))
             except UnknownTopic:
                 if name not in known and not may_lack:
                     raise

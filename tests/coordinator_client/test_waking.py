@@ -3,8 +3,10 @@
 import pytest
 
 from kohort.coordinator_client.connections import Answered, Endpoint, Unanswered
-from kohort.coordinator_client.errors import ConnectionFailed
+from kohort.coordinator_client.errors import ConnectionFailed, OperationTimeout
+from kohort.fastpath import TopicPartition
 from kohort.protocol.apis.fetch import PartitionData
+from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from tests.coordinator_client.core_rig import Rig, fetched, metadata
 
 UNKNOWN_SERVER_ERROR = -1
@@ -41,3 +43,23 @@ def test_an_address_that_is_no_brokers_any_more_hides_no_other_retry() -> None:
         endpoints.failed(Endpoint(host, port), error, 10.0)
     assert rig.core.cluster.starving(10.0)
     assert rig.turn(10.0).wake_at == pytest.approx(10.05)
+
+
+@pytest.mark.proves("B-27")
+def test_a_commit_that_waits_for_a_coordinator_is_ended_at_its_deadline() -> None:
+    rig = Rig(group="g")
+    rig.turn(0.0)
+    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    asked = rig.core.commits.put({TopicPartition("t", 0): 1}, deadline=4.5)
+    rig.turn(0.0)
+    found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
+    rig.settle("FindCoordinator", Answered(found, 3), 0.0)
+    rig.turn(0.0)
+    rig.settle("OffsetCommit", GONE, 1.0)
+    due_at = rig.turn(1.0).wake_at
+    while due_at is not None and due_at < 4.5:
+        due_at = rig.turn(due_at).wake_at
+    assert due_at == 4.5
+    assert not asked.done()
+    rig.turn(due_at)
+    assert isinstance(asked.exception(0), OperationTimeout)

@@ -1,24 +1,26 @@
 """A stream's driver, and topics that go away under it."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from kohort import KohortError, TopicPartition
+from kohort.coordinator_client import questions
 from kohort.spark import DataLossError, OffsetRange
-from kohort.spark import stream as streaming
 from kohort.spark.options import SourceOptions
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
-from kohort.testing.fake_broker import FakeBroker
+from kohort.testing.fake_broker import FakeBroker, Hold
 
 Make = Callable[..., StreamReader]
+GRACE_S, SILENCE_S = 0.1, 1.0
 BEGIN = {"goes": {"0": 0}, "stays": {"0": 0}}
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
-    monkeypatch.setattr(streaming, "TOPIC_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(questions, "UNKNOWN_TOPIC_GRACE_S", GRACE_S)
     with FakeBroker(topics={"goes": 1, "stays": 1}) as broker:
         for topic in BEGIN:
             broker.produce(topic, 0, [(None, b"value")])
@@ -114,3 +116,19 @@ def test_a_topic_that_goes_during_an_available_now_run_is_noticed_in_it(fake: Fa
         stream.latestOffset(before)
     told = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
     assert told == {TopicPartition("stays", 0): 1}
+
+
+@pytest.mark.proves("B-27")
+@pytest.mark.parametrize("way", [{}, {"subscribe": "goes"}])
+def test_brokers_that_say_nothing_for_a_while_do_not_end_a_stream(
+    fake: FakeBroker, reader: Make, way: dict[str, str]
+) -> None:
+    """As they do in a rolling restart, for longer than a topic that was just made may be unknown."""
+    stream = reader(**way)
+    before = stream.latestOffset(stream.initialOffset())
+    silence = Hold()
+    fake.control("Metadata", lambda _call: silence)
+    fake.produce("goes", 0, [(None, b"value")])
+    threading.Timer(SILENCE_S, silence.release).start()
+    assert stream.latestOffset(before) == before | {"goes": {"0": 2}}
+    assert silence.reached.is_set()
