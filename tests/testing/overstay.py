@@ -19,8 +19,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -35,12 +36,11 @@ TOPIC, PARTITIONS = "topic", 4
 WORKERS = 4
 ALLOWED_S = 1.0
 CALLS_A_LIFE = 60
-TIMEOUTS_S = (0.0, 0.01, 0.05, 0.1, 0.25)
+TIMEOUTS_S = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5)
 APIS = (
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit",
     "OffsetFetch", "ListOffsets", "Fetch", "InitProducerId", "Produce", "ListGroups", "DescribeGroups",
 )  # fmt: skip
-PATIENCE = {"request_timeout_ms": 1500, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "bootstrap_timeout_ms": 0}
 PLACES = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIONS))
 
 
@@ -71,6 +71,31 @@ def faults(chance: random.Random, share: float) -> Callable[[Call], Action | Non
     return control
 
 
+@contextmanager
+def falling(broker: FakeBroker, chance: random.Random) -> Iterator[None]:
+    """Now and then one of two brokers falls, and the other may be silent meanwhile: for seconds nothing wakes a client
+    but its own deadlines."""
+    over = threading.Event()
+
+    def fall() -> None:
+        while not over.wait(chance.uniform(1.0, 4.0)):
+            node, silent = chance.randint(1, 2), chance.random() < 0.5
+            mute = [broker.control(api, lambda _call: Drop()) for api in APIS] if silent else []
+            broker.stop_node(node)
+            over.wait(chance.uniform(0.5, 3.0))
+            broker.start_node(node)
+            for control in mute:
+                control.remove()
+
+    thread = threading.Thread(target=fall, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 class OnALoop:
     """An AsyncConsumer that lives on an event loop of its own, and is called like a Consumer."""
 
@@ -99,30 +124,41 @@ class OnALoop:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
+def patience(chance: random.Random) -> dict[str, int]:
+    """Of little the client makes much; of much nothing but the call's own timeout ends it."""
+    request_ms, bootstrap_ms = chance.choice(((1_500, 0), (30_000, 60_000)))
+    return {
+        "request_timeout_ms": request_ms, "bootstrap_timeout_ms": bootstrap_ms, "retry_backoff_ms": 10,
+        "reconnect_backoff_ms": 10,
+    }  # fmt: skip
+
+
 def member(make: Callable[..., Any], bootstrap: str, chance: random.Random, timeout_s: float) -> Any:
     consumer = make(
         bootstrap, group=f"group-{chance.randrange(2)}", auto_offset_reset="earliest", session_timeout_ms=3000,
-        heartbeat_interval_ms=200, max_poll_interval_ms=10_000, fetch_max_wait_ms=100, **PATIENCE,
+        heartbeat_interval_ms=200, max_poll_interval_ms=10_000, fetch_max_wait_ms=100, **patience(chance),
     )  # fmt: skip
     consumer.subscribe([TOPIC])
     return consumer
 
 
 def admin(bootstrap: str, chance: random.Random, timeout_s: float) -> Admin:
-    return Admin(bootstrap, default_api_timeout_ms=max(1, round(timeout_s * 1000)), **PATIENCE)
+    return Admin(bootstrap, default_api_timeout_ms=max(1, round(timeout_s * 1000)), **patience(chance))
 
 
 def producer(bootstrap: str, chance: random.Random, timeout_s: float) -> Producer:
     return Producer(
         bootstrap, max_block_ms=round(timeout_s * 1000), batch_bytes=2_000, max_request_bytes=2_000,
-        buffer_bytes=4_000, **PATIENCE,
+        buffer_bytes=4_000, **patience(chance),
     )  # fmt: skip
 
 
 Does = Callable[[Any, float], object]
 CONSUMES: dict[str, Does] = {
     "poll": lambda consumer, timeout_s: consumer.poll(timeout_s),
-    "commit": lambda consumer, timeout_s: consumer.commit(timeout_s=timeout_s),
+    "commit": lambda consumer, timeout_s: consumer.commit(
+        dict.fromkeys(consumer.assignment, 1), timeout_s=timeout_s, allow_rewind=True
+    ),
     "committed": lambda consumer, timeout_s: consumer.committed(PLACES, timeout_s=timeout_s),
     "position": lambda consumer, timeout_s: consumer.position(PLACES[0], timeout_s=timeout_s),
     "beginning_offsets": lambda consumer, timeout_s: consumer.beginning_offsets(PLACES, timeout_s=timeout_s),
@@ -213,7 +249,7 @@ def run(calls: int, seed: int, share: float = 0.08) -> Tally:
         control = faults(random.Random(seed), share)
         for api in APIS:
             broker.control(api, control)
-        with ThreadPoolExecutor(WORKERS) as pool:
+        with falling(broker, random.Random(-seed)), ThreadPoolExecutor(WORKERS) as pool:
             workers = [
                 pool.submit(work, broker, seed * 1000 + number, calls // WORKERS, tally)
                 for number, tally in enumerate(tallies)
