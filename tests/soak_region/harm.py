@@ -75,6 +75,12 @@ class Crew:
         found = ((name, self._processes.get(name)) for name in names)
         return {name: process.pid for name, process in found if process is not None}
 
+    @property
+    def twins(self) -> bool:
+        """Whether any name still has two processes. Either may be the one that has to go: who was stopped before it had
+        registered comes second."""
+        return bool(self._zombies)
+
     def tend(self) -> None:
         """Start again who ended by an error that restarting cures. Raises AssertionError for any other end."""
         for name, process in list(self._processes.items()):

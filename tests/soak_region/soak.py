@@ -187,6 +187,7 @@ def soak(
             crew.tend()
             writer.join(0.2)
         assert writer.failed is None, writer.failed
+        until(lambda: not crew.twins, crew, "two processes go on under one name", SETTLE_S)
         log, ends = read_log(bootstrap, topic)
         until(lambda: region.offsets() == ends, crew, "not all of it came into a checkpoint", SETTLE_S)
         _, found = region.checkpoint()
