@@ -112,9 +112,9 @@ KINDS: Mapping[str, Kind] = {
         ("hours", "faults", "findings"), ("findings",),
         "Growth is told between the second and the last fifth of each process's life. It is a finding where it is more "
         "than 2 MiB and 4 %, a thread, or a descriptor for each broker. Seed 1 found two faults of the "
-        "library while two of three brokers restarted at once, both mended since: a Spark stream ended because no "
-        "broker had answered for five seconds (it waits its `default.api.timeout.ms` now), and a commit that waited "
-        "for a coordinator ended up to two seconds after its timeout, when something else woke its driver.",
+        "library while one of three brokers restarted and another said nothing, both mended since: a Spark stream "
+        "ended because no broker had answered for five seconds (it waits its `default.api.timeout.ms` now), and a "
+        "commit that waited for a coordinator ended 1.3 s after its timeout, when something else woke its driver.",
         resumes=True,
     ),
     "soak-spark": Kind(

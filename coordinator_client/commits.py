@@ -291,8 +291,10 @@ class Committer:
     def wakes(self) -> list[float]:
         """When to take a turn again if nothing happens (s, monotonic). All of them: one that has passed, for there is
         no coordinator yet to try again with, must not hide a deadline."""
-        times = [commit.attempts.not_before for commit in self._queue if commit.attempts.failures]
-        return times + [commit.deadline for commit in (*self._queue, *filter(None, (self.in_flight,)))]
+        return [
+            *(commit.deadline for commit in self.unsettled),
+            *(commit.attempts.not_before for commit in self._queue if commit.attempts.failures),
+        ]
 
     # --- inner
 

@@ -489,7 +489,7 @@ class Consumer(Face):
     ) -> tuple[TopicPartition, ...]:
         """The partitions of a topic. Raises UnknownTopic once brokers have known of none for 5 s, or until the timeout.
 
-        What was heard within `metadata_max_age_ms` will do, unless `fresh`: then a broker is asked now.
+        What was heard within `metadata_max_age_ms` will do, unless `fresh`. Raises OperationTimeout if nobody answers.
         """
         with self._session.use():
             return self._result(self._ask_topic(topic, timeout_s, fresh), timeout_s)

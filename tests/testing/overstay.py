@@ -249,7 +249,7 @@ def run(calls: int, seed: int, share: float = 0.08) -> Tally:
         control = faults(random.Random(seed), share)
         for api in APIS:
             broker.control(api, control)
-        with falling(broker, random.Random(-seed)), ThreadPoolExecutor(WORKERS) as pool:
+        with falling(broker, random.Random(f"falling {seed}")), ThreadPoolExecutor(WORKERS) as pool:
             workers = [
                 pool.submit(work, broker, seed * 1000 + number, calls // WORKERS, tally)
                 for number, tally in enumerate(tallies)
