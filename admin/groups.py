@@ -16,6 +16,7 @@ from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.protocol.apis.list_groups import ListGroupsRequest
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.protocol.membership import Subscription, parse_subscription
+from kohort.protocol.message import first_version
 
 GROUP_AUTHORIZATION: Final = 30
 NON_EMPTY_GROUP: Final = 68
@@ -23,8 +24,8 @@ GROUP_ID_NOT_FOUND: Final = 69
 UNSUPPORTED_VERSION: Final = 35
 CONSUMER: Final = "consumer"
 CLASSIC_MEMBER: Final = 0
-FIRST_WITH_RIGHTS: Final = 3
-FIRST_WITH_MEMBERS: Final = 3
+FIRST_WITH_RIGHTS: Final = first_version(DescribeGroupsRequest, "include_authorized_operations")
+FIRST_WITH_MEMBERS: Final = first_version(LeaveGroupRequest, "members")
 
 
 class GroupMissing(KohortError):

@@ -21,12 +21,13 @@ from kohort.protocol.apis.create_topics import (
 from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.protocol.errors import BrokerError
+from kohort.protocol.message import first_version
 
 TOPIC_ALREADY_EXISTS: Final = 36
 UNKNOWN_TOPIC: Final = 3
 TOPIC_ITSELF: Final = 1
-FIRST_VERSION_BY_STATE: Final = 6
-FIRST_WITH_RIGHTS: Final = 8
+FIRST_VERSION_BY_STATE: Final = first_version(DeleteTopicsRequest, "topics")
+FIRST_WITH_RIGHTS: Final = first_version(MetadataRequest, "include_topic_authorized_operations")
 
 
 @dataclass(frozen=True, slots=True)

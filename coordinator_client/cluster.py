@@ -161,8 +161,14 @@ class Contacts:
         error = self._core.endpoints.last_error
         if self._core.endpoints.ever_answered or error is None:
             return False
-        certain = isinstance(error, TlsError | AuthenticationFailed)
-        if certain or now - self._core.started >= self._core.config.bootstrap_timeout_ms / 1000:
+        if isinstance(error, TlsError | AuthenticationFailed):
+            self._core.fail(error)
+            return True
+        patience_s = self._core.config.bootstrap_timeout_ms / 1000
+        if now - self._core.started >= patience_s:
+            tried = len(self._core.endpoints.bootstrap)
+            told = f"no broker was reached in {patience_s:g} s (bootstrap_timeout_ms; addresses tried: {tried})"
+            error.hint = f"{error.hint}; {told}" if error.hint else told
             self._core.fail(error)
             return True
         return False

@@ -4,12 +4,20 @@ The machine fills in everything it means. Kafka's definitions then mark most lat
 drops those by itself; three requests replaced one field by another, which only this knows.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from kohort.protocol.apis.fetch import FetchRequest
+from kohort.protocol.apis.fetch import FetchRequest, ForgottenTopic
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
+from kohort.protocol.apis.leave_group import LeaveGroupRequest
 from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.message import Request, first_version
 
-STATIC_SINCE: Final = {"JoinGroupRequest": 5, "SyncGroupRequest": 3, "HeartbeatRequest": 3, "OffsetCommitRequest": 7}
+# A text, and the list that later versions have in its place.
+REPLACED: Final[Mapping[type[Request], tuple[str, str]]] = {
+    FindCoordinatorRequest: ("key", "coordinator_keys"),  # KIP-699: many keys at once
+    LeaveGroupRequest: ("member_id", "members"),  # KIP-345: with their instance ids
+}
 
 
 def fit(request: Any, version: int) -> Any:
@@ -17,22 +25,19 @@ def fit(request: Any, version: int) -> Any:
 
     Raises UnsupportedVersion where a static member would become another one by that.
     """
-    name = type(request).__name__
-    if version < (since := STATIC_SINCE.get(name, 0)) and request.group_instance_id is not None:
+    kind: type[Request] = type(request)
+    is_static = getattr(request, "group_instance_id", None) is not None
+    if is_static and version < (since := first_version(kind, "group_instance_id")):
         raise UnsupportedVersion(
             "the broker is too old for static members (KIP-345)", hint="Kafka 2.3, or no group_instance_id",
-            api=name.removesuffix("Request"), version=version, least=since, group=request.group_id,
+            api=kind.__name__.removesuffix("Request"), version=version, least=since, group=request.group_id,
         )  # fmt: skip
-    match name:
-        # KIP-699: v4 asks for many keys at once and drops the single one.
-        case "FindCoordinatorRequest":
-            return request._replace(coordinator_keys=()) if version < 4 else request._replace(key="")
-        # KIP-345: v3 names members in a list, with their instance ids.
-        case "LeaveGroupRequest":
-            return request._replace(members=()) if version < 3 else request._replace(member_id="")
-        # KIP-516: v13 has ids for names; by name a topic made anew would be forgotten together with the old one.
-        case "FetchRequest" if version < 13 and request.forgotten_topics_data:
-            return _without_what_is_told(request)
+    if kind in REPLACED:
+        text, many = REPLACED[kind]
+        return request._replace(**({many: ()} if version < first_version(kind, many) else {text: ""}))
+    # KIP-516: v13 has ids for names; by name a topic made anew would be forgotten together with the old one.
+    if kind is FetchRequest and version < first_version(ForgottenTopic, "topic_id") and request.forgotten_topics_data:
+        return _without_what_is_told(request)
     return request
 
 

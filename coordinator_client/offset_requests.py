@@ -9,6 +9,7 @@ from kohort.coordinator_client.offsets import EpochAsk, ListedOffset
 from kohort.fastpath import TopicPartition
 from kohort.protocol.apis.list_offsets import (
     ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
@@ -27,12 +28,15 @@ from kohort.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.message import first_version
 
 R = TypeVar("R")
 
 CONSUMER_REPLICA_ID = -1
-FIRST_VERSION_OF_MANY_GROUPS = 8
-FIRST_VERSION_OF_ONE_OFFSET = 1  # of ListOffsets: before, an answer was a list of where segments begin
+FIRST_VERSION_OF_MANY_GROUPS = first_version(OffsetFetchRequest, "groups")
+FIRST_VERSION_OF_STABLE = first_version(OffsetFetchRequest, "require_stable")
+# Before, an answer was a list of where segments begin.
+FIRST_VERSION_OF_ONE_OFFSET = first_version(ListOffsetsPartitionResponse, "offset")
 FIRST_VERSIONS_OF_TIMESTAMPS = {-3: 7, -4: 8, -5: 9}  # the newest record (KIP-734), local (KIP-405) and tiered ends
 FIRST_VERSION_FOR_CONSUMERS = 3  # of OffsetForLeaderEpoch: from it on who may describe a topic may ask
 
@@ -90,7 +94,7 @@ def offset_fetch_request(
     everything = partitions is None
 
     def build(version: int) -> OffsetFetchRequest:
-        only_stable = stable and version >= 7
+        only_stable = stable and version >= FIRST_VERSION_OF_STABLE
         if version < FIRST_VERSION_OF_MANY_GROUPS:
             single = tuple(
                 OffsetFetchRequestTopic(name=name, partition_indexes=tuple(ps)) for name, ps in topics.items()

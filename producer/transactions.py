@@ -36,6 +36,7 @@ from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.protocol.message import first_version
 
 if TYPE_CHECKING:
     from kohort.producer.core import ProducerCore
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.producer")
 
 LAST_EPOCH = 32_767
-FIRST_WITH_OWN_ID, FIRST_WITH_MEMBER = 3, 3  # of InitProducerId (KIP-360), and of TxnOffsetCommit (KIP-447)
+FIRST_WITH_OWN_ID = first_version(InitProducerIdRequest, "producer_id")  # KIP-360
+FIRST_WITH_MEMBER = first_version(TxnOffsetCommitRequest, "member_id")  # KIP-447
 # The versions up to which a client does all the asking; with later ones brokers take partitions and offsets into a
 # transaction by themselves, where the feature of KIP-890 is switched on.
 AT_MOST: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3, "EndTxn": 4, "TxnOffsetCommit": 4}
@@ -577,11 +579,8 @@ class Transactions:
             self.die(_forbidden(error))
 
     def _fenced(self, code: int) -> ProducerFenced:
-        return ProducerFenced(
-            f"a newer producer has this transactional id: {BrokerError(code).name}",
-            hint="stop this one",
-            transactional_id=self.transactional_id,
-        )
+        why = f"a newer producer has this transactional id: {BrokerError(code).name}"
+        return ProducerFenced(why, hint="stop this one", transactional_id=self.transactional_id)
 
 
 def _mends_itself(code: int) -> bool:

@@ -300,6 +300,12 @@ class Data(Top):
     """What is no API of its own: headers, and what is embedded in other messages' bytes."""
 
 
+@functools.cache
+def first_version(type_: type[Struct], name: str) -> int:
+    """The first version of the message in which `type_`, it or a part of it, has the field `name`."""
+    return next(each.versions.since for each in type_._table if each.name == name)
+
+
 # ------------------------------------------------------------------------------------------------------------------
 # codecs
 # ------------------------------------------------------------------------------------------------------------------

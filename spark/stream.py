@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kohort.coordinator_client import Consumer, UnknownTopic
+from kohort.coordinator_client import Consumer, OperationTimeout, UnknownTopic
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.logged import Logged, is_of_group, logged, unlogged
@@ -43,6 +43,7 @@ except ImportError:
 
 log = logging.getLogger(__name__)
 
+TELL_S = 5.0  # a stream is held up so long, once a batch, by a group's coordinator that is away
 SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many does
 
 
@@ -167,10 +168,18 @@ class StreamReader(StreamBase):
             self._asking = None
 
     def _tell_group(self, offsets: Offsets) -> None:
-        # A commit for what is there no more would be tried until its deadline, and be an error then.
+        # A commit for what is there no more would be tried until its deadline.
         there = {place: offset for place, offset in offsets.items() if self._there is None or place in self._there}
-        if self._options.group is not None and there != self._committed:
-            self._consumer().commit(there, allow_rewind=True)
+        if self._options.group is None or there == self._committed:
+            return
+        # An available-now run has all the time it needs: after its last batch there is no next one.
+        wait_s = TELL_S if self._target is None else None
+        try:
+            self._consumer().commit(there, timeout_s=wait_s, allow_rewind=True)
+        except OperationTimeout as error:
+            # Where the stream is, Spark's log says; a coordinator that is away only hides its lag for a while.
+            log.warning("the group is not told yet where the stream is: %s", error)
+        else:
             self._committed = there
 
     def _consumer(self) -> Consumer:

@@ -11,7 +11,7 @@ from kohort.spark import DataLossError, OffsetRange
 from kohort.spark.options import SourceOptions
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
-from kohort.testing.fake_broker import FakeBroker, Hold
+from kohort.testing.fake_broker import Close, FakeBroker, Hold
 
 Make = Callable[..., StreamReader]
 GRACE_S, SILENCE_S = 0.1, 1.0
@@ -116,6 +116,24 @@ def test_a_topic_that_goes_during_an_available_now_run_is_noticed_in_it(fake: Fa
         stream.latestOffset(before)
     told = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
     assert told == {TopicPartition("stays", 0): 1}
+
+
+@pytest.mark.proves("B-27")
+def test_a_coordinator_that_is_away_does_not_end_a_stream_whose_group_it_is(
+    fake: FakeBroker, reader: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kohort.spark.stream.TELL_S", 0.2)
+    stream = reader(**{"kafka.group.id": "g"})
+    before = stream.latestOffset(stream.initialOffset())
+    away = fake.control("OffsetCommit", lambda _call: Close())
+    fake.produce("stays", 0, [(None, b"value")])
+    after = stream.latestOffset(before)
+    assert after == {"goes": {"0": 1}, "stays": {"0": 2}}
+    assert "the group is not told yet where the stream is" in caplog.text
+    assert not fake.group("g").offsets
+    away.remove()
+    assert stream.latestOffset(after) == after
+    assert {place.topic: stored.offset for place, stored in fake.group("g").offsets.items()} == {"goes": 1, "stays": 2}
 
 
 @pytest.mark.proves("B-27")
