@@ -1,6 +1,5 @@
 """Whoever the coordinator's store depends on, and how it is taken away."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,13 +10,12 @@ from typing import Final, Protocol
 from kohort.testing import RealPostgres
 
 _HOLDER: Final = """
-import sqlite3, sys, time
-store = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+import os, sqlite3, sys
+store = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=120)
 store.execute("PRAGMA cache_size=1")  # so that what it writes reaches the file long before the end of the transaction
 store.execute("BEGIN IMMEDIATE")
 store.execute("UPDATE kohort_region SET value = randomblob(length(value))")
-print("held", flush=True)
-time.sleep(600)
+os.kill(os.getpid(), int(sys.argv[2]))
 """
 
 
@@ -37,35 +35,29 @@ class SqliteHost:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "region.db"
-        self._holders: list[subprocess.Popen[str]] = []
+        self._holders: list[subprocess.Popen[bytes]] = []
 
     @property
     def url(self) -> str:
         return f"sqlite:///{self.path}"
 
     def kill(self) -> Callable[[], None]:
-        self._hold().kill()
+        self._hold(signal.SIGKILL)
         return lambda: None
 
     def stop(self) -> Callable[[], None]:
-        holder = self._hold()
-        os.kill(holder.pid, signal.SIGSTOP)
-        return holder.kill
+        return self._hold(signal.SIGSTOP).kill
 
     def close(self) -> None:
         for holder in self._holders:
             holder.kill()
-            holder.wait()
-            if holder.stdout is not None:
-                holder.stdout.close()
+            assert holder.wait() == -signal.SIGKILL, "the store could not be taken hold of"
 
-    def _hold(self) -> "subprocess.Popen[str]":
-        holder = subprocess.Popen(
-            [sys.executable, "-c", _HOLDER, str(self.path)], stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
+    def _hold(self, then: signal.Signals) -> "subprocess.Popen[bytes]":
+        """It is not waited for: a member that is stopped may have the lock, and whoever calls this is to wake it."""
+        command = [sys.executable, "-c", _HOLDER, str(self.path), str(int(then))]
+        holder = subprocess.Popen(command, start_new_session=True)
         self._holders.append(holder)
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n", "the store could not be taken hold of"
         return holder
 
 
