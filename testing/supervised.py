@@ -16,8 +16,8 @@ KILLED_TIMEOUT_S: Final = 120.0
 
 
 class Supervised:
-    """`command`, started under `supervisor.py` in `folder`, its standard error appended to `log`. Where this process
-    dies, `remove_if_orphaned` is removed with it.
+    """`command`, started under `supervisor.py` in `folder`, what it prints appended to `log`, of both its outputs.
+    Where this process dies, `remove_if_orphaned` is removed with it.
 
     `pid`: the command's own, 0 where not even its supervisor could be started: then `running` is False.
     """

@@ -27,7 +27,9 @@ def main(asker: int, folder: str, command: list[str]) -> int:
         # A terminal's Ctrl-C is the asker's to handle. A function, since an ignored signal would stay ignored in the
         # child, which has to hear SIGTERM.
         signal.signal(number, _let_pass)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    # Our own output is a pipe of which the asker reads one line: what is printed into it would one day wait for ever,
+    # as a JVM does, all of it, that was asked for its threads.
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)
     print(child.pid, flush=True)
     while child.poll() is None:
         readable, _, _ = select.select([sys.stdin.buffer], [], [], LOOK_EVERY_S)

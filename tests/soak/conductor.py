@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kohort.admin import Admin
 from kohort.fastpath import KohortError
@@ -281,6 +281,10 @@ class Conductor:
         self._book.write("became", kind=kind, due=due)
 
 
+UNSENT: Final = 50_000
+"""With so many records that no broker took, nothing is added: the producer's queue ends at 100,000."""
+
+
 @contextmanager
 def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[dict[int, int]]:
     """Records flow into `topic` inside the block; afterwards the yielded mapping has the end of each partition."""
@@ -301,7 +305,7 @@ def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[d
         producer = Producer(settings)
         number = 0
         while not over.is_set():
-            for _ in range(int(RECORDS_A_SECOND * plan.pace_s)):
+            for _ in range(int(RECORDS_A_SECOND * plan.pace_s) if len(producer) < UNSENT else 0):
                 number += 1
                 producer.produce(topic, b"%d" % number, partition=number % plan.partitions, on_delivery=stored)
             producer.poll(0)

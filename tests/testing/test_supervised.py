@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEE
 def started(folder: Path, program: str = SLEEPS) -> Supervised:
     log = folder / "log"
     process = Supervised([sys.executable, "-c", program], folder=folder, log=log, remove_if_orphaned=None)
+    deadline_s = time.monotonic() + PATIENCE_S
     while "ready" not in log.read_text():
         assert process.running
+        assert time.monotonic() < deadline_s
     return process
 
 
@@ -31,6 +34,13 @@ def test_it_is_there_until_it_is_told_to_end(tmp_path: Path) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
     process.send(signal.SIGTERM)  # which nobody hears
+
+
+def test_what_it_prints_is_in_its_log_and_holds_it_up_never(tmp_path: Path) -> None:
+    talks = f"print('much' * 250_000, flush=True); {SLEEPS}"  # more than any pipe holds
+    process = started(tmp_path, talks)
+    assert (tmp_path / "log").read_text().count("much") == 250_000
+    process.end(signal.SIGTERM, PATIENCE_S)
 
 
 def test_a_frozen_one_ends_when_it_is_told_to(tmp_path: Path) -> None:
