@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from kohort.admin import Admin
 from kohort.fastpath import KohortError
+from kohort.producer import Delivery, Producer
 from kohort.testing import RealCluster, jars
 from kohort.testing.jdk import java
 from kohort.testing.topics import create_topic
@@ -29,6 +31,8 @@ DRAIN_S = 60.0
 LEAVE_S = 25.0
 REPLICAS_S = 240.0
 ASK_MS = 5_000
+PATIENT_MS = 300_000
+UNSENT_BYTES = 1 << 20  # with so much that no broker has taken, nothing is added
 
 
 class Conductor:
@@ -281,51 +285,51 @@ class Conductor:
         self._book.write("became", kind=kind, due=due)
 
 
-UNSENT: Final = 50_000
-"""With so many records that no broker took, nothing is added: the producer's queue ends at 100,000."""
-
-
 @contextmanager
 def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[dict[int, int]]:
-    """Records flow into `topic` inside the block; afterwards the yielded mapping has the end of each partition."""
-    from confluent_kafka import Producer
+    """Records flow into `topic` inside the block; afterwards the yielded mapping has the end of each partition.
 
+    Our own producer: librdkafka's idempotent one takes a processor for each broker after an outage, for minutes
+    (its issue 3692), and then it is brokers and members without processors that are tried.
+    """
     book = Writer(folder / "producer.jsonl", "producer")
     ends: dict[int, int] = {}
-    acks: list[tuple[int, int]] = []
+    unsettled: list[deque[Delivery]] = [deque() for _ in range(plan.partitions)]
     over = threading.Event()
 
-    def stored(error: Any, message: Any) -> None:
-        if error is None:
-            acks.append((message.partition(), message.offset()))
-            ends[message.partition()] = max(ends.get(message.partition(), 0), message.offset() + 1)
-
     def produce() -> None:
-        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
-        producer = Producer(settings)
+        settings = {"bootstrap_timeout_ms": PATIENT_MS, "delivery_timeout_ms": PATIENT_MS}
         number = 0
-        while not over.is_set():
-            for _ in range(int(RECORDS_A_SECOND * plan.pace_s) if len(producer) < UNSENT else 0):
-                number += 1
-                producer.produce(topic, b"%d" % number, partition=number % plan.partitions, on_delivery=stored)
-            producer.poll(0)
-            tell()
-            over.wait(plan.pace_s)
-        producer.flush(60)
+        with Producer(bootstrap, **settings) as producer:
+            while not over.is_set():
+                for _ in range(int(RECORDS_A_SECOND * plan.pace_s) if producer.buffered_bytes < UNSENT_BYTES else 0):
+                    number += 1
+                    partition = number % plan.partitions
+                    unsettled[partition].append(producer.send(topic, b"%d" % number, partition=partition))
+                tell()
+                over.wait(plan.pace_s)
+            with suppress(KohortError):
+                producer.flush(60)
         tell()
 
     def tell() -> None:
-        if acks:
+        acks: list[tuple[int, int]] = []
+        for partition, deliveries in enumerate(unsettled):
+            while deliveries and deliveries[0].done():
+                with suppress(KohortError):  # what is not known to be there is not asked for
+                    acks.append((partition, deliveries[0].result().offset))
+                deliveries.popleft()
+        if acks := [(partition, offset) for partition, offset in acks if offset >= 0]:
             book.write("produced", acks=acks)
-            acks.clear()
+            ends.update({partition: offset + 1 for partition, offset in acks})
 
-    thread = threading.Thread(target=produce, name="producer", daemon=True)
-    thread.start()
-    try:
-        yield ends
-    finally:
-        over.set()
-        thread.join(90)
+    with ThreadPoolExecutor(1, "producer") as threads:
+        production = threads.submit(produce)
+        try:
+            yield ends
+        finally:
+            over.set()
+        production.result()
 
 
 def java_command(folder: Path) -> list[str]:

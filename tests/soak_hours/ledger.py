@@ -3,13 +3,15 @@
 import random
 import threading
 import time
-from typing import Any
+from contextlib import suppress
 
-import confluent_kafka
+from kohort.fastpath import KohortError
+from kohort.producer import Producer
 
 KEYS = 1_000
 EVERY_S = 0.5
 TRANSACTION_S = 60.0
+PATIENT_MS = 300_000
 
 
 class Ledger(threading.Thread):
@@ -31,54 +33,51 @@ class Ledger(threading.Thread):
         """Ends every partition with a record outside of any transaction, so that who has read all is at the end."""
         self._over.set()
         self.join()
-        plain = confluent_kafka.Producer(
-            {"bootstrap.servers": self._servers, "enable.idempotence": True, "log_level": 0}
-        )
-        for partition in range(self._partitions):
-            plain.produce(self._topic, key="end", value=f"end of {partition}", partition=partition)
-        if left := plain.flush(120):
-            raise TimeoutError(f"{left} last records of {self._topic} were not acknowledged")
+        with Producer(self._servers, bootstrap_timeout_ms=PATIENT_MS) as plain:
+            for partition in range(self._partitions):
+                plain.send(self._topic, b"end of %d" % partition, b"end", partition=partition)
 
     def run(self) -> None:
-        producer: Any = None
+        producer: Producer | None = None
         while not self._over.wait(EVERY_S):
             try:
                 producer = producer or self._producer()
                 self._transaction(producer)
-            except confluent_kafka.KafkaException:
+            except KohortError:
+                _leave(producer)
                 producer = None
                 self.given_up += 1
+        _leave(producer)
         while not self._ended():  # what is under way would hide all that comes after it from who reads the committed
             time.sleep(1.0)
 
     def _ended(self) -> bool:
         try:
-            self._producer()
-        except confluent_kafka.KafkaException:
+            with self._producer() as producer:
+                producer.begin(TRANSACTION_S)
+        except KohortError:
             return False
         return True
 
-    def _producer(self) -> Any:
-        settings = {
-            "bootstrap.servers": self._servers,
-            "transactional.id": self._topic,
-            "linger.ms": 5,
-            "log_level": 0,
-        }
-        producer = confluent_kafka.Producer(settings)
-        producer.init_transactions(TRANSACTION_S)
-        return producer
+    def _producer(self) -> Producer:
+        return Producer(self._servers, transactional_id=self._topic, bootstrap_timeout_ms=PATIENT_MS)
 
-    def _transaction(self, producer: Any) -> None:
-        producer.begin_transaction()
+    def _transaction(self, producer: Producer) -> None:
+        producer.begin(TRANSACTION_S)
         for _ in range(int(self._rate * EVERY_S)):
             self._number += 1
-            key = f"k{self._chance.randrange(KEYS)}"
+            key = b"k%d" % self._chance.randrange(KEYS)
             partition = self._chance.randrange(self._partitions)
-            producer.produce(self._topic, key=key, value=str(self._number), partition=partition)
+            producer.send(self._topic, b"%d" % self._number, key, partition=partition)
         if self._chance.random() < 1 / 3:
-            producer.abort_transaction(TRANSACTION_S)
+            producer.abort(TRANSACTION_S)
             self.aborted += 1
         else:
-            producer.commit_transaction(TRANSACTION_S)
+            producer.commit(TRANSACTION_S)
             self.committed += 1
+
+
+def _leave(producer: Producer | None) -> None:
+    if producer is not None:
+        with suppress(KohortError):  # its successor ends what it left
+            producer.close(1.0)
