@@ -29,6 +29,14 @@ from kohort.fastpath import RecordColumns, TopicPartition
 T = TypeVar("T")
 
 
+async def _set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether it was set in time. Not by wait_for: before Python 3.12 that drops a cancellation that comes as it is."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    return False
+
+
 class AsyncConsumer(Face):
     """As `Consumer`, for asyncio; hooks may be coroutine functions.
 
@@ -116,8 +124,7 @@ class AsyncConsumer(Face):
             left = max(left, HOOK_GRACE_S)
         if left <= 0:
             return False
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), left)
+        await _set_within(self._news, left)
         return True
 
     async def _run_hook(self, call: HookCall) -> None:
@@ -148,9 +155,7 @@ class AsyncConsumer(Face):
     async def _hook_of_another(self, until: float) -> None:
         """Nobody parts while a hook runs; where that is another task's, it is waited for."""
         while self._hook_runs_in not in (None, asyncio.current_task()):
-            try:
-                await asyncio.wait_for(self._hook_over.wait(), until - self._session.driver.now())
-            except TimeoutError:
+            if not await _set_within(self._hook_over, until - self._session.driver.now()):
                 return
 
     async def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:

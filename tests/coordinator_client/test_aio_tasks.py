@@ -40,6 +40,24 @@ def test_who_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("turns", range(5))
+def test_a_poll_that_is_cancelled_as_news_arrives_is_cancelled(turns: int) -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            async with AsyncConsumer(fake.bootstrap) as consumer:
+                consumer.assign([TopicPartition("topic", 0)])
+                polling = asyncio.create_task(consumer.poll(PATIENCE_S))
+                await asyncio.sleep(0.2)
+                consumer._tell()
+                for _ in range(1 + turns):
+                    await asyncio.sleep(0)
+                polling.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await asyncio.wait_for(polling, 5)
+
+    run(main)
+
+
 @pytest.mark.proves("B-36")
 def test_iteration_ends_when_another_task_closes_the_consumer() -> None:
     async def main() -> None:

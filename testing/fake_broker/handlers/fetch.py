@@ -7,6 +7,7 @@ epoch, followers.
 """
 
 import asyncio
+import contextlib
 
 from kohort.protocol.apis.fetch import (
     AbortedTransaction,
@@ -36,10 +37,9 @@ async def handle(work: Work, request: FetchRequest) -> FetchResponse:
         left_s = deadline - work.now
         if failed or size >= request.min_bytes or left_s <= 0 or not request.topics:
             return answer
-        try:
-            await asyncio.wait_for(arrived.wait(), left_s)
-        except TimeoutError:
-            continue
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left_s):  # wait_for swallows cancellations before Python 3.12
+                await arrived.wait()
 
 
 def _read(work: Work, request: FetchRequest) -> tuple[FetchResponse, int, bool]:
