@@ -27,6 +27,7 @@ from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import RealBroker
 from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.selection import Broker
+from tests.coordinator_client.kit import PATIENCE_S
 
 HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_ms": 500, "request_timeout_ms": 1000}
 
@@ -184,8 +185,10 @@ def test_a_tls_client_on_a_plaintext_port_fails_closed(broker: Broker) -> None:
 def test_tls_works_with_the_authority_given_and_fails_without() -> None:
     with RealBroker(tls=True) as broker:
         trusting = Consumer(broker.bootstrap_tls, security_protocol="SSL", ssl_ca_path=str(broker.ca_file))
-        with trusting, pytest.raises(UnknownTopic):
-            trusting.partitions_for("no-such-topic", timeout_s=1.0)
+        with trusting:
+            trusting.topics(PATIENCE_S)  # the first handshakes of a broker take their time
+            with pytest.raises(UnknownTopic):
+                trusting.partitions_for("no-such-topic", timeout_s=1.0)
         with Consumer(broker.bootstrap_tls, security_protocol="SSL", **HASTY) as stranger:
             stranger.assign([TopicPartition("t", 0)])
             error = poll_until_error(stranger)
