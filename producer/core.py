@@ -31,6 +31,7 @@ log = logging.getLogger("kohort.producer")
 
 RECORD_OVERHEAD = 24  # most of what a record takes besides key, value and headers
 FAILURES_KEPT = 1_000
+GROWS = 0.1  # of its delivery timeout: how long a batch that cannot be sent takes records
 
 
 class ProducerCore:
@@ -58,6 +59,8 @@ class ProducerCore:
         self._topic_errors: dict[str, KohortError] = {}
         self._partition_of_key = PARTITIONERS[self.settings.partitioner]
         self._sticky = Sticky(chance)
+        # A batch is given up as one: those who join it late would be given up too soon.
+        self._grows_s = max(self.settings.linger_ms, self.settings.delivery_timeout_ms * GROWS) / 1000
         self._outgoing: list[Outgoing] = []
         self._fatal: KohortError | None = None
         self._news = self._fresh = False
@@ -182,7 +185,9 @@ class ProducerCore:
             return None
         lane = self._lane(topic, self.chosen(topic, count, key, partition))
         batch = lane.open
-        if batch is not None and batch.size + size > self.settings.batch_bytes:
+        if batch is not None and (
+            batch.size + size > self.settings.batch_bytes or batch.created_at < now - self._grows_s
+        ):
             self.close_lane(lane)
             batch = None
         if batch is None:
@@ -251,6 +256,10 @@ class ProducerCore:
         """What is open grows no more."""
         lane.close_batch()
         self._sticky.move_on(lane.partition.topic)
+
+    def pass_by(self, lane: Lane) -> None:
+        """Nothing of it can be sent now: its batch takes more records, but those without a key go elsewhere."""
+        self._sticky.leave(lane.partition)
 
     def close_batches(self) -> None:
         """Nothing lingers: flush, commit, or no room is left."""

@@ -5,13 +5,15 @@
 | murmur2 | Java's clients, librdkafka's murmur2_random | sticky | as others |
 | crc32 | librdkafka's consistent_random (its default, so confluent-kafka's and others') | sticky | sticky |
 
-Sticky (KIP-480): one partition until its batch is closed, then another by chance, so that batches are full.
+Sticky (KIP-480): one partition until its batch is closed or was due and could not be sent, then another by chance, so
+that batches are full.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from zlib import crc32 as _crc32
 
+from kohort.fastpath import TopicPartition
 from kohort.fastpath._rows import murmur2 as _murmur2
 
 
@@ -46,3 +48,8 @@ class Sticky:
     def move_on(self, topic: str) -> None:
         """A batch of the topic is closed: another partition's turn."""
         self._chosen.pop(topic, None)
+
+    def leave(self, partition: TopicPartition) -> None:
+        """Another partition's turn, if it was this one's."""
+        if self._chosen.get(partition.topic) == partition.partition:
+            self.move_on(partition.topic)

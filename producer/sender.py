@@ -87,36 +87,47 @@ class Sender:
     def turn(self, now: float) -> None:
         """Send what may be sent."""
         core, settings = self._core, self._core.settings
-        due = now - settings.linger_ms / 1000
         give_up = now - settings.delivery_timeout_ms / 1000
         groups: dict[int, list[Sent]] = {}
         sizes: dict[int, int] = {}
         for place, lane in list(self.busy.items()):
-            if lane.open is not None and (lane.open.created_at <= due or core.waiting):
-                core.close_lane(lane)
             self._expire(lane, give_up)
             if lane.rewrite and not lane.in_flight:
                 core.transactions.recount(lane)
             if not lane.busy:
                 del self.busy[place]
                 continue
-            sent = self._sendable(lane, now)
-            if sent is None:
+            if not self._has_next(lane, now):
                 continue
+            node = self._node(lane, now)
+            if node is None:
+                core.pass_by(lane)
+                continue
+            if lane.in_flight == len(lane.queue):
+                core.close_lane(lane)
             batch = lane.queue[lane.in_flight]
-            if sent in groups and sizes[sent] + batch.size > settings.max_request_bytes:
+            if node in groups and sizes[node] + batch.size > settings.max_request_bytes:
                 continue
-            groups.setdefault(sent, []).append(self._take(lane, batch, sent))
-            sizes[sent] = sizes.get(sent, 0) + batch.size
+            groups.setdefault(node, []).append(self._take(lane, batch, node))
+            sizes[node] = sizes.get(node, 0) + batch.size
             self.busy[place] = self.busy.pop(place)  # to the end: what found no room comes first next time
         for node, group in groups.items():
             self._ask(node, group, now)
 
-    def _sendable(self, lane: Lane, now: float) -> int | None:
-        """The node that the lane's next batch may go to now."""
+    def _has_next(self, lane: Lane, now: float) -> bool:
+        """Whether a batch waits to be sent, or an open one has lingered for long enough."""
+        if lane.in_flight < len(lane.queue):
+            return True
+        if lane.open is None:
+            return False
+        core = self._core
+        return core.waiting > 0 or lane.open.created_at <= now - core.settings.linger_ms / 1000
+
+    def _node(self, lane: Lane, now: float) -> int | None:
+        """The node that the lane's next batch may go to now. Until there is one, an open batch goes on growing."""
         core = self._core
         most = 1 if lane.failing else core.settings.max_in_flight
-        if lane.rewrite or lane.in_flight >= min(most, len(lane.queue)) or not lane.attempts.may_try(now):
+        if lane.rewrite or lane.in_flight >= most or not lane.attempts.may_try(now):
             return None
         if not core.transactions.may_send(lane.partition):
             return None
@@ -259,6 +270,8 @@ class Sender:
     # --- giving up
 
     def _expire(self, lane: Lane, give_up: float) -> None:
+        if lane.open is not None and lane.open.created_at <= give_up:
+            self._core.close_lane(lane)
         while lane.queue and lane.queue[0].created_at <= give_up and not lane.in_flight:
             batch = lane.queue[0]
             topic, partition = batch.partition
@@ -307,7 +320,7 @@ class Sender:
         wakes: list[float | None] = []
         for lane in self.busy.values():
             if lane.open is not None:
-                wakes.append(lane.open.created_at + linger_s)
+                wakes += [lane.open.created_at + linger_s, lane.open.created_at + delivery_s]
             if lane.queue:
                 wakes.append(lane.queue[0].created_at + delivery_s)
             if lane.attempts.failures:

@@ -46,13 +46,13 @@ class Producing(Settings):
     compression: str = row("compression.type", "str", "none", "How batches are compressed.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     compression_level: int | None = row("kohort.compression.level", "int", None, "The codec's own level.", low=-(1 << 17), high=22, optional=True)
     partitioner: str = row("partitioner", "str", "murmur2", "How keys choose partitions: as Java's clients do (murmur2) or as librdkafka's (crc32).", choices=("murmur2", "crc32"))
-    linger_ms: int = row("linger.ms", "int", 5, "How long a batch that is not full waits for more records.", low=0, high=INT32_MAX)
+    linger_ms: int = row("linger.ms", "int", 5, "How long a batch that is not full waits for more records, at least; as long as it cannot be sent it takes more.", low=0, high=INT32_MAX)
     batch_bytes: int = row("batch.size", "int", 256 * KIB, "A batch is full at, before compression.", low=1, high=INT32_MAX)
     buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Most bytes of records that are not acknowledged; sending waits beyond.", low=1)
     max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Most bytes of batches in one request; also of one record.", low=1, high=INT32_MAX)
     max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Requests that wait for a broker's answer at the same time; more than five would risk order.", low=1, high=5)
     max_block_ms: int = row("max.block.ms", "int", 60_000, "How long a call may wait for room, metadata or the coordinator.", low=0, high=INT32_MAX)
-    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "A record that is not acknowledged by then is given up.", low=1, high=INT32_MAX)
+    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "A record that is not acknowledged by then is given up, with its batch: at most a tenth sooner than by itself.", low=1, high=INT32_MAX)
     # fmt: on
 
 

@@ -220,6 +220,54 @@ def test_batches_linger_and_a_full_one_does_not() -> None:
     assert sum(map(len, world._pipes.values())) == 2
 
 
+def test_what_cannot_be_sent_yet_gathers_in_few_batches() -> None:
+    world = ready(linger_ms=0, batch_bytes=100_000, max_in_flight=2)
+    for n in range(500):
+        world.send(b"%d" % n, 0)
+        world.turn()  # its first two batches have one record each, and are not answered
+    lane = world.core.lanes[P0]
+    assert [batch.count for batch in lane.queue] == [1, 1]
+    assert lane.open is not None
+    world.calm()
+    assert world.logs[P0].values == [b"%d" % n for n in range(500)]
+    assert len(world.asked) - world.asked.index("Produce") == 3
+
+
+def test_while_a_partition_cannot_be_sent_to_records_without_a_key_go_elsewhere() -> None:
+    world = ready(linger_ms=0, batch_bytes=100_000, max_in_flight=1)
+    for _ in range(300):
+        world.send(b"x")
+        world.turn()  # nobody answers
+    gathered = [lane.open.count for lane in world.core.lanes.values() if lane.open is not None]
+    assert len(gathered) == 3
+    assert min(gathered) > 50
+
+
+def test_a_batch_that_cannot_be_sent_takes_no_late_comers_and_is_given_up_in_time() -> None:
+    world = ready(linger_ms=0, batch_bytes=100_000, request_timeout_ms=1_000, delivery_timeout_ms=10_000)
+    world.core.keeper.view = world.core.keeper.view.with_leader(P0, 99, 9)  # whom nobody knows
+    began = world.now
+    first, second = world.send(b"1", 0), world.send(b"2", 0)
+    assert first is second
+    assert first is not None
+    world.now = began + 0.9
+    assert world.send(b"3", 0) is first
+    world.now = began + 1.1
+    late = world.send(b"4", 0)
+    assert late is not None
+    assert late is not first
+    world.now = began + 9.9
+    world.turn()
+    assert not first.done
+    world.now = began + 10.0
+    world.turn()
+    assert isinstance(first.error, DeliveryTimeout)
+    assert not late.done
+    world.now = began + 11.2
+    world.turn()
+    assert isinstance(late.error, DeliveryTimeout)
+
+
 def test_a_partition_that_moves_is_followed_only_when_nothing_is_in_flight() -> None:
     world = ready(nodes=2)
     world.send(b"x" * 120, 0)
