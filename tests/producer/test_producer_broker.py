@@ -71,11 +71,13 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
         def harm() -> None:
             for n in range(10_000):
                 # In turn: a request that never arrives, one that is cut, one that is done and whose answer is lost.
+                # With pauses: the last partition's batch goes alone, once a second, and some time has to get through.
                 where, fault = ((TO_BROKER, Reset()), (TO_BROKER, Reset(500)), (TO_CLIENT, Reset()))[n % 3]
                 laid = proxy.add(fault, direction=where, api="Produce", times=1)
+                stop.wait(0.15)
+                laid.remove()
                 if stop.wait(0.15):
                     break
-                laid.remove()
 
         with Producer(proxied.bootstrap, linger_ms=1, batch_bytes=2_000) as producer:
             producer.send("t", b"0", partition=0).result(30)
