@@ -7,6 +7,7 @@ retriable, and else refuses the batch for good.
 import logging
 from collections.abc import Mapping
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
@@ -87,6 +88,7 @@ class Sender:
     def turn(self, now: float) -> None:
         """Send what may be sent."""
         core, settings = self._core, self._core.settings
+        due = inf if core.waiting else now - settings.linger_ms / 1000
         give_up = now - settings.delivery_timeout_ms / 1000
         groups: dict[int, list[Sent]] = {}
         sizes: dict[int, int] = {}
@@ -97,7 +99,8 @@ class Sender:
             if not lane.busy:
                 del self.busy[place]
                 continue
-            if not self._has_next(lane, now):
+            lingered = lane.open is not None and lane.open.created_at <= due
+            if not lingered and lane.in_flight == len(lane.queue):
                 continue
             node = self._node(lane, now)
             if node is None:
@@ -113,15 +116,6 @@ class Sender:
             self.busy[place] = self.busy.pop(place)  # to the end: what found no room comes first next time
         for node, group in groups.items():
             self._ask(node, group, now)
-
-    def _has_next(self, lane: Lane, now: float) -> bool:
-        """Whether a batch waits to be sent, or an open one has lingered for long enough."""
-        if lane.in_flight < len(lane.queue):
-            return True
-        if lane.open is None:
-            return False
-        core = self._core
-        return core.waiting > 0 or lane.open.created_at <= now - core.settings.linger_ms / 1000
 
     def _node(self, lane: Lane, now: float) -> int | None:
         """The node that the lane's next batch may go to now. Until there is one, an open batch goes on growing."""

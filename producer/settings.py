@@ -52,7 +52,7 @@ class Producing(Settings):
     max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Most bytes of batches in one request; also of one record.", low=1, high=INT32_MAX)
     max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Requests that wait for a broker's answer at the same time; more than five would risk order.", low=1, high=5)
     max_block_ms: int = row("max.block.ms", "int", 60_000, "How long a call may wait for room, metadata or the coordinator.", low=0, high=INT32_MAX)
-    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "A record that is not acknowledged by then is given up, with its batch: at most a tenth sooner than by itself.", low=1, high=INT32_MAX)
+    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "A record that is not acknowledged by then is given up; with its batch, which may be older by a tenth of that, or by linger_ms if that is more.", low=1, high=INT32_MAX)
     # fmt: on
 
 
