@@ -79,7 +79,8 @@ KINDS: Mapping[str, Kind] = {
         ("violated",), "Members, broker and store in one process on one seeded clock: deaths, cuts, zombies, "
         "full disks; invariants after every step. Up to seed 184,300 faults go on for 400 steps, since then for 60 to "
         "400, by the seed. The first 166,100 ran before 13 defects of the region were mended on 2026-11-22, the first "
-        "257,200 before some 25 more, which they had not shown: most lay with real stores, clocks and sinks.",
+        "257,200 before some 25 more, which they had not shown: most lay with real stores, clocks and sinks. From seed "
+        "391,351 on they ran on CPython 3.14: 200 seeds that both ran left the same trace there as on 3.11.",
         resumes=True,
     ),
     "mutants": Kind(
