@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from kohort.cli.connecting import AsJson
-from kohort.cli.terminal import harmless
+from kohort.cli.connecting import console as output_console
+from kohort.cli.terminal import cell, literal
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Check, Selection
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kohort.testing import RealCluster
 
 app = typer.Typer(add_completion=False, invoke_without_command=True)
-console = Console(stderr=True, highlight=False)
+error_console = Console(stderr=True, highlight=False)
 
 COULD_NOT_JUDGE = 3
 STYLE = {
@@ -161,7 +161,7 @@ def main(
         path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_rendered(found, kind))
-        console.print(f"wrote {path}")
+        _say(error_console, f"wrote {literal(str(path))}")
     raise typer.Exit(found.exit_code)
 
 
@@ -205,22 +205,27 @@ def compare(
     titles = {check.id: check.title for check in CHECKS}
     table = Table(box=None, pad_edge=False)
     for column in ("check", "versions", "", first.subject.title, second.subject.title):
-        table.add_column(column, overflow="fold")
+        table.add_column(cell(column), overflow="fold")
     alike = groupby(found, key=lambda entry: (entry.check, _told(entry.left), _told(entry.right)))
     for (check, one, other), group in alike:
         versions = [entry.version for entry in group]
         span = "" if versions[0] < 0 else f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
-        table.add_row(check, span, titles.get(check, ""), one, other)
-    out = Console(highlight=False)
+        table.add_row(check, span, titles.get(check, ""), cell(one), cell(other))
+    out = output_console()
     if found:
         out.print(table)
-    out.print(f"{len(found)} cells differ")
+    _say(out, f"{len(found)} cells differ")
     raise typer.Exit(1 if found else 0)
 
 
 def _not_judged(error: ConformanceError) -> typer.Exit:
-    console.print(f"kohort: error: {escape(harmless(str(error)))}", style="red")
+    _say(error_console, f"[red]kohort: error: {literal(str(error))}[/]")
     return typer.Exit(COULD_NOT_JUDGE)
+
+
+def _say(out: Console, line: str) -> None:
+    """In one line however long, so that a path in it can be copied, and a log searched for it."""
+    out.print(line, highlight=False, soft_wrap=True)
 
 
 async def _run(
@@ -247,7 +252,7 @@ async def _run(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[told]}"),
-        console=console,
+        console=error_console,
         transient=True,
     ) as progress:
         task = progress.add_task("waking the coordinator", total=None, told="")
@@ -264,9 +269,7 @@ async def _run(
             progress.update(task, advance=1, told=text)
             if result.verdict in (Verdict.FAIL, Verdict.BLOCKED):
                 style = STYLE[result.verdict]
-                progress.console.print(
-                    f"[{style}]{result.verdict.value}[/] {result.cell} {escape(result.reason[:300])}"
-                )
+                _say(error_console, f"[{style}]{result.verdict.value}[/] {result.cell} {literal(result.reason[:300])}")
 
         return await conduct(
             target,
@@ -365,19 +368,19 @@ def _rendered(report: Report, kind: Format) -> str:
 
 
 def _summary(report: Report) -> None:
-    out = Console(highlight=False)
+    out = output_console()
     counts = "  ".join(
         f"[{STYLE[verdict]}]{count} {verdict.value}[/]" for verdict, count in report.counts.items() if count
     )
-    out.print(f"{escape(report.subject.title)}: {counts}  in {report.took_s:g} s")
+    _say(out, f"{literal(report.subject.title)}: {counts}  in {report.took_s:g} s")
     known = {check.id: check for check in CHECKS}
     failed = [result for result in report.results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED)]
     for identity, group in groupby(failed, key=lambda result: result.check):
         results = list(group)
         versions = ",".join(str(result.version) for result in results)
         style = STYLE[results[0].verdict]
-        reason = escape(results[-1].reason[:300])
-        out.print(f"[{style}]{identity:5}[/] {escape(known[identity].title)} (v{versions}): {reason}")
+        reason = literal(results[-1].reason[:300])
+        _say(out, f"[{style}]{identity:5}[/] {literal(known[identity].title)} (v{versions}): {reason}")
     reasons: dict[str, list[str]] = {}
     for result in report.results:
         if result.verdict is Verdict.NOT_APPLICABLE:
@@ -386,11 +389,11 @@ def _summary(report: Report) -> None:
         unique = list(dict.fromkeys(checks))
         more = f" and {len(unique) - 8} more" if len(unique) > 8 else ""
         shown = ", ".join(unique[:8]) + more
-        out.print(f"[dim]not applicable: {shown}: {escape(reason)}[/]")
+        _say(out, f"[dim]not applicable: {shown}: {literal(reason)}[/]")
     if report.ended_early:
-        out.print(f"[bold red]the run ended early: {escape(report.ended_early)}[/]")
+        _say(out, f"[bold red]the run ended early: {literal(report.ended_early)}[/]")
     for entry in report.left_behind[:5]:
-        out.print(f"[yellow]left behind: {escape(entry)}[/]")
+        _say(out, f"[yellow]left behind: {literal(entry)}[/]")
 
 
 def _versions(check: Check) -> str:

@@ -14,8 +14,15 @@ def harmless(text: str) -> str:
     return text.translate(_ORDERS)
 
 
+def literal(text: str) -> str:
+    """In a line that has rich's styles, what is none of them."""
+    from rich.markup import escape  # not for an error that says how to install it
+
+    return escape(harmless(text))
+
+
 def cell(text: str) -> "Text":
     """Of a table; a str would be read for rich's own styles, too."""
-    from rich.text import Text  # not for an error that says how to install it
+    from rich.text import Text
 
     return Text(harmless(text))

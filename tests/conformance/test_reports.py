@@ -4,12 +4,14 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from kohort.cli import conformance
+from kohort.cli.main import main
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Selection
@@ -165,3 +167,21 @@ def test_error_codes_are_told_by_name_and_blobs_are_cut() -> None:
     assert readable(HeartbeatResponse(error_code=27)) == {"error_code": "27 REBALANCE_IN_PROGRESS"}
     assert readable({"metadata": b"x" * 100})["metadata"].endswith("(100 bytes)")
     assert readable({"metadata": b"\x00\x01"}) == {"metadata": "0x0001"}
+
+
+def test_what_reports_hold_is_neither_style_nor_order_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker chooses what is observed of it, and a report may come from anybody."""
+    told = "[bold]\x1b[31m" + "long " * 40 + "end"
+    fault = replace(FAILED, reason=told, observed=told)
+    left, right = tmp_path / "left.json", tmp_path / "right.json"
+    left.write_text(report(PASSED, fault, name="[red]one").dump())
+    right.write_text(report(PASSED, replace(FAILED, verdict=Verdict.PASS)).dump())
+    assert main(["conformance", "compare", str(left), str(right)]) == 1
+    conformance._summary(Report.load(left))
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert said.count("[red]one") == 2
+    assert said.count("[bold]\\x1b[31mlong") == 2
+    assert any(line.startswith("D1a") and "long " * 40 in line for line in said.splitlines())
