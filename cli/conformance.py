@@ -22,7 +22,7 @@ from rich.table import Table
 
 from kohort.cli.connecting import AsJson
 from kohort.cli.connecting import console as output_console
-from kohort.cli.terminal import cell, literal
+from kohort.cli.terminal import cell, markup
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Check, Selection
@@ -161,7 +161,7 @@ def main(
         path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_rendered(found, kind))
-        _say(error_console, f"wrote {literal(str(path))}")
+        _say(error_console, f"wrote {markup(str(path))}")
     raise typer.Exit(found.exit_code)
 
 
@@ -219,7 +219,7 @@ def compare(
 
 
 def _not_judged(error: ConformanceError) -> typer.Exit:
-    _say(error_console, f"[red]kohort: error: {literal(str(error))}[/]")
+    _say(error_console, f"[red]kohort: error: {markup(str(error))}[/]")
     return typer.Exit(COULD_NOT_JUDGE)
 
 
@@ -269,7 +269,7 @@ async def _run(
             progress.update(task, advance=1, told=text)
             if result.verdict in (Verdict.FAIL, Verdict.BLOCKED):
                 style = STYLE[result.verdict]
-                _say(error_console, f"[{style}]{result.verdict.value}[/] {result.cell} {literal(result.reason[:300])}")
+                _say(error_console, f"[{style}]{result.verdict.value}[/] {result.cell} {markup(result.reason[:300])}")
 
         return await conduct(
             target,
@@ -372,15 +372,15 @@ def _summary(report: Report) -> None:
     counts = "  ".join(
         f"[{STYLE[verdict]}]{count} {verdict.value}[/]" for verdict, count in report.counts.items() if count
     )
-    _say(out, f"{literal(report.subject.title)}: {counts}  in {report.took_s:g} s")
+    _say(out, f"{markup(report.subject.title)}: {counts}  in {report.took_s:g} s")
     known = {check.id: check for check in CHECKS}
     failed = [result for result in report.results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED)]
     for identity, group in groupby(failed, key=lambda result: result.check):
         results = list(group)
         versions = ",".join(str(result.version) for result in results)
         style = STYLE[results[0].verdict]
-        reason = literal(results[-1].reason[:300])
-        _say(out, f"[{style}]{identity:5}[/] {literal(known[identity].title)} (v{versions}): {reason}")
+        reason = markup(results[-1].reason[:300])
+        _say(out, f"[{style}]{identity:5}[/] {markup(known[identity].title)} (v{versions}): {reason}")
     reasons: dict[str, list[str]] = {}
     for result in report.results:
         if result.verdict is Verdict.NOT_APPLICABLE:
@@ -389,11 +389,11 @@ def _summary(report: Report) -> None:
         unique = list(dict.fromkeys(checks))
         more = f" and {len(unique) - 8} more" if len(unique) > 8 else ""
         shown = ", ".join(unique[:8]) + more
-        _say(out, f"[dim]not applicable: {shown}: {literal(reason)}[/]")
+        _say(out, f"[dim]not applicable: {shown}: {markup(reason)}[/]")
     if report.ended_early:
-        _say(out, f"[bold red]the run ended early: {literal(report.ended_early)}[/]")
+        _say(out, f"[bold red]the run ended early: {markup(report.ended_early)}[/]")
     for entry in report.left_behind[:5]:
-        _say(out, f"[yellow]left behind: {literal(entry)}[/]")
+        _say(out, f"[yellow]left behind: {markup(entry)}[/]")
 
 
 def _versions(check: Check) -> str:

@@ -11,14 +11,13 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag
 from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
 from kohort.cli.group_timeline import timeline
 from kohort.cli.moments import time_ms
 from kohort.cli.partitions import partitions_of, short
-from kohort.cli.terminal import cell
+from kohort.cli.terminal import cell, say
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
 
@@ -64,10 +63,10 @@ def describe(cluster: Connection, group: Group, as_json: AsJson = False) -> None
         return
     epoch = f", epoch {found.epoch}" if found.epoch is not None else ""
     waiting = sum(lag or 0 for lag in behind.values())
-    print(f"{found.group}: {found.state}, {found.type}{epoch}, assignor {found.assignor or '-'}")
-    print(f"committed in {_counted(len(behind), 'partition')}, where {_waiting(waiting)}")
+    say(f"{found.group}: {found.state}, {found.type}{epoch}, assignor {found.assignor or '-'}")
+    say(f"committed in {_counted(len(behind), 'partition')}, where {_waiting(waiting)}")
     if not found.members:
-        print("no members")
+        say("no members")
         return
     _print(
         ("client", "member", "instance", "host", "partitions", "lag"),
@@ -202,7 +201,7 @@ def remove_members(
     if as_json:
         print(json.dumps({"group": group, "removed": [one.member_id for one in gone]}))
     else:
-        print(f"removed {_counted(len(gone), 'member')} of {group}")
+        say(f"removed {_counted(len(gone), 'member')} of {group}")
 
 
 # --------------------------------------------------------------------------------------------------- where to reset
@@ -318,14 +317,14 @@ def _lag_table(
     waiting = sum(one.lag or 0 for one in rows)
     more = f", the first {len(shown)} shown" if len(shown) < len(rows) else ""
     caption = f"{_waiting(waiting)} in {_counted(len(rows), 'partition')}{more}"
-    table = Table(title=Text(group) if group else None, caption=caption, caption_justify="left", title_justify="left")
+    table = Table(title=cell(group) if group else None, caption=caption, caption_justify="left", title_justify="left")
     for name in ("partition", "committed", "end", "lag", *(() if before is None else ("change",))):
         table.add_column(name, justify="left" if name == "partition" else "right")
     for one in shown:
         was = None if before is None else before.get(one.partition)
         change = "" if was is None or one.lag is None else f"{one.lag - was:+}"
         cells = (str(one.partition), _number(one.committed), _number(one.end), _number(one.lag), change)
-        table.add_row(*cells[: len(table.columns)])
+        table.add_row(*map(cell, cells[: len(table.columns)]))
     return table
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from kohort.cli.connecting import console
 from kohort.cli.partitions import short
+from kohort.cli.terminal import harmless
 from kohort.coordinator_client.replay import NoMember, rebalances_on
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.timeline import Phase, Rebalance
@@ -58,7 +60,7 @@ def timeline(
         for each in rebalances:
             print(json.dumps(plain(each, now)))
         return
-    Console().print(drawing(rebalances, now))
+    console().print(drawing(rebalances, now))
 
 
 def drawing(rebalances: Sequence[Rebalance], now: float) -> RenderableType:
@@ -99,7 +101,7 @@ def plain(each: Rebalance, now: float) -> dict[str, Any]:
 
 def _follow(path: Path, as_json: bool) -> None:
     told = 0
-    with Live(console=Console(), auto_refresh=False, transient=False) if not as_json else _Silent() as live:
+    with Live(console=console(), auto_refresh=False, transient=False) if not as_json else _Silent() as live:
         while True:
             rebalances, now = _read(path)
             if as_json:
@@ -136,15 +138,15 @@ def _read(path: Path) -> tuple[tuple[Rebalance, ...], float]:
 def _rows(each: Rebalance, now: float, longest_s: float) -> Iterable[RenderableType]:
     yield Text.assemble(
         (f"+{each.started_at:.3f} s  ", "bold"),
-        str(each.cause),
+        harmless(str(each.cause)),
         ("  ->  ", "dim"),
-        (_ended(each), "bold"),
+        (harmless(_ended(each)), "bold"),
         f"  {_lasted_s(each, now):.3f} s",
     )
     if each.phases:
         yield _bar(each, now, longest_s)
     for label, text in _details(each):
-        yield Text.assemble(("      " + label + " ", "dim"), text)
+        yield Text.assemble(("      " + label + " ", "dim"), harmless(text))
 
 
 def _ended(each: Rebalance) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kohort.cli.connecting import AsJson, Connection, connected, console
+from kohort.cli.terminal import cell
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError
 from kohort.spark.logged import unlogged
@@ -106,8 +107,8 @@ def _show(found: Plan, out: Console) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for one in found:
-        table.add_row(one.topic, str(one.partition), f"{one.start:,}", f"{one.stop:,}", f"{len(one):,}")
+        table.add_row(cell(one.topic), str(one.partition), f"{one.start:,}", f"{one.stop:,}", f"{len(one):,}")
     out.print(table if found else "nothing to read")
     out.print(f"{len(found)} ranges, {sum(map(len, found)):,} offsets")
     for gap in found.gaps:
-        out.print(f"gap: {gap}", highlight=False, soft_wrap=True)
+        out.print(cell(f"gap: {gap}"), soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kohort.cli.terminal import say
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import NotRegisteredError
 from kohort.consistent_region.manifest import Manifest
@@ -60,10 +61,10 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
         return
     for name, value in found.items():
         if name != "members":
-            print(f"{name.replace('_', ' '):30}{'-' if value in (None, []) else value}")
+            say(f"{name.replace('_', ' '):30}{'-' if value in (None, []) else value}")
     for name, one in members.items():
         where = "in this epoch" if one["in_epoch"] else "not here yet"
-        print(f"  {name:20}{where:15}generation {one['generation']:<6}{one['partitions']} partitions")
+        say(f"  {name:20}{where:15}generation {one['generation']:<6}{one['partitions']} partitions")
 
 
 @app.command()
@@ -77,9 +78,9 @@ def checkpoints(coordinator: Url, group: Group = None, as_json: AsJson = False) 
     if as_json:
         print(json.dumps({"checkpoints": rows}))
         return
-    print(f"{'sequence':>10}{'epoch':>8}{'generation':>12}{'members':>9}{'partitions':>12}{'state bytes':>13}")
+    say(f"{'sequence':>10}{'epoch':>8}{'generation':>12}{'members':>9}{'partitions':>12}{'state bytes':>13}")
     for row in rows:
-        print(
+        say(
             f"{row['sequence']:>10}{row['epoch']:>8}{row['generation']:>12}{len(row['members']):>9}"
             f"{row['partitions']:>12}{row['state_bytes']:>13}"
         )
@@ -110,12 +111,12 @@ def inspect(
     if as_json:
         print(json.dumps(_summary(manifest) | {"contributions": parts}))
         return
-    print(f"checkpoint {manifest.sequence} of region {manifest.region}, group {manifest.group}")
-    print(f"epoch {manifest.epoch}, group generation {manifest.generation}; every state is what it was")
+    say(f"checkpoint {manifest.sequence} of region {manifest.region}, group {manifest.group}")
+    say(f"epoch {manifest.epoch}, group generation {manifest.generation}; every state is what it was")
     for one in parts:
-        print(f"  {one['member']}: {one['state_bytes']} bytes, sha256 {one['state_sha256']}")
+        say(f"  {one['member']}: {one['state_bytes']} bytes, sha256 {one['state_sha256']}")
         for partition, offset in one["offsets"].items():
-            print(f"    {partition:40}{offset:>16}")
+            say(f"    {partition:40}{offset:>16}")
 
 
 @app.command()
@@ -141,7 +142,7 @@ def reset(
     if as_json:
         print(json.dumps({"region": region.region, "to": to, "epoch": epoch, "forgotten": list(forgotten)}))
     else:
-        print(f"region {region.region} goes back to {where}: epoch {epoch}, {_named(forgotten)} forgotten")
+        say(f"region {region.region} goes back to {where}: epoch {epoch}, {_named(forgotten)} forgotten")
 
 
 @app.command()
@@ -168,7 +169,7 @@ def forget(
         partitions = [f"{one.topic}-{one.partition}" for one in gone]
         print(json.dumps({"region": region.region, "forgotten": partitions, "left": left}))
     else:
-        print(f"region {region.region}: partitions forgotten: {len(gone)}, left: {left}")
+        say(f"region {region.region}: partitions forgotten: {len(gone)}, left: {left}")
 
 
 @app.command()
@@ -193,7 +194,7 @@ def retire(
     if as_json:
         print(json.dumps({"region": region.region, "retired": list(gone), "left": list(left)}))
     else:
-        print(f"region {region.region}: {_named(gone)} deleted, {', '.join(map(str, left)) or 'none'} left")
+        say(f"region {region.region}: {_named(gone)} deleted, {', '.join(map(str, left)) or 'none'} left")
 
 
 def _named(sequences: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.moments import moment
+from kohort.cli.terminal import harmless, say
 from kohort.fastpath import Codec, Record, RecordColumns
 from kohort.fastpath.batches import BatchInfo
 from kohort.fastpath.errors import KohortError
@@ -102,7 +103,7 @@ def stats(path: PathOf, on_corrupt: OnCorruptOf = OnCorrupt.RAISE, as_json: AsJs
         return
     width = max(map(len, figures)) + 2
     for name, value in figures.items():
-        print(f"{name:{width}}{_plain(value)}")
+        say(f"{name:{width}}{_plain(value)}")
 
 
 @app.command(name="to-parquet")
@@ -243,4 +244,4 @@ def _told(columns: RecordColumns) -> Iterable[Record]:
 def _tell(columns: RecordColumns) -> None:
     """Say on standard error what was skipped."""
     for error in columns.corrupt:
-        print(f"kohort: skipped: {error}", file=sys.stderr)
+        print(harmless(f"kohort: skipped: {error}"), file=sys.stderr)

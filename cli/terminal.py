@@ -14,7 +14,12 @@ def harmless(text: str) -> str:
     return text.translate(_ORDERS)
 
 
-def literal(text: str) -> str:
+def say(text: str = "") -> None:
+    """Print it, whoever wrote what is in it."""
+    print(harmless(text))
+
+
+def markup(text: str) -> str:
     """In a line that has rich's styles, what is none of them."""
     from rich.markup import escape  # not for an error that says how to install it
 

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from kohort.admin import TopicDescription
 from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
+from kohort.cli.terminal import cell, say
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
 
@@ -32,7 +33,7 @@ def list_(
     table = Table("topic", "partitions", "replicas", "id")
     for one in found:
         copies = len(one.partitions[0].replicas) if one.partitions else 0
-        table.add_row(one.topic, str(len(one.partitions)), str(copies), str(one.topic_id))
+        table.add_row(cell(one.topic), str(len(one.partitions)), str(copies), str(one.topic_id))
     console().print(table)
 
 
@@ -52,7 +53,7 @@ def describe(cluster: Connection, topic: Topic, as_json: AsJson = False) -> None
         print(json.dumps(told))
         return
     settings = ", ".join(f"{name}={value}" for name, value in found.configs.items()) or "none of its own"
-    print(f"{found.topic} ({found.topic_id}), settings: {settings}")
+    say(f"{found.topic} ({found.topic_id}), settings: {settings}")
     table = Table("partition", "leader", "replicas", "in sync", "first", "end")
     for one, place in zip(found.partitions, places, strict=True):
         row = (one.partition, one.leader, one.replicas, one.in_sync, first.get(place, "-"), last.get(place, "-"))

@@ -14,6 +14,7 @@ import typer
 
 from kohort.cli.capture import Captured, frames_of_pcap, is_pcap, literal
 from kohort.cli.connecting import Connection, connected
+from kohort.cli.terminal import say
 from kohort.coordinator_client.replay import Replayed
 from kohort.coordinator_client.replay import replay as replay_member
 from kohort.fastpath.errors import KohortError, WireError
@@ -65,7 +66,10 @@ def explain(
         if wanted and shown.part.name.split(" ")[0] not in wanted:
             continue
         faults += bool(shown.part.faults())
-        print(json.dumps(shown.seen | shown.part.as_dict()) if as_json else "\n".join(_text(shown, summary)))
+        if as_json:
+            print(json.dumps(shown.seen | shown.part.as_dict()))
+        else:
+            say("\n".join(_text(shown, summary)))
     if faults:
         raise typer.Exit(1)
 
@@ -84,10 +88,10 @@ def apis(cluster: Connection, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(rows))
         return
-    print(f"{'key':>4}  {'API':<26} {'kohort':<8} {'flexible':<9}" + ("broker" if beside else ""))
+    say(f"{'key':>4}  {'API':<26} {'kohort':<8} {'flexible':<9}" + ("broker" if beside else ""))
     for row in rows:
         ours, since, broker = (_shown_range(row.get(column)) for column in ("versions", "flexible_since", "broker"))
-        print(f"{row['key']:>4}  {row['name'] or '(not declared)':<26} {ours:<8} {since:<9}{broker if beside else ''}")
+        say(f"{row['key']:>4}  {row['name'] or '(not declared)':<26} {ours:<8} {since:<9}{broker if beside else ''}")
 
 
 @app.command()
@@ -152,12 +156,12 @@ def replay(
         print(json.dumps({"frames": counts, "differences": differences, "member": [_step(each) for each in walk]}))
     else:
         for name, count in sorted(counts.items()):
-            print(f"{count:>7}  {name}")
-        print(f"{len(frames):>7}  frames, {len(differences)} of them not read and written alike")
+            say(f"{count:>7}  {name}")
+        say(f"{len(frames):>7}  frames, {len(differences)} of them not read and written alike")
         for row in differences:
-            print(f"frame {row['frame']}: {row['api']} v{row['version']}: {row['reason']}")
+            say(f"frame {row['frame']}: {row['api']} v{row['version']}: {row['reason']}")
         for each in walk:
-            print(f"+{each.time_s:.3f} s  {each.api:<16} {each.state.name:<12} {each.difference or 'asks the same'}")
+            say(f"+{each.time_s:.3f} s  {each.api:<16} {each.state.name:<12} {each.difference or 'asks the same'}")
     if differences or any(each.difference for each in walk):
         raise typer.Exit(1)
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from kohort.assignors import Rebalance
 from kohort.cli.assigning.simulation import Outcome, State
+from kohort.cli.terminal import cell
 
 #: Okabe and Ito's palette: told apart by people who see colours differently.
 KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"
@@ -85,7 +85,7 @@ def member_table(outcome: Outcome) -> Table:
         table.add_column(column, justify="right")
     for row in rows(outcome):
         numbers = (row.before, row.after, row.kept, row.before - row.kept, row.after - row.kept, row.far, row.lag)
-        table.add_row(Text(row.member), *map(_number, numbers))
+        table.add_row(cell(row.member), *map(_number, numbers))
     return table
 
 
@@ -99,7 +99,7 @@ def show(outcomes: Sequence[Outcome], notes: Sequence[str], console: Console) ->
         else:
             console.print(f"{outcome.assignor}: {len(outcome.after.loads)} members; --json lists them")
     for note in notes:
-        console.print(note, style="yellow")
+        console.print(cell(note), style="yellow", soft_wrap=True)
 
 
 def to_json(outcomes: Sequence[Outcome], notes: Sequence[str]) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def _html_summary(outcomes: Sequence[Outcome]) -> str:
 
 def _html_table(heads: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(cell))}</td>' for cell in line)}</tr>" for line in lines)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in line)}</tr>" for line in lines)
     return f"<table><tr>{head}</tr>{body}</table>"
 
 

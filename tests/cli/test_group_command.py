@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kohort.assignors.range import RangeAssignor
 from kohort.cli.group import _from_file
 from kohort.cli.main import main
 from kohort.coordinator_client import Consumer
@@ -179,6 +180,32 @@ def test_what_others_have_named_orders_the_terminal_nothing(capsys: pytest.Captu
     said = capsys.readouterr()
     assert "\\x1b]0;title\\x07\\x9b2Jg" in said.out
     assert not {*said.out, *said.err} & {"\x1b", "\x07", "\x9b"}
+
+
+class Orders(RangeAssignor):
+    """Its name is up to whoever writes it, and every member of a group brings one."""
+
+    name = "\x1b]0;assignor\x07"
+
+
+def test_what_members_call_themselves_orders_the_terminal_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "life.tape")
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        Consumer(fake.bootstrap, group="g", client_id="\x9b2Jme", assignors=[Orders()], tape=path) as consumer,
+    ):
+        consumer.subscribe(["t"])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        assert main(["group", "describe", "g", "--bootstrap", fake.bootstrap]) == 0
+    described = capsys.readouterr().out
+    assert main(["wire", "explain", path, "--only", "JoinGroup"]) == 0
+    explained = capsys.readouterr().out
+    for said in (described, explained):
+        assert "\\x1b]0;assignor\\x07" in said
+        assert "\\x9b2Jme" in said
+        assert not set(said) & {"\x1b", "\x07", "\x9b"}
 
 
 @pytest.mark.parametrize("offset", ["5.7", "Infinity", "true", "-1", '"5"', "[5]"])

@@ -49,6 +49,14 @@ def shown(rebalances: tuple[Rebalance, ...], now: float) -> str:
     return console.file.getvalue()
 
 
+def test_who_came_and_why_orders_the_terminal_nothing() -> None:
+    named = TOLD._replace(members_joined=frozenset({"\x1b[2Jm3"}), troubles=("\x9b2Jraised",))
+    said = shown((named,), 9.0)
+    assert "came \\x1b[2Jm3" in said
+    assert "trouble \\x9b2Jraised" in said
+    assert not set(said) & {"\x1b", "\x9b"}
+
+
 def test_a_rebalance_is_drawn_with_its_cause_phases_moves_and_refusals() -> None:
     text = shown((TOLD,), 9.0)
     head, bar, *details = text.splitlines()

@@ -278,3 +278,13 @@ def test_a_running_region_follows_an_operator_back_and_counts_exactly(
         running.join(30)
     assert state["n"] == 5_000
     assert command("retire", url)["left"] == [command("status", url)["newest_checkpoint"]]
+
+
+def test_what_a_member_is_called_orders_the_terminal_nothing(
+    region: Region, capsys: pytest.CaptureFixture[str]
+) -> None:
+    region.coordinator.register("\x1b[2Jtwo\x9b2J")
+    assert main(["region", "status", region.url]) == 0
+    said = capsys.readouterr().out
+    assert "\\x1b[2Jtwo\\x9b2J" in said
+    assert not set(said) & {"\x1b", "\x9b"}
