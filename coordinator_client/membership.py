@@ -15,6 +15,7 @@ from kohort.coordinator_client.holding import NOTHING
 from kohort.coordinator_client.hooks import Assigned, Cause, HookCall, HookEvent, Lost, Revoked, Why
 from kohort.coordinator_client.in_flight import BEATS, FAREWELLS
 from kohort.coordinator_client.parts import Part, Shared
+from kohort.coordinator_client.reactions import GroupRefused
 from kohort.coordinator_client.ready import CommitOrder
 from kohort.coordinator_client.states import IN_GROUP, MemberState, Trigger
 from kohort.fastpath.errors import KohortError
@@ -285,7 +286,8 @@ class Membership(Part):
                     self._walk.go(Trigger.LOST_NOTHING)
 
     def fail(self, error: KohortError) -> None:
-        """No retry cures it. The error is raised by every poll; what was held is told to be lost first."""
+        """No retry cures it. The error is raised by every poll; what was held is told to be lost first. A group that
+        has not refused us is left at once: it would wait a session's time for a leader whose plan failed."""
         if self.fatal is None:
             self.fatal = error
         if self.then is not Then.LEAVE:
@@ -299,14 +301,15 @@ class Membership(Part):
             case MemberState.LOSING | MemberState.STALLED | MemberState.FAILED:
                 pass  # the next hook's end, or the next poll, finds the error
             case _:
+                if not isinstance(error, GroupRefused):
+                    self._leave_unawaited(f"it failed: {type(error).__name__}")
                 self.lose(Cause(Why.FATAL, error.message))
 
     def stall(self) -> None:
         """KIP-62: "the consumer will proactively leave the group" when poll is not called in time."""
         reason = f"no poll for more than {self._settings.max_poll_interval_ms} ms"
         self._walk.notice("poll_stalled", reason)
-        if (goodbye := self._goodbye(reason)) is not None:
-            self.ask(*goodbye, self._settings.request_timeout_ms, awaited=False)
+        self._leave_unawaited(reason)
         self._drop()
         self._walk.begin(Cause(Why.POLL_STALLED))
         if not self._holding.hook_runs:
@@ -367,6 +370,10 @@ class Membership(Part):
         """What to tell the group, if it is to be told and there is somebody to tell it to: (API, request)."""
         known = self._search.coordinator is not None and bool(self.identity.member_id)
         return self._farewell(self.identity, reason) if known else None
+
+    def _leave_unawaited(self, reason: str) -> None:
+        if (goodbye := self._goodbye(reason)) is not None:
+            self.ask(*goodbye, self._settings.request_timeout_ms, awaited=False)
 
     def _say_goodbye(self) -> None:
         """Leave, aloud if the protocol has it so. Leaving waits for nobody else."""

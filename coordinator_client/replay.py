@@ -9,12 +9,13 @@ answers about offsets told the one that was taped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from kohort.assignors import get
+from kohort.assignors import Assignor, Rebalance, UnknownAssignor, get
+from kohort.assignors.range import RangeAssignor
 from kohort.coordinator_client.backlog import waiting
 from kohort.coordinator_client.events import (
     ANSWERS,
@@ -26,10 +27,12 @@ from kohort.coordinator_client.events import (
     HookStarted,
     Identity,
     OffsetToCommit,
+    PlanMade,
     Polled,
     Subscribed,
 )
 from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.leading import AssignorFailed, PlanOrder
 from kohort.coordinator_client.member import GroupMember
 from kohort.coordinator_client.metadata import NOTHING_KNOWN, ClusterView
 from kohort.coordinator_client.offset_requests import committed_offsets, listed_offsets
@@ -40,7 +43,7 @@ from kohort.coordinator_client.resets import EARLIEST, LATEST
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Subscription
-from kohort.coordinator_client.timeline import Rebalance
+from kohort.coordinator_client.timeline import Rebalance as Lived
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol import membership, tape
@@ -49,6 +52,7 @@ from kohort.protocol.tape import Taped
 
 CLOSE_S = 30.0
 SHORTEST_HEARTBEAT_S = 0.1
+AFTER = ("SyncGroup", "JoinGroup", "LeaveGroup")  # what a leader asks next that has planned, or could not
 UNCOMPARED = {"reason": ""}  # the user's words, or ours of another day
 
 
@@ -99,9 +103,17 @@ class NoMember(KohortError):
     """A tape without a JoinGroup request: nobody on it is a member."""
 
 
+class _StandIn(RangeAssignor):
+    """For an assignor that is not installed here; what a leader planned with it is on the tape."""
+
+    def __init__(self, name: str, rebalance: Rebalance) -> None:
+        self.name, self.rebalance = name, rebalance
+
+
 @dataclass(slots=True)
 class _Play:
     member: GroupMember
+    taped: list[Taped]
     asked: deque[Send] = field(default_factory=deque)  # asked today, and not yet seen on the tape
     waiting: dict[tuple[int, int], Send] = field(default_factory=dict)  # (connection, correlation id) -> the send
     metadata_asked: dict[tuple[int, int], frozenset[str] | None] = field(default_factory=dict)
@@ -120,7 +132,8 @@ class _Play:
             if ready.backlog is not None:
                 self.heard = _Heard(ready.backlog)
             if ready.plan is not None:
-                self.member.step(ready.plan.run(), now)
+                if (made := self.made(ready.plan, now)) is not None:
+                    self.member.step(made, now)
             elif ready.commit is not None:
                 self.member.step(CommitSettled(ready.commit.serial), now)
             elif ready.hook is not None:
@@ -128,6 +141,16 @@ class _Play:
                 self.member.step(HookDone(ready.hook.serial, now), now)
             elif not ready.sends:
                 return
+
+    def made(self, order: PlanOrder, now: float) -> PlanMade | None:
+        """What comes of it; None where that would be a stand-in's, and the tape ends before it tells."""
+        if not isinstance(order.assignor, _StandIn):
+            return order.run()
+        told = (each for each in self.taped if each.time_s >= now and each.direction == "request" and each.api in AFTER)
+        after = next(told, None)
+        if after is None or after.api == "SyncGroup":
+            return PlanMade(order.serial, tape.value(after).assignments) if after else None
+        return PlanMade(order.serial, error=AssignorFailed("it did then", assignor=order.assignor.name))
 
     def asks(self, taped: Taped) -> Replayed:
         """Compare a request on the tape with what the member asks now."""
@@ -190,28 +213,43 @@ class _Play:
 def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
     """Every request of the group's protocol on the tape, compared. Raises NoMember, or what its assignors raise."""
     taped = list(frames)
-    yield from _steps(_begun(taped), taped)
+    yield from _steps(_begun(taped, get), taped)
 
 
-def rebalances_on(frames: Iterable[Taped]) -> tuple[Rebalance, ...]:
+def rebalances_on(frames: Iterable[Taped]) -> tuple[Lived, ...]:
     """What the member on the tape went through, times in seconds of the tape; the last one may still be under way.
 
-    Its hooks are not on the tape: those phases take no time here. Raises as `replay`.
+    Its hooks are not on the tape: those phases take no time here. Its assignors need not be installed: one that is not
+    is taken for cooperative where the member said what it owned as it joined. Raises NoMember.
     """
     taped = list(frames)
-    play = _begun(taped)
+    play = _begun(taped, lambda name: _installed_or_not(name, taped))
     for _ in _steps(play, taped):
         pass
     return play.member.timeline.rebalances
 
 
-def _begun(taped: list[Taped]) -> _Play:
-    join = next((each for each in taped if (each.api, each.direction) == ("JoinGroup", "request")), None)
+def _begun(taped: list[Taped], assignor: Callable[[str], Assignor]) -> _Play:
+    join = next(_joins(taped), None)
     if join is None:
         raise NoMember("no JoinGroup request is on this tape", hint="tape a consumer that subscribes")
-    play = _Play(_member(tape.value(join), _heartbeat_interval_ms(taped)))
-    play.member.step(Subscribed(_subscription(tape.value(join))), taped[0].time_s)
+    assignors = [assignor(protocol.name) for protocol in join.protocols]
+    play = _Play(GroupMember(_settings(join, _heartbeat_interval_ms(taped)), assignors), taped)
+    play.member.step(Subscribed(_subscription(join)), taped[0].time_s)
     return play
+
+
+def _joins(taped: list[Taped]) -> Iterator[Any]:
+    return (tape.value(each) for each in taped if (each.api, each.direction) == ("JoinGroup", "request"))
+
+
+def _installed_or_not(name: str, taped: list[Taped]) -> Assignor:
+    try:
+        return get(name)
+    except UnknownAssignor:
+        told = (one.metadata for join in _joins(taped) for one in join.protocols if one.name == name)
+        keeps = any(membership.parse_subscription(metadata).owned_partitions for metadata in told)
+        return _StandIn(name, Rebalance.COOPERATIVE if keeps else Rebalance.EAGER)
 
 
 def _steps(play: _Play, taped: list[Taped]) -> Iterator[Replayed]:
@@ -239,8 +277,8 @@ def _heartbeat_interval_ms(frames: list[Taped]) -> int:
     return int(max(min(waits, default=0.0) * 0.9, SHORTEST_HEARTBEAT_S) * 1000)
 
 
-def _member(join: Any, heartbeat_interval_ms: int) -> GroupMember:
-    settings = MemberSettings(
+def _settings(join: Any, heartbeat_interval_ms: int) -> MemberSettings:
+    return MemberSettings(
         group_id=join.group_id,
         instance_id=join.group_instance_id,
         rack_id=_subscribed(join).rack_id,
@@ -250,7 +288,6 @@ def _member(join: Any, heartbeat_interval_ms: int) -> GroupMember:
         jitter=0.0,  # the shortest backoff: what was asked later than that is found waiting
         leave_on_close=True,
     )
-    return GroupMember(settings, [get(protocol.name) for protocol in join.protocols])
 
 
 def _subscription(join: Any) -> Subscription:

@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,22 @@ import pytest
 from rich.console import Console
 
 from kohort import Consumer, TopicPartition
+from kohort.assignors import Assignor, GroupView, Plan
+from kohort.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kohort.assignors.range import RangeAssignor
 from kohort.cli.group_timeline import drawing, plain
 from kohort.cli.main import main
 from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.leading import AssignorFailed
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.timeline import Phase, Rebalance
+from kohort.testing import FakeBroker
 from kohort.testing.selection import Broker
+
+
+def assignor_name(assignor: str | Assignor) -> str:
+    return assignor if isinstance(assignor, str) else type(assignor).__name__
+
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 TOLD = Rebalance(
@@ -92,10 +103,20 @@ def test_a_tape_that_is_not_there_is_an_error_of_ours(capsys: pytest.CaptureFixt
     assert "no such tape" in capsys.readouterr().err
 
 
+class Mine(RangeAssignor):
+    """Passed as an instance, and installed nowhere."""
+
+    name = "mine\x1b[2J"
+
+
+class MyCooperative(CooperativeStickyAssignor):
+    name = "my-cooperative"
+
+
 @pytest.mark.broker
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", Mine(), MyCooperative()], ids=assignor_name)
 def test_the_tape_of_a_life_tells_what_the_living_consumer_told(
-    assignor: str, broker: Broker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    assignor: str | Assignor, broker: Broker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "life.tape"
     quick: Any = {"assignors": [assignor], "heartbeat_interval_ms": 300, "session_timeout_ms": 6_000}
@@ -111,12 +132,60 @@ def test_the_tape_of_a_life_tells_what_the_living_consumer_told(
         so_far = tmp_path / "so-far.tape"
         so_far.write_text(path.read_text() + '{"time_s": 1')  # as a consumer that is just writing leaves it
     assert main(["group", "timeline", str(so_far), "--json"]) == 0
-    taped = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     facts = ("cause", "generation", "protocol", "leader", "outcome", "added", "revoked", "kept", "members_joined")
-    assert [[one[fact] for fact in facts] for one in taped] == [
+    assert [[one[fact] for fact in facts] for one in told] == [
         [plain(each, 0.0)[fact] for fact in facts] for each in living
     ]
     assert len(living) >= 3
+    assert main(["group", "timeline", str(so_far)]) == 0
+    drawn = capsys.readouterr().out
+    assert f"generation {living[0].generation}, {living[0].protocol}".replace("\x1b", "\\x1b") in drawn
+    assert "\x1b" not in drawn
+
+
+class Refuses(Mine):
+    def assign(self, group: GroupView) -> Plan:
+        raise ValueError("no")
+
+
+@contextmanager
+def taped(path: Path, assignor: Assignor) -> Iterator[Consumer]:
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        Consumer(fake.bootstrap, group="g", assignors=[assignor], tape=str(path)) as consumer,
+    ):
+        consumer.subscribe(["t"])
+        yield consumer
+
+
+def only_outcome(path: Path, capsys: pytest.CaptureFixture[str]) -> str | None:
+    assert main(["group", "timeline", str(path), "--json"]) == 0
+    outcome: str | None = json.loads(capsys.readouterr().out)["outcome"]
+    return outcome
+
+
+def test_a_plan_of_ones_own_that_failed_did_so_on_the_tape_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "life.tape"
+    with taped(path, Refuses()) as consumer:
+        with pytest.raises(AssignorFailed):
+            poll_until(lambda: False, consumer)
+        assert [each.outcome for each in consumer.timeline()] == [MemberState.FAILED]
+    assert only_outcome(path, capsys) == "FAILED"
+
+
+def test_a_plan_of_ones_own_that_is_not_yet_on_the_tape_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "life.tape"
+    with taped(path, Mine()) as consumer:
+        poll_until(lambda: bool(consumer.assignment), consumer)
+    lines = path.read_text().splitlines(keepends=True)
+    sync = next(number for number, line in enumerate(lines) if "SyncGroup" in line)
+    path.write_text("".join(lines[:sync]))
+    assert only_outcome(path, capsys) is None
 
 
 def poll_until(reached: Callable[[], bool], *consumers: Consumer) -> None:

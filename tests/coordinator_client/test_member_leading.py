@@ -7,7 +7,7 @@ from kohort.coordinator_client.events import TopicInfo
 from kohort.coordinator_client.leading import AssignorFailed, MemberUnreadable, make_plan, read_members
 from kohort.protocol.apis.join_group import JoinGroupResponseMember
 from kohort.protocol.membership import Subscription, TopicPartitions, build_subscription
-from tests.coordinator_client.rig import Rig, as_leader, fatal, said, tps
+from tests.coordinator_client.rig import Rig, as_leader, assert_silent, fatal, said, tps
 
 
 class Rogue:
@@ -49,6 +49,19 @@ def test_a_rogue_assignor_stops_its_leader_and_nobody_else(plan: object) -> None
     assert isinstance(fatal(rig), AssignorFailed)
     assert fatal(rig).place["assignor"] == "range"
     assert not rig.asked("SyncGroup"), "no plan at all, rather than a wrong one"
+    (goodbye,) = rig.asked("LeaveGroup")
+    assert (goodbye.members[0].member_id, goodbye.members[0].reason) == ("m1", "it failed: AssignorFailed")
+    assert rig.state == "FAILED", "without waiting for its answer"
+    assert_silent(rig)
+
+
+def test_a_static_leader_whose_plan_fails_keeps_its_place_for_the_next_with_its_instance_id() -> None:
+    rig = Rig(Rogue(None), instance_id="pod-1")
+    rig.topics(t=2)
+    rig.reach_joining("t")
+    rig.joined(**as_leader(said("m1", "t")))
+    assert isinstance(fatal(rig), AssignorFailed)
+    assert not rig.asked("LeaveGroup")
 
 
 class Speechless(Rogue):
