@@ -119,7 +119,7 @@ KINDS: Mapping[str, Kind] = {
         "second found neither again, but members that were started while no broker answered anything for up to a "
         "minute. That was the soak's own doing: its log was written by librdkafka's producer, which takes a whole "
         "processor for each broker after an outage (its issue 3692), so brokers and members had none. The log is "
-        "written by our producer since; the third hour is below.",
+        "written by our producer since; the third and the fourth hour are below.",
         resumes=True,
     ),
     "soak-spark": Kind(
