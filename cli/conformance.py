@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kohort.testing import RealCluster
 
 app = typer.Typer(add_completion=False, invoke_without_command=True)
-error_console = Console(stderr=True, highlight=False)
+error_console = Console(stderr=True)
 
 COULD_NOT_JUDGE = 3
 STYLE = {

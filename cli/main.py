@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import NamedTuple, TextIO
 
-from kohort.cli.terminal import harmless
+from kohort.cli.terminal import say
 from kohort.fastpath.errors import KohortError
 
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KohortError, OSError) as error:
         if debug:
             raise
-        print(harmless(f"kohort: error: {error}"), file=sys.stderr)
+        say(f"kohort: error: {error}", sys.stderr)
         if isinstance(error, OSError):
             sys.stdout = _nowhere()  # a full disk would be told of once more at the interpreter's end
         return 1

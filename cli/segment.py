@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.moments import moment
-from kohort.cli.terminal import harmless, say
+from kohort.cli.terminal import say
 from kohort.fastpath import Codec, Record, RecordColumns
 from kohort.fastpath.batches import BatchInfo
 from kohort.fastpath.errors import KohortError
@@ -244,4 +244,4 @@ def _told(columns: RecordColumns) -> Iterable[Record]:
 def _tell(columns: RecordColumns) -> None:
     """Say on standard error what was skipped."""
     for error in columns.corrupt:
-        print(harmless(f"kohort: skipped: {error}"), file=sys.stderr)
+        say(f"kohort: skipped: {error}", sys.stderr)

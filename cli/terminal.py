@@ -1,6 +1,6 @@
 """What others have written, on a terminal: names, keys, values and reasons are text there, and no orders."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -14,9 +14,9 @@ def harmless(text: str) -> str:
     return text.translate(_ORDERS)
 
 
-def say(text: str = "") -> None:
+def say(text: str, file: TextIO | None = None) -> None:
     """Print it, whoever wrote what is in it."""
-    print(harmless(text))
+    print(harmless(text), file=file)
 
 
 def markup(text: str) -> str:

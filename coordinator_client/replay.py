@@ -8,14 +8,17 @@ answers about offsets told the one that was taped.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kohort.assignors import Assignor, Rebalance, UnknownAssignor, get
 from kohort.assignors.range import RangeAssignor
+from kohort.coordinator_client import timeline
 from kohort.coordinator_client.backlog import waiting
 from kohort.coordinator_client.events import (
     ANSWERS,
@@ -43,7 +46,6 @@ from kohort.coordinator_client.resets import EARLIEST, LATEST
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Subscription
-from kohort.coordinator_client.timeline import Rebalance as Lived
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol import membership, tape
@@ -52,7 +54,7 @@ from kohort.protocol.tape import Taped
 
 CLOSE_S = 30.0
 SHORTEST_HEARTBEAT_S = 0.1
-AFTER = ("SyncGroup", "JoinGroup", "LeaveGroup")  # what a leader asks next that has planned, or could not
+AFTER_A_PLAN = ("SyncGroup", "JoinGroup", "LeaveGroup")  # or after none could be made
 UNCOMPARED = {"reason": ""}  # the user's words, or ours of another day
 
 
@@ -146,10 +148,12 @@ class _Play:
         """What comes of it; None where that would be a stand-in's, and the tape ends before it tells."""
         if not isinstance(order.assignor, _StandIn):
             return order.run()
-        told = (each for each in self.taped if each.time_s >= now and each.direction == "request" and each.api in AFTER)
-        after = next(told, None)
-        if after is None or after.api == "SyncGroup":
-            return PlanMade(order.serial, tape.value(after).assignments) if after else None
+        later = islice(self.taped, bisect_left(self.taped, now, key=attrgetter("time_s")), None)
+        after = next((each for each in later if each.direction == "request" and each.api in AFTER_A_PLAN), None)
+        if after is None:
+            return None
+        if after.api == "SyncGroup":
+            return PlanMade(order.serial, tape.value(after).assignments)
         return PlanMade(order.serial, error=AssignorFailed("it did then", assignor=order.assignor.name))
 
     def asks(self, taped: Taped) -> Replayed:
@@ -216,7 +220,7 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
     yield from _steps(_begun(taped, get), taped)
 
 
-def rebalances_on(frames: Iterable[Taped]) -> tuple[Lived, ...]:
+def rebalances_on(frames: Iterable[Taped]) -> tuple[timeline.Rebalance, ...]:
     """What the member on the tape went through, times in seconds of the tape; the last one may still be under way.
 
     Its hooks are not on the tape: those phases take no time here. Its assignors need not be installed: one that is not

@@ -14,7 +14,7 @@ from kohort.cli.connecting import AsJson, Connection, connected, console
 from kohort.cli.doctor.case import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
-from kohort.cli.terminal import cell, harmless
+from kohort.cli.terminal import cell, harmless, say
 from kohort.fastpath.errors import KohortError
 
 app = typer.Typer(add_completion=False)
@@ -62,7 +62,7 @@ def doctor(
         if as_json:
             print(json.dumps({"error": str(error)}))
         else:
-            print(harmless(f"kohort: error: {error}"), file=sys.stderr)
+            say(f"kohort: error: {error}", sys.stderr)
         raise typer.Exit(UNCHECKED) from None
     if as_json:
         print(json.dumps(_plain(opinion)))

@@ -316,6 +316,7 @@ def test_an_epoch_that_cannot_be_is_a_protocol_error() -> None:
     rig.reach_joining()
     rig.told_us(epoch=0, assigned=())
     assert isinstance(fatal(rig), GroupProtocolError)
+    assert rig.report.member_epoch == -1, "a group that has not refused us is left"
 
 
 def test_an_answer_about_an_epoch_that_we_have_left_changes_nothing() -> None:
