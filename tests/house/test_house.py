@@ -1,4 +1,4 @@
-"""Manners that no linter knows: public names, light imports, file sizes, links, and heads of files."""
+"""Manners that no linter knows: public names, light imports, links, and heads of files."""
 
 import ast
 import importlib
@@ -13,8 +13,6 @@ import kohort
 
 ROOT = Path(__file__).parents[2]
 LINKS = ROOT / "src" / "kohort"
-LONGEST_FILE = 600
-LONGEST_CYTHON = 850  # a .pyx is one unit of compilation: its structs and what it inlines belong together
 # The names a user may rely on; they stay where they are, whatever moves inside.
 PUBLIC = {
     "kohort": (
@@ -98,12 +96,6 @@ def test_consumer_needs_neither_spark_nor_arrow_nor_the_command_line() -> None:
 def test_links_of_the_package_are_relative_and_complete() -> None:
     links = {path.name: os.readlink(path) for path in LINKS.iterdir() if path.is_symlink()}
     assert links == {name: f"../../{name}" for name in folders()}
-
-
-def test_files_are_short() -> None:
-    sizes = {relative(path): len(path.read_text().splitlines()) for path in ours()}
-    longest = {name: LONGEST_CYTHON if name.endswith(".pyx") else LONGEST_FILE for name in sizes}
-    assert {name: lines for name, lines in sizes.items() if lines > longest[name]} == {}
 
 
 def test_files_are_finished() -> None:
