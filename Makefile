@@ -100,6 +100,7 @@ bench-spark: dev  ## Spark reading Kafka through kohort and through Spark's own 
 fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
 	@$(BIN)/python -m tests.sanitized tests.protocol.fuzz_codec --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 	@$(BIN)/python -m tests.sanitized tests.fastpath.fuzz_records --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
+	@$(BIN)/python -m tests.sanitized tests.fastpath.changing_rows
 
 sim: dev  ## histories of a consistent region in a seeded world: SEEDS=2000 FIRST=1; goes on where it stopped
 	@$(BIN)/python -m kohort.testing.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),2000) --resume out/sim.jsonl

@@ -14,4 +14,5 @@ def decode(
     aborted: Iterable[tuple[int, int]] = (),
     max_decompressed_bytes: int = ...,
     on_corrupt: Literal["raise", "skip_batch"] = "raise",
+    high_watermark: int = -1,
 ) -> RecordColumns: ...

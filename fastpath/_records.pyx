@@ -31,6 +31,8 @@ cdef enum:
     ABORT_MARKER = 0
     NO_TIMESTAMP = -1
     ROOM_BYTES = 8 << 20  # for columns, however much a batch decompresses to
+    MOST_GUESSED_RECORDS = 1 << 20  # reserved before any checksum was compared
+    MOST_BEHIND_WATERMARK = 0x7FFFFFFF  # a broker appends between reading its high watermark and reading its log
 
 ctypedef enum Fault:
     FINE = 0
@@ -183,7 +185,7 @@ cdef inline void read_header(const uint8_t *p, Batch *batch) noexcept nogil:
 
 
 cdef Py_ssize_t count_records(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """How many records the headers promise: a first guess at the columns' room, never more than bytes could hold."""
+    """A first guess at the columns' room from headers that are not checked yet; `Store.reserve` makes more if needed."""
     cdef Py_ssize_t total = 0
     cdef int64_t size, count, most
     while end - p >= BATCH_OVERHEAD:
@@ -195,7 +197,7 @@ cdef Py_ssize_t count_records(const uint8_t *p, const uint8_t *end) noexcept nog
         if count > 0:
             total += min(count, most)
         p += size
-    return total
+    return min(total, MOST_GUESSED_RECORDS)
 
 
 cdef object _crc32c_of = None
@@ -263,7 +265,7 @@ cdef class _Decoder:
     cdef Py_ssize_t size
     cdef str topic
     cdef int partition
-    cdef int64_t from_offset, next_offset, limit
+    cdef int64_t from_offset, next_offset, limit, high_watermark
     cdef int64_t reached  # where the batch before ended
     cdef int64_t held  # bytes decompressed for records that are in the columns
     cdef bint full
@@ -304,19 +306,51 @@ cdef class _Decoder:
             raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **self.place(be64(p)))
         return 0
 
-    cdef int64_t end_of_corrupt(self, const uint8_t *p, int64_t size) except -1:
-        """Where to go on behind a corrupt batch. Its header is believed where the checksum holds, or where its count and
-        last offset delta agree; else only one offset is given up, so that no lie can make a reader jump."""
-        cdef uint64_t end = max(be64(p), 0)
+    cdef bint is_sound(self, const uint8_t *p, const uint8_t *end) except -1:
+        """Whether a whole batch lies at `p` and its checksum matches."""
+        cdef int64_t size
+        if end - p < LEAST_BYTES[0]:
+            return False
+        size = <int64_t>be32(p + 8) + LOG_OVERHEAD
+        if p[MAGIC_AT] > 2 or size < LEAST_BYTES[p[MAGIC_AT]] or size > end - p:
+            return False
+        if p[MAGIC_AT] == 2:
+            return <uint32_t>be32(p + 17) == <uint32_t>self.crc32c(view_of(p + 21, size - 21))
+        return <uint32_t>be32(p + 12) == <uint32_t>crc32(view_of(p + 16, size - 16))
+
+    cdef int64_t claimed_end(self, const uint8_t *p, int64_t size) except -2:
+        """The offset behind a corrupt batch by its own header; -1 if the header contradicts itself."""
+        cdef uint64_t end = be64(p)
         cdef int32_t last_offset_delta, count
-        if p[16] == 2 and size >= BATCH_OVERHEAD:
+        if be64(p) < 0:
+            return -1
+        if p[MAGIC_AT] == 2 and size >= BATCH_OVERHEAD:
             last_offset_delta, count = be32(p + 23), be32(p + 57)
-            if last_offset_delta >= 0 and (
-                last_offset_delta == <int64_t>count - 1
-                or <uint32_t>be32(p + 17) == <uint32_t>self.crc32c(view_of(p + 21, size - 21))
+            if last_offset_delta < 0 or (last_offset_delta != <int64_t>count - 1 and not self.is_sound(p, p + size)):
+                return -1
+            end += last_offset_delta
+        return end + 1 if end < INT64_MAX else -1
+
+    cdef int64_t behind_corrupt(self, const uint8_t *p, int64_t size, const uint8_t *end) except -1:
+        """The offset to read on from behind the corrupt batch at `p`.
+
+        The base offset is outside of the checksum, so a corrupt batch alone moves the position by one offset only. It is
+        passed as a whole if what follows in the buffer confirms its end, or if its end is within the log.
+        """
+        cdef int64_t position = self.next_offset, claimed = self.claimed_end(p, size), following
+        p += size
+        if end - p >= 8:
+            following = be64(p)
+            if following >= self.reached and not self.is_beyond(following) and (
+                following == claimed or self.is_sound(p, end)
             ):
-                end += last_offset_delta
-        return min(end, <uint64_t>0x7FFFFFFFFFFFFFFE) + 1
+                return max(position, following)
+        if position < claimed <= self.high_watermark:
+            return claimed
+        return position + (position < INT64_MAX)
+
+    cdef inline bint is_beyond(self, int64_t offset) noexcept:
+        return self.high_watermark >= 0 and offset - self.high_watermark > MOST_BEHIND_WATERMARK
 
     cdef int batch(self, const uint8_t *p, int64_t size) except -1:
         """The batch at `p` into the columns; nothing is changed when it raises."""
@@ -325,9 +359,16 @@ cdef class _Decoder:
         self.check_magic(p)
         if size < LEAST_BYTES[magic]:
             raise self.corrupt("a batch is shorter than its header", base_offset)
-        if magic == 2:
-            return self.batch_v2(p, size)
-        return self.batch_legacy(p, size, magic)
+        try:
+            if magic == 2:
+                return self.batch_v2(p, size)
+            return self.batch_legacy(p, size, magic)
+        except MemoryError:
+            raise DecompressionLimit(
+                "not enough memory for the records of a batch",
+                hint="lower max_decompressed_bytes and max_partition_fetch_bytes, or skip the batch",
+                **self.place(base_offset),
+            ) from None
 
     cdef int batch_v2(self, const uint8_t *p, int64_t size) except -1:
         cdef Batch batch
@@ -337,6 +378,8 @@ cdef class _Decoder:
             raise self.corrupt("a batch's CRC-32C does not match its bytes", batch.base_offset)
         if batch.count < 0 or batch.last_offset_delta < 0 or batch.base_offset < 0 or batch.next_offset < 0:
             raise self.corrupt("a batch's offset, count or last offset delta is out of range", batch.base_offset)
+        if self.is_beyond(batch.next_offset):
+            raise self.corrupt(_BEYOND, batch.base_offset)
         if batch.base_offset < self.reached:
             raise self.corrupt("offsets go back behind the batch before", batch.base_offset)
         self.reached = batch.next_offset
@@ -443,6 +486,8 @@ cdef class _Decoder:
                 raise self.corrupt("offsets of messages must grow", wrapper.offset)
             early += self.store.offsets[i] < self.from_offset
         first, last = self.store.offsets[n], self.store.offsets[n + found - 1]
+        if self.is_beyond(last):
+            raise self.corrupt(_BEYOND, wrapper.offset)
         if first < self.reached:
             raise self.corrupt("offsets go back behind the batch before", wrapper.offset)
         for i in range(n, n + found - early):
@@ -552,6 +597,7 @@ cdef class _Decoder:
             raise self.corrupt(f"{Codec(codec).name.lower()}: {error}", offset) from None
 
 
+_BEYOND = "its offsets lie far behind the response's high watermark"
 _CORRUPT_HINT = "the batch can be skipped by seeking past it, or read again from another replica"
 
 
@@ -564,6 +610,7 @@ def decode(
     aborted=(),
     int64_t max_decompressed_bytes=64 << 20,
     str on_corrupt="raise",
+    int64_t high_watermark=-1,
 ):
     """The `records` of one partition of a Fetch response, or a log segment's bytes, as columns.
 
@@ -576,20 +623,25 @@ def decode(
     when the next batch would pass it, the columns end there, with `complete` False; call again with
     `from_offset=columns.next_offset`.
 
-    `on_corrupt`: "raise", or "skip_batch", which goes on behind a corrupt batch and lists it in `columns.corrupt`. (A
-    batch whose length cannot be true is always raised: nobody knows where the next one begins.)
+    `on_corrupt`: "raise", or "skip_batch", which goes on behind a corrupt batch and lists it in `columns.corrupt`, each
+    with its `resumed_at` offset. A batch whose length cannot be true is always raised: the next one is not found.
 
-    Raises CorruptRecord, and its kinds UnsupportedMagic, UnsupportedCodec and DecompressionLimit, carrying topic,
+    `high_watermark`: the partition's, from the response; -1 if unknown. A corrupt batch alone at the end of the buffer is
+    passed as a whole only up to there, else by one offset. Batches more than 2**31 - 1 offsets behind it are corrupt.
+
+    Raises ValueError where `max_decompressed_bytes` is not between 1 and 2**31 - 1. Raises CorruptRecord, and its kinds UnsupportedMagic, UnsupportedCodec and DecompressionLimit, carrying topic,
     partition and the offset of the batch; `error.decoded` holds the columns that precede it.
     """
     if on_corrupt not in ("raise", "skip_batch"):
         raise ValueError(f'on_corrupt is "raise" or "skip_batch", not {on_corrupt!r}')
+    if not 0 < max_decompressed_bytes <= 0x7FFFFFFF:
+        raise ValueError(f"max_decompressed_bytes is 1 to {0x7FFFFFFF}, not {max_decompressed_bytes}")
     cdef Source source = Source(buffer)
     if source.view.len > 0x7FFFFFFF:
         raise ValueError("decode takes less than 2 GiB at once")
     cdef const uint8_t *p = <const uint8_t *>source.view.buf
     cdef const uint8_t *end = p + source.view.len
-    cdef int64_t size
+    cdef int64_t size, reached
     cdef list corrupt = []
     cdef _Decoder decoder = _Decoder.__new__(_Decoder)
     decoder.store = Store(count_records(p, end))
@@ -601,6 +653,7 @@ def decode(
     decoder.partition = partition
     decoder.from_offset = decoder.next_offset = from_offset
     decoder.limit = max_decompressed_bytes
+    decoder.high_watermark = high_watermark
     decoder.crc32c = crc32c()
     decoder.pending = sorted([(first, producer) for producer, first in aborted])
     decoder.aborting = set()
@@ -609,13 +662,15 @@ def decode(
             size = decoder.frame(p, end)
             if size == 0:
                 break
+            reached = decoder.reached
             try:
                 decoder.batch(p, size)
             except CorruptRecord as error:
                 if on_corrupt == "raise":
                     raise
+                decoder.reached = reached
+                decoder.next_offset = error.resumed_at = decoder.behind_corrupt(p, size, end)
                 corrupt.append(error)
-                decoder.next_offset = max(decoder.next_offset, decoder.end_of_corrupt(p, size))
             p += size
     except CorruptRecord as error:
         error.decoded = columns_of(decoder.store, topic, partition, decoder.next_offset, tuple(corrupt), False)

@@ -16,6 +16,10 @@ cdef enum:
     MURMUR_SEED = 0x9747B28C
     MURMUR_M = 0x5BD1E995
     CRC32_POLYNOMIAL = 0xEDB88320
+    NULL_ROW = -1
+    CHANGED_ROW = -2
+
+_CHANGED = "the rows changed while they were read: give buffers that are not written to meanwhile"
 
 cdef uint32_t[256] _crc32_table
 
@@ -76,7 +80,8 @@ cdef class BytesRows:
     """Binary values in Arrow's layout: `offsets` (int32, or int64 where `wide`) into `data`, and a bitmap of what is not
     null. Rows are counted from `first`.
 
-    Raises ValueError where offsets or bitmap are shorter than that, or offsets shrink or leave `data`.
+    The buffers belong to others, who may change them meanwhile: each row's offsets are read once and checked where they
+    are used. Raises ValueError where offsets or bitmap are shorter than that, or offsets shrink or leave `data`.
     """
 
     cdef Source offsets_source, data_source, validity_source
@@ -85,10 +90,11 @@ cdef class BytesRows:
     cdef const uint8_t *data
     cdef const uint8_t *valid
     cdef Py_ssize_t first
+    cdef int64_t limit
     cdef readonly Py_ssize_t count
 
     def __init__(self, offsets, data, validity=None, *, bint wide=False, Py_ssize_t first=0, Py_ssize_t count=0):
-        cdef Py_ssize_t i, limit
+        cdef Py_ssize_t i
         cdef int64_t at, before
         if first < 0 or count < 0:
             raise ValueError("rows are counted from 0")
@@ -99,11 +105,10 @@ cdef class BytesRows:
             self.broad = <const int64_t *>self.offsets_source.view.buf
         else:
             self.narrow = <const int32_t *>self.offsets_source.view.buf
-        limit = 0
         if data is not None:
             self.data_source = Source(data)
             self.data = <const uint8_t *>self.data_source.view.buf
-            limit = self.data_source.view.len
+            self.limit = self.data_source.view.len
         if validity is not None:
             self.validity_source = Source(validity)
             if self.validity_source.view.len < (first + count + 7) // 8:
@@ -114,7 +119,7 @@ cdef class BytesRows:
         before = 0
         for i in range(first, first + count + 1):
             at = self.broad[i] if wide else self.narrow[i]
-            if at < before or at > limit:
+            if at < before or at > self.limit:
                 raise ValueError("offsets that shrink or leave the data")
             before = at
 
@@ -122,18 +127,21 @@ cdef class BytesRows:
         return self.count
 
     cdef inline Py_ssize_t row(self, Py_ssize_t index, const uint8_t **p) noexcept nogil:
-        """The size of a row, -1 for null, and where it begins."""
-        cdef int64_t start
+        """The size of a row and where it begins; NULL_ROW for null, CHANGED_ROW where the offsets are bad by now."""
+        cdef int64_t start, stop
         index += self.first
         if self.valid != NULL and not self.valid[index >> 3] >> (index & 7) & 1:
-            return -1
+            return NULL_ROW
         if self.broad != NULL:
-            start = self.broad[index]
-            p[0] = self.data + start
-            return self.broad[index + 1] - start
-        start = self.narrow[index]
+            start = (<const volatile int64_t *>self.broad)[index]
+            stop = (<const volatile int64_t *>self.broad)[index + 1]
+        else:
+            start = (<const volatile int32_t *>self.narrow)[index]
+            stop = (<const volatile int32_t *>self.narrow)[index + 1]
+        if not 0 <= start <= stop <= self.limit:
+            return CHANGED_ROW
         p[0] = self.data + start
-        return self.narrow[index + 1] - start
+        return stop - start
 
 
 def spread(
@@ -141,7 +149,8 @@ def spread(
 ):
     """int32 for each key from `start` to `stop`: its partition by "murmur2" (Java's clients) or "crc32" (librdkafka's).
 
-    `otherwise`: where null keys go, and with crc32 also empty ones. Raises ValueError for rows that there are none of.
+    `otherwise`: where null keys go, and with crc32 also empty ones. Raises ValueError for rows that there are none of, RuntimeError
+    where `keys` change meanwhile.
     """
     if partitions < 1 or hashing not in ("murmur2", "crc32"):
         raise ValueError("spread over at least one partition, by murmur2 or crc32")
@@ -152,22 +161,29 @@ def spread(
     cdef bint java = hashing == "murmur2"
     cdef const uint8_t *p = NULL
     cdef Py_ssize_t i, size
+    cdef bint changed = False
     with nogil:
         for i in range(stop - start):
             size = keys.row(start + i, &p)
+            if size == CHANGED_ROW:
+                changed = True
+                break
             if size < 0 or (size == 0 and not java):
                 target[i] = otherwise
             elif java:
                 target[i] = (_murmur2(p, size) & 0x7FFFFFFF) % <uint32_t>partitions
             else:
                 target[i] = _crc32(p, size) % <uint32_t>partitions
+    if changed:
+        raise RuntimeError(_CHANGED)
     return memoryview(out).cast("i")[: stop - start]
 
 
 def grouped(const int32_t[::1] partition_of not None, int partitions, int64_t first=0):
     """(rows as int64, those of a partition together and in their order; where each partition begins and ends).
 
-    Rows are numbered from `first`. Raises ValueError for a partition that there is none of.
+    Rows are numbered from `first`. Raises ValueError for a partition that there is none of, RuntimeError where
+    `partition_of` changes meanwhile.
     """
     cdef Py_ssize_t count = partition_of.shape[0], i
     cdef Block out = Block(max(count, 1) * 8), tally = Block((partitions + 1) * 8)
@@ -186,6 +202,8 @@ def grouped(const int32_t[::1] partition_of not None, int partitions, int64_t fi
     bounds = tuple(starts[i] for i in range(partitions + 1))
     for i in range(count):
         one = partition_of[i]
+        if not 0 <= one < partitions or starts[one] >= <int64_t>bounds[one + 1]:
+            raise RuntimeError(_CHANGED)
         rows[starts[one]] = first + i
         starts[one] += 1
     return memoryview(out).cast("q")[:count], bounds
@@ -207,7 +225,7 @@ def lay_out(
 
     `keys`, `values`: None for nulls only. `timestamps_ms`: a buffer of int64 by row, or None: `timestamp_ms` for all.
     `rows`: a buffer of int64, the row's number by place, or None: places are numbers. Raises ValueError for places that
-    are no rows.
+    are no rows, RuntimeError where any of the buffers changes meanwhile.
     """
     cdef Source times = None, order = None
     cdef const int64_t *stamps = NULL
@@ -237,21 +255,25 @@ def lay_out(
     cdef int problem = 0
     cdef Block block
     cdef uint8_t *p
+    cdef uint8_t *end
     total = 0
     i = start
     with nogil:
         while i < stop:
-            row = places[i] if places != NULL else i
+            row = (<const volatile int64_t *>places)[i] if places != NULL else i
             if not 0 <= row < least:
                 problem = 1
                 break
-            stamp = stamps[row] if stamps != NULL else timestamp_ms
+            stamp = (<const volatile int64_t *>stamps)[row] if stamps != NULL else timestamp_ms
             if i == start:
                 first_stamp = most_stamp = stamp
             if keys is not None:
                 key_size = keys.row(row, &key)
             if values is not None:
                 value_size = values.row(row, &value)
+            if key_size == CHANGED_ROW or value_size == CHANGED_ROW:
+                problem = 3
+                break
             size = _record_size(stamp - first_stamp, i - start, key_size, value_size)
             if size > RECORD_BYTES_MOST:
                 problem = 2
@@ -267,18 +289,31 @@ def lay_out(
         raise ValueError(f"place {i} is row {row}, of {least}")
     if problem == 2:
         raise ValueError("a record of 2 GiB and more")
+    if problem == 3:
+        raise RuntimeError(_CHANGED)
     block = Block(total)
     stop = i
     with nogil:
         p = <uint8_t *>block.data
+        end = p + total
         for i in range(start, stop):
-            row = places[i] if places != NULL else i
-            stamp = stamps[row] if stamps != NULL else timestamp_ms
+            row = (<const volatile int64_t *>places)[i] if places != NULL else i
+            if not 0 <= row < least:
+                problem = 3
+                break
+            stamp = (<const volatile int64_t *>stamps)[row] if stamps != NULL else timestamp_ms
             if keys is not None:
                 key_size = keys.row(row, &key)
             if values is not None:
                 value_size = values.row(row, &value)
-            p = put_varint(p, _record_size(stamp - first_stamp, i - start, key_size, value_size))
+            if key_size == CHANGED_ROW or value_size == CHANGED_ROW:
+                problem = 3
+                break
+            size = _record_size(stamp - first_stamp, i - start, key_size, value_size)
+            if size + varint_size(size) > end - p:
+                problem = 3
+                break
+            p = put_varint(p, size)
             p[0] = 0  # attributes
             p = put_varint(p + 1, stamp - first_stamp)
             p = put_varint(p, i - start)
@@ -286,6 +321,8 @@ def lay_out(
             p = put_bytes(p, value, value_size)
             p[0] = 0  # no headers
             p += 1
+    if problem or p != end:
+        raise RuntimeError(_CHANGED)
     at = stop - start
     return body_of(block, codec, level, at, 0, at - 1, first_stamp, most_stamp), stop
 

@@ -45,11 +45,15 @@ cdef class Store:
         if capacity <= self.capacity:
             return 0
         capacity = max(capacity, self.capacity * 2)
-        self.offsets_block.resize(capacity * sizeof(int64_t))
-        self.timestamps_block.resize(capacity * sizeof(int64_t))
-        self.keys_block.resize(capacity * sizeof(Span))
-        self.values_block.resize(capacity * sizeof(Span))
-        self.headers_block.resize(capacity * sizeof(uint32_t))
+        try:
+            self.offsets_block.resize(capacity * sizeof(int64_t))
+            self.timestamps_block.resize(capacity * sizeof(int64_t))
+            self.keys_block.resize(capacity * sizeof(Span))
+            self.values_block.resize(capacity * sizeof(Span))
+            self.headers_block.resize(capacity * sizeof(uint32_t))
+        except MemoryError:
+            self._point(self.capacity)  # some of the blocks have moved
+            raise
         self._point(capacity)
         return 0
 

@@ -81,11 +81,15 @@ def _cramjam_compress(library: str) -> Callable[[Any, int | None], bytes]:
 
 # ---------------------------------------------------------------------------------------------------------------- gzip
 def _gzip_bound(source: memoryview, limit: int) -> int:
-    # RFC 1952: the last four bytes are the size modulo 2**32 of the last member. A lie only costs another attempt.
-    return int.from_bytes(source[-4:], "little") if len(source) >= 18 else 0
+    # RFC 1952: the last four bytes are the size modulo 2**32 of the last member only. Each attempt that does not fit
+    # costs the whole payload again, so the first one has room for members that were not compressible.
+    return max(int.from_bytes(source[-4:], "little"), len(source)) if len(source) >= 18 else 0
 
 
 _GZIP_PIECE_BYTES = 1 << 20  # what the library hands out at once: memory beside the target
+_GZIP_MEMBERS = 16  # each costs isal a copy of all that follows it, so more of them go to cramjam
+
+_gzip_library_into = _cramjam_into("gzip")
 
 
 def _isal_gzip_into(source: memoryview, target: Any) -> int:
@@ -93,7 +97,7 @@ def _isal_gzip_into(source: memoryview, target: Any) -> int:
 
     room = memoryview(target).cast("B")
     written, rest = 0, source
-    while True:
+    for _ in range(_GZIP_MEMBERS):
         member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
         while not member.eof:
             # One byte more than fits tells a full target from an exact fit.
@@ -112,6 +116,7 @@ def _isal_gzip_into(source: memoryview, target: Any) -> int:
         if not member.unused_data:
             return written
         rest = memoryview(member.unused_data)
+    return written + _gzip_library_into(rest, room[written:])
 
 
 # -------------------------------------------------------------------------------------------------------------- snappy
@@ -130,7 +135,7 @@ def _xerial_blocks(source: memoryview) -> Iterator[memoryview]:
         raise Broken("truncated xerial snappy header")
     while at < len(source):
         # snappy-java concatenates whole streams; each begins with the header again.
-        if _is_xerial(source[at:]):
+        if source[at] == XERIAL_MAGIC[0] and _is_xerial(source[at : at + 8]):
             at += _XERIAL_HEADER_BYTES
             continue
         size = int.from_bytes(source[at : at + 4], "big")
@@ -354,7 +359,7 @@ def _zstandard_into(source: memoryview, target: Any) -> int:
 CODECS: dict[int, Compression] = {
     Codec.GZIP: Compression(
         _gzip_bound,
-        _isal_gzip_into if find_spec("isal") is not None else _cramjam_into("gzip"),
+        _isal_gzip_into if find_spec("isal") is not None else _gzip_library_into,
         _cramjam_compress("gzip"),
     ),
     Codec.SNAPPY: Compression(_snappy_bound, _snappy_into, _snappy_compress),

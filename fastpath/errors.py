@@ -50,9 +50,11 @@ class CorruptRecord(KohortError):
     """A record batch that contradicts itself or its checksum: `topic`, `partition`, `offset` and the reason.
 
     `decoded`: the RecordColumns of the sound batches before it, where `kohort.fastpath.decode` raised it.
+    `resumed_at`: the offset at which reading went on, where the batch was skipped (`on_corrupt="skip_batch"`).
     """
 
     decoded: "RecordColumns | None" = None
+    resumed_at: int | None = None
 
 
 class UnsupportedCodec(CorruptRecord):

@@ -103,8 +103,11 @@ def decode(
     aborted: Iterable[tuple[int, int]] = (),
     max_decompressed_bytes: int = 64 << 20,
     on_corrupt: str = "raise",
+    high_watermark: int = -1,
 ) -> Decoded:
     """What `kohort.fastpath.decode` reads, read plainly: same arguments, same records, same errors."""
+    if not 0 < max_decompressed_bytes <= INT32_MAX:
+        raise ValueError(f"max_decompressed_bytes is 1 to {INT32_MAX}, not {max_decompressed_bytes}")
     view = memoryview(buffer).cast("B")
     pending = sorted((first, producer) for producer, first in aborted)
     aborting: set[int] = set()
@@ -113,10 +116,12 @@ def decode(
     next_offset, reached, at = from_offset, 0, 0
     while (frame := _frame(view[at:], _Place(topic, partition))) is not None:
         at += len(frame)
-        place = _Place(topic, partition, INT64.parse(frame[:8]))
+        place, before = _Place(topic, partition, INT64.parse(frame[:8])), reached
         try:
             with place.of_faults():
                 batch = _read_batch(frame, place, max_decompressed_bytes)
+                if _is_beyond(batch.next_offset, high_watermark):
+                    raise _Lie("its offsets lie far behind the response's high watermark")
                 if batch.base_offset < reached:
                     raise _Lie("offsets go back behind the batch before")
                 reached = batch.next_offset
@@ -131,8 +136,10 @@ def decode(
         except CorruptRecord as error:
             if on_corrupt == "raise":
                 raise
+            reached = before
+            next_offset = _behind_corrupt(frame, view[at:], next_offset, before, high_watermark)
+            error.resumed_at = next_offset
             corrupt.append(error)
-            next_offset = max(next_offset, _end_of_corrupt(frame))
         else:
             next_offset = max(next_offset, batch.next_offset)
     return Decoded(tuple(records), next_offset, tuple(corrupt))
@@ -360,19 +367,48 @@ def _decompressed(codec: int, source: memoryview, limit: int, place: _Place, mag
             size = min(size * 2, limit)
 
 
-def _end_of_corrupt(frame: memoryview) -> int:
-    """Where to go on behind a corrupt batch.
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
 
-    Its header is believed where the checksum holds, or where its count and last offset delta agree; else only one
-    offset is given up, so that no lie can make a reader jump.
-    """
-    end = max(INT64.parse(frame[:8]), 0)
+
+def _is_beyond(offset: int, high_watermark: int) -> bool:
+    # A broker may append between reading its high watermark and reading its log.
+    return high_watermark >= 0 and offset - high_watermark > INT32_MAX
+
+
+def _is_sound(view: memoryview) -> bool:
+    """Whether `view` begins with a whole batch whose checksum matches."""
+    if len(view) < LEAST_BYTES[0] or view[MAGIC_AT] > 2:
+        return False
+    magic, size = view[MAGIC_AT], INT32.parse(view[8:12]) + LOG_OVERHEAD_BYTES
+    if not LEAST_BYTES[magic] <= size <= len(view):
+        return False
+    if magic == 2:
+        return bool(UINT32.parse(view[17:21]) == crc32c.crc32c(view[CRC_COVERS_FROM:size]))
+    return bool(UINT32.parse(view[12:16]) == zlib.crc32(view[16:size]))
+
+
+def _claimed_end(frame: memoryview) -> int:
+    """The offset behind a corrupt batch by its own header; -1 if the header contradicts itself."""
+    end = int(INT64.parse(frame[:8]))
     if frame[MAGIC_AT] == 2 and len(frame) >= BATCH_HEADER_BYTES:
         header = BATCH_HEADER.parse(bytes(frame[:BATCH_HEADER_BYTES]))
-        sound = header.crc == crc32c.crc32c(frame[CRC_COVERS_FROM:])
-        if header.last_offset_delta >= 0 and (sound or header.last_offset_delta == header.count - 1):
-            end += header.last_offset_delta
-    return int(min(end, (1 << 63) - 2) + 1)
+        agrees = header.last_offset_delta == header.count - 1 or _is_sound(frame)
+        if header.last_offset_delta < 0 or not agrees:
+            return -1
+        end = end + header.last_offset_delta if end >= 0 else -1
+    return end + 1 if 0 <= end < INT64_MAX else -1
+
+
+def _behind_corrupt(frame: memoryview, rest: memoryview, position: int, reached: int, high_watermark: int) -> int:
+    """The offset to read on from behind a corrupt batch; see the twin."""
+    claimed = _claimed_end(frame)
+    if len(rest) >= 8:
+        following = int(INT64.parse(rest[:8]))
+        confirmed = following == claimed or _is_sound(rest)
+        if following >= reached and confirmed and not _is_beyond(following, high_watermark):
+            return max(position, following)
+    return claimed if position < claimed <= high_watermark else min(position + 1, INT64_MAX)
 
 
 # ------------------------------------------------------------------------------------------------------------------

@@ -239,20 +239,57 @@ class TestSkipBatch:
         assert read.next_offset == 7
         assert [error.place for error in read.corrupt] == [{"topic": "t", "partition": 3, "offset": 5}]
 
-    def test_a_corrupt_batch_at_the_end_is_passed_whole_where_its_header_agrees(
-        self, decode: Callable[..., Any]
+    @pytest.mark.parametrize(("high_watermark", "resumed_at"), [(15, 15), (16, 16 - 1), (14, 6), (5, 6), (-1, 6)])
+    def test_alone_at_the_end_it_is_passed_whole_only_within_the_log(
+        self, decode: Callable[..., Any], high_watermark: int, resumed_at: int
     ) -> None:
-        bad = wire.encode([(b"k", b"v", 1)] * 10, base_offset=5)
-        assert decode(bad[:-1] + b"?", on_corrupt="skip_batch").next_offset == 15
+        bad = wire.encode([(b"k", b"v", 1)] * 10, base_offset=5)[:-1] + b"?"
+        read = decode(bad, from_offset=5, on_corrupt="skip_batch", high_watermark=high_watermark)
+        assert read.next_offset == resumed_at
+        assert [error.resumed_at for error in read.corrupt] == [resumed_at]
+
+    def test_what_follows_confirms_its_end_even_if_cut(self, decode: Callable[..., Any]) -> None:
+        bad = wire.encode([(b"k", b"v", 1)] * 10, base_offset=5)[:-1] + b"?"
+        following = wire.encode([(b"k", b"v", 1)], base_offset=15)
+        for cut in (8, 12, 40, len(following)):
+            read = decode(bad + following[:cut], from_offset=5, on_corrupt="skip_batch")
+            assert read.corrupt[0].resumed_at == 15
+        assert decode(bad + following[:7], from_offset=5, on_corrupt="skip_batch").next_offset == 6
+
+    def test_a_base_offset_far_away_moves_the_position_by_one(self, decode: Callable[..., Any]) -> None:
+        bad = wire.encode([(b"k", b"v", 1)] * 10)
+        bad = (1 << 62).to_bytes(8, "big") + bad[8:-1] + b"?"
+        for high_watermark in (-1, 0, 20):
+            read = decode(bad, on_corrupt="skip_batch", high_watermark=high_watermark)
+            assert (read.next_offset, len(read.corrupt)) == (1, 1)
+
+    def test_a_sound_batch_behind_it_decides_whatever_it_claims(self, decode: Callable[..., Any]) -> None:
+        bad = (1 << 62).to_bytes(8, "big") + GOOD[8:-1] + b"?"
+        following = wire.encode([(b"k", b"v", 1)], base_offset=7)
+        read = decode(bad + following, from_offset=5, on_corrupt="skip_batch", high_watermark=8)
+        assert [record.offset for record in read.records] == [7]
+        assert (read.next_offset, read.corrupt[0].resumed_at) == (8, 7)
+
+    def test_a_position_behind_the_corrupt_batch_stays(self, decode: Callable[..., Any]) -> None:
+        """A log segment is read from its start, whatever the position."""
+        batches = [wire.encode([(b"k", b"v", 1)] * 5, base_offset=at) for at in (0, 5, 10)]
+        segment = batches[0][:-1] + b"?" + batches[1] + batches[2]
+        read = decode(segment, from_offset=12, on_corrupt="skip_batch")
+        assert [record.offset for record in read.records] == [12, 13, 14]
 
     def test_a_lying_last_offset_delta_cannot_make_a_reader_jump(self, decode: Callable[..., Any]) -> None:
         lying = GOOD[:23] + b"\x7f\xff\xff\xff" + GOOD[27:]
-        assert decode(lying, on_corrupt="skip_batch").next_offset == 6
+        assert decode(lying, from_offset=5, on_corrupt="skip_batch", high_watermark=1 << 40).next_offset == 6
 
     def test_the_least_count_there_is(self, decode: Callable[..., Any]) -> None:
         """Found under the sanitizer: one less than it overflows."""
         lying = batch(ONE, count=-(1 << 31), last_offset_delta=0x7FFFFFFF)
-        assert decode(lying[:-1] + b"?", on_corrupt="skip_batch").next_offset == 6
+        skipped = decode(lying[:-1] + b"?", from_offset=5, on_corrupt="skip_batch", high_watermark=1 << 40)
+        assert skipped.next_offset == 6
+
+    def test_a_position_at_the_end_of_all_offsets_does_not_overflow(self, decode: Callable[..., Any]) -> None:
+        last = (1 << 63) - 1
+        assert decode(GOOD[:-1] + b"?", from_offset=last, on_corrupt="skip_batch").next_offset == last
 
     def test_what_has_no_true_length_cannot_be_skipped(self, decode: Callable[..., Any]) -> None:
         with pytest.raises(CorruptRecord):
@@ -261,3 +298,27 @@ class TestSkipBatch:
     def test_another_policy_is_refused(self) -> None:
         with pytest.raises(ValueError, match="skip_batch"):
             decode_columns(GOOD, on_corrupt="ignore")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_sound_batch_far_behind_the_high_watermark_is_corrupt(decode: Callable[..., Any], magic: int) -> None:
+    """The base offset is outside of the checksum. A log may grow between two reads, but not by so much."""
+    records = [(b"k", b"v", 1)] * 3
+    for base_offset, sound in ((100 + (1 << 31) - 4, True), (100 + (1 << 31), False)):
+        if magic == 2:
+            data = wire.encode(records, base_offset=base_offset)
+        else:
+            data = wire.encode_messages(records, base_offset=base_offset, magic=magic)
+        if sound:
+            assert len(decode(data, high_watermark=100).records) == 3
+        else:
+            with pytest.raises(CorruptRecord, match="high watermark"):
+                decode(data, high_watermark=100)
+        assert len(decode(data).records) == 3  # nothing is known to compare with
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1 << 31])
+def test_a_limit_that_offsets_of_32_bits_cannot_reach_is_refused(decode: Callable[..., Any], limit: int) -> None:
+    with pytest.raises(ValueError, match="max_decompressed_bytes is 1 to 2147483647"):
+        decode(GOOD, max_decompressed_bytes=limit)
+    assert len(decode(GOOD, max_decompressed_bytes=(1 << 31) - 1).records) == 1

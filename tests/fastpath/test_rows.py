@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from kohort.fastpath import Codec, encode
 from kohort.fastpath._encode import BatchBuilder, seal
-from kohort.fastpath._rows import BytesRows, lay_out
+from kohort.fastpath._rows import BytesRows, lay_out, spread
 from kohort.protocol import record_batch as twin
+from tests.fastpath import changing_rows
 
 nullable = st.one_of(st.none(), st.binary(max_size=200))
 stamps = st.integers(-1, 1 << 60)
@@ -101,3 +103,23 @@ def test_a_builder_takes_records_until_one_cannot_be_taken_and_keeps_the_others(
     assert seal(builder.finish()) == encode([(b"k", b"v" * n, n, [("h", b"x")]) for n in range(3)])
     with pytest.raises(ValueError, match="at least one"):
         BatchBuilder().finish()
+
+
+class TestBuffersOfOthers:
+    """Buffers that their owner writes to meanwhile: the call ends in an error or in rows, and stays inside its blocks."""
+
+    @pytest.mark.parametrize("case", changing_rows.cases())
+    def test_another_thread_writes_to_them(self, case: str) -> None:
+        outcomes = changing_rows.hammer(*changing_rows.cases()[case], seconds=0.3)
+        assert outcomes
+        assert set(outcomes) <= {"done", "RuntimeError", "ValueError"}
+
+    @pytest.mark.parametrize("last", [1 << 24, -5, 0])
+    def test_offsets_that_went_bad_since_they_were_checked(self, last: int) -> None:
+        offsets = numpy.arange(11, dtype="int64")
+        rows = BytesRows(offsets, bytes(10), count=10, wide=True)
+        offsets[-1] = last
+        with pytest.raises(RuntimeError, match="changed while they were read"):
+            lay_out(None, rows, None, 0, None, 0, 10, NO_LIMIT)
+        with pytest.raises(RuntimeError, match="changed while they were read"):
+            spread(rows, 3, "murmur2", 0, 0, 10)
