@@ -209,6 +209,7 @@ class Channel:
         assert self.sock is not None
         outcomes: list[tuple[Ask, Outcome]] = []
         left = READS_AT_ONCE
+        self.reader.limit = self.connection.frame_limit
         while left > 0 or self._withheld:
             left -= 1
             try:
@@ -224,6 +225,7 @@ class Channel:
             try:
                 for frame in self.reader.received(count):
                     outcomes += self.connection.received(frame, now)
+                    self.reader.limit = self.connection.frame_limit
                     self.answered = True
             except KohortError as error:
                 first = self.reader.first_bytes()

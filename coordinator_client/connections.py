@@ -32,6 +32,9 @@ UNSUPPORTED_VERSION = 35
 ILLEGAL_SASL_STATE = 34
 PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client: then who we are is proved again
 OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
+LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuthenticate": 1 << 20}
+LOGIN_BUDGET_BYTES = 4 << 20
+LEAST_BUDGET_BYTES = 16 << 20  # a small frame of honest values takes several times its bytes
 LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
 # By name, since the package's own front door leads to every layer, also to those above this one.
 OUR_VERSION: str = import_module("kohort").__version__
@@ -128,6 +131,7 @@ class Connection:
         tokens: Proofs | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self.max_frame_bytes = max_frame_bytes
         self.setup_timeout_s = setup_timeout_s
         self.ranges = ranges
         self.tape = tape
@@ -189,7 +193,7 @@ class Connection:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
         outcomes: list[tuple[Ask, Outcome]] = []
         self._keep_answer(frame, now)
-        answer = self._wire.receive_frame(frame[LENGTH_BYTES:])
+        answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget)
         sent = self._in_flight.pop(answer.correlation_id)
         if sent.ask.done is not _nobody:
             # Also while we prove ourselves again: what was asked before is still answered, in its order.
@@ -201,6 +205,25 @@ class Connection:
         else:
             self._prove_on(answer.value, now)
         return outcomes
+
+    @property
+    def frame_limit(self) -> int:
+        """The largest frame that may come next. The connection's own requests have small responses.
+
+        Responses come in the order of their requests, so the oldest request in flight decides.
+        """
+        due = next(iter(self._in_flight.values()), None)
+        own = due is None or due.ask.done is _nobody
+        limit = LOGIN_FRAME_BYTES["ApiVersions" if due is None else due.ask.api] if own else self.max_frame_bytes
+        return min(limit, self.max_frame_bytes)
+
+    @property
+    def _budget(self) -> int:
+        """The memory that the values of the next response may take, in bytes."""
+        due = next(iter(self._in_flight.values()), None)
+        if due is None or due.ask.done is _nobody:
+            return LOGIN_BUDGET_BYTES
+        return max(self.max_frame_bytes, LEAST_BUDGET_BYTES)
 
     def refused_versions(self) -> list[tuple[Ask, Outcome]]:
         """Asks that cannot be sent on this connection, found out while flushing."""

@@ -22,6 +22,7 @@ class FrameReader:
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self.limit = max_frame_bytes  # of the next frame; the channel lowers it until the login is over
         self._scratch = bytearray(SCRATCH_BYTES)
         self._fill = 0
         self._large: memoryview | None = None
@@ -65,10 +66,14 @@ class FrameReader:
 
     def _length(self, at: int) -> int:
         length = int.from_bytes(self._scratch[at : at + LENGTH_BYTES], "big", signed=True)
-        if 0 <= length <= self.max_frame_bytes:
+        if 0 <= length <= self.limit:
             return length
         raise FrameTooLarge(
             f"a frame of {length} bytes was announced",
-            hint="raise max_frame_bytes if such answers are wanted" if length > 0 else "is this a Kafka broker?",
-            max_frame_bytes=self.max_frame_bytes,
+            hint=(
+                "raise max_frame_bytes if such responses are wanted"
+                if length > self.limit == self.max_frame_bytes
+                else "is this a Kafka broker?"
+            ),
+            max_frame_bytes=self.limit,
         )

@@ -90,6 +90,7 @@ cdef struct Cursor:
     const uint8_t *at
     const uint8_t *end
     PyObject *frame  # a memoryview of the whole buffer, borrowed: what `records` spans are slices of
+    int64_t budget  # bytes of values that may still be made
     PyObject *arrays[16]  # arrays of int32 that were read, borrowed from the value being read, and where they stood
     const uint8_t *arrays_at[16]
 
@@ -101,6 +102,23 @@ cdef int _bad(Cursor *c, const uint8_t *where, str reason) except -1:
 cdef inline int _need(Cursor *c, Py_ssize_t count) except -1:
     if c.end - c.at < count:
         _bad(c, c.at, f"cut short: {count} bytes needed, {c.end - c.at} left")
+    return 0
+
+
+cdef enum:  # bytes that CPython takes for a value, besides what it holds
+    TUPLE_BYTES = 56
+    STRING_BYTES = 56
+    INT_BYTES = 32
+    SLOT_BYTES = 8
+    SPAN_BYTES = 184
+    UUID_BYTES = 120
+
+
+cdef inline int _spend(Cursor *c, int64_t size) except -1:
+    """Count the memory of a value before it is made: small elements on the wire become large objects."""
+    c.budget -= size
+    if c.budget < 0:
+        _bad(c, c.at, "more values than fit the memory that a response may take")
     return 0
 
 
@@ -360,6 +378,7 @@ cdef class Bool(Node):
 cdef class Uuid(Node):
     cdef object read(self, Cursor *c):
         _need(c, 16)
+        _spend(c, UUID_BYTES)
         c.at += 16
         return UUID(bytes=PyBytes_FromStringAndSize(<const char *>c.at - 16, 16))
 
@@ -391,6 +410,8 @@ cdef class Text(Sized):
             return None
         if length > 0x7FFF:
             _bad(c, start, f"a string of {length} bytes; {0x7FFF} is the most")
+        if length:
+            _spend(c, STRING_BYTES + length)
         try:
             text = PyUnicode_DecodeUTF8(<const char *>c.at, length, NULL)
         except UnicodeDecodeError as error:
@@ -418,6 +439,8 @@ cdef class Blob(Sized):
         cdef Py_ssize_t length = _read_length(c, self, 4, "bytes")
         if length == NULL_LENGTH:
             return None
+        if length:
+            _spend(c, STRING_BYTES + length)
         c.at += length
         return PyBytes_FromStringAndSize(<const char *>c.at - length, length)
 
@@ -443,6 +466,7 @@ cdef class Span(Blob):
         if length == NULL_LENGTH:
             return None
         cdef Py_ssize_t start = c.at - c.start
+        _spend(c, SPAN_BYTES)
         c.at += length
         return (<object>c.frame)[start:start + length]
 
@@ -462,6 +486,7 @@ cdef class Array(Sized):
         cdef tuple items
         if count == NULL_LENGTH:
             return None
+        _spend(c, TUPLE_BYTES + count * SLOT_BYTES)
         try:
             # A count is the sender's promise: room for all of it is made only when bytes for all of it are here.
             if count * <Py_ssize_t>sizeof(void *) <= c.end - c.at:
@@ -523,6 +548,7 @@ cdef class Int32Array(Sized):
         if seen != NULL and PyTuple_GET_SIZE(<tuple>seen) == count and not memcmp(c.at, c.arrays_at[place], count * 4):
             c.at += count * 4
             return <object>seen
+        _spend(c, TUPLE_BYTES + count * (SLOT_BYTES + INT_BYTES))
         items = PyTuple_New(count)
         PyObject_GC_UnTrack(items)
         cdef PyObject **places = (<PyTupleObject *>items).ob_item
@@ -581,6 +607,7 @@ cdef class Struct(Node):
     cdef object missing
     cdef Py_ssize_t width
     cdef Py_ssize_t count
+    cdef Py_ssize_t cost
     cdef Py_ssize_t *slots
     cdef PyObject **nodes
     cdef Op *ops
@@ -622,6 +649,8 @@ cdef class Struct(Node):
             self.slots[index] = slot
             self.nodes[index] = <PyObject *>node  # owned by self.fields
             self.ops[index] = (<Node>node).op
+        numbers = sum([isinstance(node, (Int16, UInt16, Int32, UInt32, Int64, Float64)) for _, _, node in fields])
+        self.cost = TUPLE_BYTES + self.width * SLOT_BYTES + <Py_ssize_t>numbers * INT_BYTES
 
     def __dealloc__(self):
         PyMem_Free(self.slots)
@@ -637,6 +666,7 @@ cdef class Struct(Node):
 
     cdef object read(self, Cursor *c):
         cdef Py_ssize_t index
+        _spend(c, self.cost)
         # Allocated as the tuple subclass itself and filled in place: `kind(*values)` would build each value twice.
         value = new_tuple(self.kind, self.width)
         cdef PyObject **items = (<PyTupleObject *>value).ob_item
@@ -795,8 +825,11 @@ cdef class Nullable(Node):
         return 0 if value is None else self.struct.write(w, value)
 
 
-def read(Node node, buffer, Py_ssize_t at=0):
-    """The value that starts at `at` of a contiguous buffer, and the offset where it ends. Raises Malformed."""
+def read(Node node, buffer, Py_ssize_t at=0, int64_t budget=INT64_MAX):
+    """The value that starts at `at` of a contiguous buffer, and the offset where it ends.
+
+    Raises Malformed, also where the values would take more than `budget` bytes of memory.
+    """
     cdef Py_buffer view
     cdef Cursor c
     frame = memoryview(buffer)
@@ -808,6 +841,7 @@ def read(Node node, buffer, Py_ssize_t at=0):
         c.at = c.start + at
         c.end = c.start + view.len
         c.frame = <PyObject *>frame
+        c.budget = budget
         memset(c.arrays, 0, sizeof(c.arrays))
         value = node.read(&c)
         return value, c.at - c.start

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kohort.fastpath import _codec
 from kohort.fastpath.errors import WireError
-from kohort.protocol.message import MISSING, Buffer, Maker, Struct, Top, members
+from kohort.protocol.message import MISSING, UNBOUNDED, Buffer, Maker, Struct, Top, members
 
 FIXED: dict[str, _codec.Node] = {
     "bool": _codec.Bool(),
@@ -37,10 +37,10 @@ class LoweredCodec(NamedTuple):
     version: int
     node: _codec.Node
 
-    def read(self, data: Buffer, at: int) -> tuple[Any, int]:
+    def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
         """The value that starts at `at`, and where it ends. Raises WireError."""
         try:
-            return _codec.read(self.node, data, at)
+            return _codec.read(self.node, data, at, budget)
         except _codec.Malformed as error:
             raise self._error(error) from None
 

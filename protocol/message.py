@@ -311,14 +311,15 @@ def first_version(type_: type[Struct], name: str) -> int:
 # ------------------------------------------------------------------------------------------------------------------
 
 Buffer = bytes | bytearray | memoryview
+UNBOUNDED = (1 << 63) - 1
 T = TypeVar("T", bound=Top)
 
 
 class Codec(Protocol):
     """Reads and writes one message in one version; what is wrong comes as a WireError."""
 
-    def read(self, data: Buffer, at: int) -> tuple[Any, int]:
-        """The value that starts at `at`, and where it ends."""
+    def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
+        """The value that starts at `at`, and where it ends. Compiled: `budget` bounds the values' memory."""
 
     def write(self, value: object) -> bytes:
         """The bytes of a typed value or a mapping."""
@@ -364,9 +365,12 @@ class Message(Generic[T]):
             raise WireError(f"{size - end} bytes too many", api=self.name, version=version, offset=end)
         return value
 
-    def parse_from(self, data: Buffer, at: int, version: int) -> tuple[T, int]:
-        """The value that starts at `at`, and where it ends. Offsets in errors count from the start of `data`."""
-        return (self._codecs.get(version) or self.codec(version)).read(data, at)
+    def parse_from(self, data: Buffer, at: int, version: int, budget: int = UNBOUNDED) -> tuple[T, int]:
+        """The value that starts at `at`, and where it ends. Offsets in errors count from the start of `data`.
+
+        Raises WireError, also where the values would take more than `budget` bytes of memory.
+        """
+        return (self._codecs.get(version) or self.codec(version)).read(data, at, budget)
 
     def build(self, value: T | Mapping[str, object], version: int) -> bytes:
         """The bytes of a typed value or a mapping (nested ones too). Raises WireError, or UnsupportedVersion."""

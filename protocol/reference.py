@@ -14,7 +14,7 @@ import construct
 
 from kohort.fastpath.errors import WireError
 from kohort.protocol.constructs import Array, Malformed, Nullable, Source, Tagged, Tags, subcon_of
-from kohort.protocol.message import MISSING, Buffer, Maker, Struct, Top, members
+from kohort.protocol.message import MISSING, UNBOUNDED, Buffer, Maker, Struct, Top, members
 
 TAGS = "_tags"  # the construct name of a flexible struct's tagged fields
 
@@ -100,7 +100,7 @@ class ConstructCodec(NamedTuple):
     version: int
     subcon: Typed
 
-    def read(self, data: Buffer, at: int) -> tuple[Any, int]:
+    def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
         stream = Source(data)
         stream.seek(at)
         try:

@@ -22,7 +22,7 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.message import Message, Top
+from kohort.protocol.message import UNBOUNDED, Message, Top
 
 _API_VERSIONS = 18
 _PRODUCE = 0
@@ -100,18 +100,21 @@ class WireConnection:
             self._dead = error
             raise
 
-    def receive_frame(self, body: bytes | memoryview) -> Answer:
+    def receive_frame(self, body: bytes | memoryview, budget: int = UNBOUNDED) -> Answer:
         """The answer in one whole frame, without its length, cut out by the caller. Nothing is copied: `records` are
-        views into `body`, which must not change while they live. Raises WireError, and then is dead."""
+        views into `body`, which must not change while they live. Raises WireError, and then is dead.
+
+        `budget`: the most memory (bytes) that the values may take.
+        """
         if self._dead is not None:
             raise self._dead
         try:
-            return self._answer(body)
+            return self._answer(body, budget)
         except WireError as error:
             self._dead = error
             raise
 
-    def _answer(self, data: bytes | memoryview) -> Answer:
+    def _answer(self, data: bytes | memoryview, budget: int = UNBOUNDED) -> Answer:
         if not self._open:
             raise WireError("an answer that nobody asked for", correlation_id=_correlation_id(data))
         expected = self._open[0]
@@ -128,7 +131,7 @@ class WireConnection:
         if api.key == _API_VERSIONS and version > 0 and data[at : at + 2] == _UNSUPPORTED_VERSION.to_bytes(2, "big"):
             # The broker does not know the version asked in, and says so in version 0 (KIP-511).
             version = 0
-        value, end = api.response.parse_from(data, at, version)
+        value, end = api.response.parse_from(data, at, version, budget)
         if end != len(data):
             raise WireError(f"{len(data) - end} bytes too many", api=api.response.name, version=version, offset=end)
         self._open.popleft()

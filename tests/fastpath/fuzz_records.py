@@ -26,6 +26,7 @@ import crc32c
 from kohort import fastpath
 from kohort.fastpath.compression import CODECS, Codec
 from kohort.protocol import record_batch as wire
+from tests.fastpath.hostile_batches import small_hostile_batches
 
 SLICE = 250_000
 KEPT = Path(__file__).parents[2] / "out" / "fuzz" / "records.jsonl"
@@ -54,7 +55,7 @@ def corpus(dice: random.Random) -> list[tuple[bytes, bytes, Codec]]:
             if codec != Codec.ZSTD:
                 for magic in (0, 1):
                     made.append((b"", wire.encode_messages(new, magic=magic, codec=codec, base_offset=3), Codec.NONE))
-    return made
+    return made + [(data[:61], data[61:], Codec.NONE) for data in small_hostile_batches()]
 
 
 def _record(dice: random.Random) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """Answers of 1 MiB that ask for far more, and what it costs a fresh process to decode one."""
 
+import gzip
 import signal
 import subprocess
 import sys
@@ -156,7 +157,42 @@ def claims_of_size() -> bytes:
     return wire.build_batch(b"\xff\xff\xff\xff\x0f" + bytes(MIB - 100), attributes=Codec.SNAPPY, count=1)
 
 
+def gzip_members(count: int) -> bytes:
+    """A batch of gzip in `count` members that hold nothing."""
+    return wire.build_batch(gzip.compress(b"", mtime=0) * count, attributes=Codec.GZIP, count=1)
+
+
+def snappy_blocks(count: int) -> bytes:
+    """A batch of snappy in `count` blocks that hold nothing."""
+    payload = b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00\x00\x01\x00" * count
+    return wire.build_batch(payload, attributes=Codec.SNAPPY, count=1)
+
+
+def compressed_claims_of_records(size: int) -> bytes:
+    """One batch with a codec that counts 2^31 records, under a checksum that does not match."""
+    sound = wire.build_batch(bytes(size), attributes=Codec.GZIP, count=0x7FFFFFFF, last_offset_delta=0x7FFFFFFE)
+    return sound[:-1] + b"?"
+
+
+def far_away(sound: bytes) -> bytes:
+    """A batch whose base offset, which no checksum covers, is 2^62, and whose records are corrupt."""
+    return (1 << 62).to_bytes(8, "big") + sound[8:-1] + b"?"
+
+
+def small_hostile_batches() -> list[bytes]:
+    """Of a size for a fuzzer to change."""
+    return [
+        gzip_members(40),
+        snappy_blocks(40),
+        compressed_claims_of_records(100),
+        far_away(wire.encode([(b"k", b"v", 1)] * 3)),
+    ]
+
+
 HOSTILE = {
+    "gzip of 50,000 members": lambda: gzip_members(MIB // 20),
+    "snappy of 200,000 blocks": lambda: snappy_blocks(MIB // 5),
+    "compressed claims of records": lambda: compressed_claims_of_records(MIB),
     "zeros in gzip": lambda: zeros(Codec.GZIP),
     "zeros in snappy": lambda: zeros(Codec.SNAPPY),
     "zeros in lz4": lambda: zeros(Codec.LZ4),

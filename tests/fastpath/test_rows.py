@@ -106,7 +106,7 @@ def test_a_builder_takes_records_until_one_cannot_be_taken_and_keeps_the_others(
 
 
 class TestBuffersOfOthers:
-    """Buffers that their owner writes to meanwhile: the call ends in an error or in rows, and stays inside its blocks."""
+    """Buffers that their owner writes to meanwhile: the call ends in an error or in rows."""
 
     @pytest.mark.parametrize("case", changing_rows.cases())
     def test_another_thread_writes_to_them(self, case: str) -> None:

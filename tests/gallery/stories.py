@@ -207,7 +207,7 @@ def corrupted_bytes(broker: FakeBroker, make: Make) -> Seen:
 def decompression_bomb(broker: FakeBroker, make: Make) -> Seen:
     from tests.fastpath.hostile_batches import HOSTILE
 
-    title = next(name for name in HOSTILE if "gzip" in name.lower())
+    title = "zeros in gzip"
     broker.append_raw(TOPIC, 0, HOSTILE[title]())
     before = _peak_mib()
     with closing(make(Wish(broker.bootstrap, request_timeout_ms=20_000))) as reader:

@@ -10,6 +10,7 @@ a WireError; a value must be written again without complaint.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import resource
 import sys
@@ -20,6 +21,7 @@ import kohort
 from kohort.fastpath.errors import WireError
 from kohort.protocol.catalogue import APIS
 from kohort.protocol.message import Message, Struct
+from tests.protocol import hostile_responses
 from tests.protocol.sampling import Choices, sample
 
 NASTY = (0x00, 0x01, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
@@ -33,7 +35,7 @@ def drawn(kind: type[Struct], version: int, dice: random.Random) -> Any:
 
 def corpus(dice: random.Random) -> list[tuple[Message[Any], int, bytes]]:
     """(message, version, bytes) for everything declared."""
-    made = []
+    made = hostile_responses.corpus(400)
     for api in APIS:
         for message in (api.request, api.response):
             for version in range(message.versions[0], message.versions[1] + 1):
@@ -69,6 +71,8 @@ def fuzz(inputs: int, seed: int) -> int:
     for number in range(1, inputs + 1):
         message, version, data = dice.choice(seeds)
         hostile = mutate(data, dice.choice(seeds)[2], dice)
+        with contextlib.suppress(WireError):
+            message.parse_from(hostile, 0, version, dice.randrange(1 << 16))
         try:
             value = message.parse(hostile, version)
         except WireError:

@@ -1,0 +1,237 @@
+"""Responses whose smallest elements would become the largest objects, and what one costs a client in a fresh process.
+
+python -m tests.protocol.hostile_responses        # a table: kohort beside its peers, before and after the login
+"""
+
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
+from kohort.protocol.catalogue import API
+from kohort.protocol.message import Message
+
+MIB = 1 << 20
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(out + bytes([value]))
+
+
+def filled(before: bytes, element: bytes, after: bytes, size: int) -> bytes:
+    """A compact array of as many elements as `size` bytes hold, between what stands before and after it."""
+    count = (size - len(before) - len(after) - 5) // len(element)
+    return before + uvarint(count + 1) + element * count + after
+
+
+def api_versions(size: int = MIB) -> bytes:
+    """Version 3: ranges of seven bytes each."""
+    return filled(b"\0\0", struct.pack(">hhh", 18, 0, 3) + b"\0", bytes(4) + b"\0", size)
+
+
+def sasl_handshake(size: int = MIB) -> bytes:
+    """Version 1: mechanisms without a letter, two bytes each."""
+    count = (size - 6) // 2
+    return b"\0\0" + count.to_bytes(4, "big") + bytes(2 * count)
+
+
+def join_group(size: int = MIB) -> bytes:
+    """Version 9: members of four bytes each."""
+    before = bytes(4) + b"\0\0" + struct.pack(">i", 1) + b"\1\1\1\0\1"
+    return filled(before, b"\1\0\1\0", b"\0", size)
+
+
+def metadata(size: int = MIB) -> bytes:
+    """Version 12: one topic, its partitions of eighteen bytes each."""
+    before = bytes(4) + b"\1" + b"\0" + struct.pack(">i", 0) + b"\2" + b"\0\0" + b"\2t" + bytes(16) + b"\0"
+    partition = struct.pack(">hiii", 0, 0, 0, 0) + b"\1\1\1" + b"\0"
+    return filled(before, partition, struct.pack(">i", 0) + b"\0" + b"\0", size)
+
+
+RESPONSES = {
+    "ApiVersions": (3, api_versions),
+    "SaslHandshake": (1, sasl_handshake),
+    "JoinGroup": (9, join_group),
+    "Metadata": (12, metadata),
+}
+"""By API: the version, and a function from a size to such a response's body."""
+
+
+def corpus(size: int) -> list[tuple[Message, int, bytes]]:  # type: ignore[type-arg]
+    """Small ones, for a fuzzer to change."""
+    return [(API[name].response, version, made(size)) for name, (version, made) in RESPONSES.items()]
+
+
+PARSE = """
+import sys
+from kohort.protocol.catalogue import API
+from kohort.fastpath import WireError
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+message, version, budget = API[sys.argv[1]].response, int(sys.argv[2]), int(sys.argv[3])
+try:
+    message.parse_from(b"", 0, version)
+except WireError:
+    pass  # its codec is built
+data = sys.stdin.buffer.read()
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")  # the peak is counted from here
+before = status("VmRSS")
+try:
+    message.parse_from(data, 0, version, budget)
+    outcome = "parsed"
+except WireError as error:
+    outcome = error.message
+print(status("VmHWM") - before, outcome)
+"""
+
+
+def parsed(api: str, data: bytes, budget: int) -> tuple[int, str]:
+    """(bytes that the peak of a fresh process grows by, the outcome) for one parse."""
+    command = [sys.executable, "-c", PARSE, api, str(RESPONSES[api][0]), str(budget)]
+    run = subprocess.run(command, input=data, capture_output=True, check=True, timeout=120)
+    peak, _, outcome = run.stdout.decode().strip().partition(" ")
+    return int(peak), outcome
+
+
+@contextmanager
+def server(api: str, size: int, *, honest_versions: bool) -> Iterator[int]:
+    """A port: each connection's first request, or the first one of `api`, gets the hostile response."""
+    ranges = [(API[name].key, *API[name].response.versions) for name in WANTED]
+    offered = ApiVersionsResponse(
+        api_keys=tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
+    )
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            while len(head := connection.recv(4, socket.MSG_WAITALL)) == 4:
+                request = connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+                key, version = struct.unpack(">hh", request[:4])
+                body = RESPONSES[api][1](size)
+                if key == API["ApiVersions"].key and honest_versions:
+                    body = API["ApiVersions"].response.build(offered, version)
+                flexible = b"" if key in (API["ApiVersions"].key, API["SaslHandshake"].key) else b"\0"
+                connection.sendall((4 + len(flexible) + len(body)).to_bytes(4, "big") + request[4:8] + flexible + body)
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=quietly, args=(connection,), daemon=True).start()
+
+    def quietly(connection: socket.socket) -> None:
+        try:
+            serve(connection)
+        except OSError:
+            return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+WANTED = ("ApiVersions", "SaslHandshake", "SaslAuthenticate", "Metadata", "JoinGroup", "FindCoordinator", "Fetch")
+
+CLIENT = """
+import sys, threading, time
+port, login, seconds = sys.argv[1], sys.argv[2] == "login", float(sys.argv[3])
+address = "127.0.0.1:" + port
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+{client}
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")
+before = status("VmRSS")
+try:
+    run()
+    outcome = "nothing"
+except BaseException as error:
+    outcome = type(error).__name__
+print(status("VmHWM") - before, outcome)
+"""
+CLIENTS = {
+    "kohort": """
+from kohort import Consumer
+import kohort.coordinator_client.sasl, kohort.protocol.lowering, kohort.admin
+settings = {}
+if login:
+    settings = dict(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="u", sasl_password="p")
+def run():
+    with Consumer(address, group="g", bootstrap_timeout_ms=int(seconds * 1000), **settings) as consumer:
+        consumer.topics(timeout_s=seconds)
+""",
+    "aiokafka": """
+import asyncio
+from aiokafka import AIOKafkaConsumer
+settings = {}
+if login:
+    settings = dict(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN")
+    settings |= dict(sasl_plain_username="u", sasl_plain_password="p")
+async def go():
+    consumer = AIOKafkaConsumer("t", bootstrap_servers=address, **settings)
+    try:
+        await asyncio.wait_for(consumer.start(), seconds)
+    finally:
+        await consumer.stop()
+def run():
+    asyncio.run(go())
+""",
+    "kafka-python": """
+from kafka import KafkaConsumer
+settings = {}
+if login:
+    settings = dict(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN")
+    settings |= dict(sasl_plain_username="u", sasl_plain_password="p")
+def run():
+    KafkaConsumer("t", bootstrap_servers=address, **settings).topics()
+""",
+    "confluent-kafka": """
+from confluent_kafka import Consumer
+settings = {}
+if login:
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    settings |= {"sasl.username": "u", "sasl.password": "p"}
+def run():
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "g", "log_level": 0, **settings})
+    consumer.list_topics(timeout=seconds)
+""",
+}
+
+
+def cost(client: str, api: str, *, size: int = MIB, seconds: float = 5.0) -> tuple[int, str]:
+    """(bytes that a whole client's peak grows by, the error it raises) on a port that sends such a response."""
+    login = api in ("ApiVersions", "SaslHandshake")
+    with server(api, size, honest_versions=api != "ApiVersions") as port:
+        program = CLIENT.replace("{client}", CLIENTS[client])
+        command = [sys.executable, "-c", program, str(port), "login" if login else "plain", str(seconds)]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds * 4 + 60)
+    if run.returncode:
+        return -1, run.stderr.strip().splitlines()[-1]
+    peak, _, outcome = run.stdout.strip().splitlines()[-1].partition(" ")
+    return int(peak), outcome
+
+
+def main() -> None:
+    print("| response of 1 MiB | client | peak grows by, MiB | raised |")
+    print("|---|---|---|---|")
+    for api in ("ApiVersions", "SaslHandshake", "Metadata"):
+        for client in CLIENTS:
+            peak, outcome = cost(client, api)
+            print(f"| {api} | {client} | {peak / MIB:.1f} | {outcome} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
