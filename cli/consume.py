@@ -21,11 +21,12 @@ from kohort.admin import Admin
 from kohort.cli.connecting import Connection, connected, console
 from kohort.cli.moments import moment, time_ms
 from kohort.cli.partitions import partitions_of
-from kohort.cli.terminal import cell, harmless
+from kohort.cli.terminal import cell
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.sigterm import on_sigterm
 from kohort.fastpath import Record, RecordColumns, TopicPartition
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.foreign_text import escaped
 
 app = typer.Typer(add_completion=False)
 
@@ -319,6 +320,7 @@ def _parquet_file(path: Path) -> Any:
 
 
 def _cell(value: Any) -> Cell:
-    text = harmless("-" if value is None else value if isinstance(value, str) else json.dumps(value))
+    shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    text = escaped(shown, lines=True)
     whole = len(text) <= CELL_CHARACTERS or not sys.stdout.isatty()
-    return cell(text if whole else f"{text[: CELL_CHARACTERS - 1]}…")
+    return cell(text if whole else f"{text[: CELL_CHARACTERS - 1]}…", lines=True)

@@ -19,12 +19,12 @@ from rich.text import Text
 
 from kohort.cli.connecting import console
 from kohort.cli.partitions import short
-from kohort.cli.terminal import harmless
 from kohort.coordinator_client.replay import NoMember, rebalances_on
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.timeline import Phase, Rebalance
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.foreign_text import escaped
 from kohort.protocol import tape
 from kohort.protocol.errors import error_name
 
@@ -138,15 +138,15 @@ def _read(path: Path) -> tuple[tuple[Rebalance, ...], float]:
 def _rows(each: Rebalance, now: float, longest_s: float) -> Iterable[RenderableType]:
     yield Text.assemble(
         (f"+{each.started_at:.3f} s  ", "bold"),
-        harmless(str(each.cause)),
+        escaped(str(each.cause)),
         ("  ->  ", "dim"),
-        (harmless(_ended(each)), "bold"),
+        (escaped(_ended(each)), "bold"),
         f"  {_lasted_s(each, now):.3f} s",
     )
     if each.phases:
         yield _bar(each, now, longest_s)
     for label, text in _details(each):
-        yield Text.assemble(("      " + label + " ", "dim"), harmless(text))
+        yield Text.assemble(("      " + label + " ", "dim"), escaped(text))
 
 
 def _ended(each: Rebalance) -> str:

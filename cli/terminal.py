@@ -2,32 +2,26 @@
 
 from typing import TYPE_CHECKING, TextIO
 
+from kohort.fastpath.foreign_text import escaped
+
 if TYPE_CHECKING:
     from rich.text import Text
 
-# C0, DEL and C1, which begin what a terminal obeys; lines and tabs do no harm.
-_ORDERS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-
-
-def harmless(text: str) -> str:
-    """The same, with control characters to be seen."""
-    return text.translate(_ORDERS)
-
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print it, whoever wrote what is in it."""
-    print(harmless(text), file=file)
+    """Print one line; what would break it or order the terminal is escaped."""
+    print(escaped(text), file=file)
 
 
 def markup(text: str) -> str:
     """In a line that has rich's styles, what is none of them."""
     from rich.markup import escape  # not for an error that says how to install it
 
-    return escape(harmless(text))
+    return escape(escaped(text))
 
 
-def cell(text: str) -> "Text":
-    """Of a table; a str would be read for rich's own styles, too."""
+def cell(text: str, *, lines: bool = False) -> "Text":
+    """Of a table; a str would be read for rich's own styles, too. `lines`: line breaks stay."""
     from rich.text import Text
 
-    return Text(harmless(text))
+    return Text(escaped(text, lines=lines))

@@ -69,7 +69,8 @@ def explain(
         if as_json:
             print(json.dumps(shown.seen | shown.part.as_dict()))
         else:
-            say("\n".join(_text(shown, summary)))
+            for line in _text(shown, summary):
+                say(line)
     if faults:
         raise typer.Exit(1)
 

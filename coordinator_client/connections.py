@@ -16,6 +16,7 @@ from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
 from kohort.coordinator_client.sasl import CHECK_PASSWORD, Conversation, Credentials, Refused
 from kohort.coordinator_client.throttle import Throttle
 from kohort.fastpath import KohortError, WireError
+from kohort.fastpath.foreign_text import cut, scrubbed
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -339,7 +340,7 @@ class Connection:
             return AuthenticationFailed(
                 "nobody logs in on this port", hint="another port, or security_protocol without SASL", **place
             )
-        offers = ", ".join(sorted(answer.mechanisms)) or "nothing"
+        offers = cut(scrubbed(", ".join(sorted(answer.mechanisms)), self.credentials.secrets)) or "nothing"
         return AuthenticationFailed(
             f"the broker does not offer {self.credentials.mechanism}",
             hint=f"it offers {offers}; sasl_mechanism is not changed on a broker's word",
@@ -349,6 +350,8 @@ class Connection:
     def _refusal(self, why: str, place: dict[str, Any], now: float) -> KohortError:
         """What a broker's refusal means: the end, but for a token that brokers took before."""
         assert self.credentials is not None
+        token = getattr(self._token, "value", "")  # a ticket has none
+        why = cut(scrubbed(why, (*self.credentials.secrets, token)))
         if self._token is None or self.tokens is None:
             text, hint = f"the broker refused the credentials: {why}", CHECK_PASSWORD
         elif self.tokens.refused(self._token, now):

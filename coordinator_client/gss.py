@@ -15,6 +15,7 @@ from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthenticationFailed, ConfigError, TicketUnavailable
 from kohort.coordinator_client.kerberos import Ticket
 from kohort.fastpath import KohortError
+from kohort.fastpath.foreign_text import cut, escaped
 
 INSTALL: Final = (
     'pip install "kohort[kerberos]": built from source, so it needs a compiler '
@@ -218,4 +219,4 @@ def _said(problem: Any) -> str:
     """The mechanism's own words, which are more to the point than those of the interface above it."""
     told = problem.get_all_statuses(problem.min_code, False) if problem.min_code else ()
     text = "; ".join(told) or "; ".join(problem.get_all_statuses(problem.maj_code, True))
-    return "".join(c for c in text if c.isprintable())[:300]
+    return cut(escaped(text))

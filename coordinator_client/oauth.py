@@ -13,6 +13,7 @@ from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthenticationFailed, ConfigError, TokenUnavailable
 from kohort.coordinator_client.tokens import Token
 from kohort.fastpath import KohortError
+from kohort.fastpath.foreign_text import cut, scrubbed
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -231,6 +232,14 @@ def _opener(config: Config, url: str) -> "OpenerDirector":
     return build_opener(Stay, proxies, HTTPSHandler(context=context))
 
 
+def _secrets(config: Config) -> tuple[str, ...]:
+    """The client's secret, alone and as Basic authentication sends it (RFC 6749 2.3.1)."""
+    from urllib.parse import quote_plus
+
+    name, secret = config.sasl_oauth_client_id or "", config.sasl_oauth_client_secret or ""
+    return (secret, f"{name}:{secret}", f"{quote_plus(name)}:{quote_plus(secret)}") if secret else ()
+
+
 def _said_no(config: Config, url: str, problem: "HTTPError") -> KohortError:
     with problem:
         try:
@@ -238,7 +247,7 @@ def _said_no(config: Config, url: str, problem: "HTTPError") -> KohortError:
         except OSError:
             answered = {}
     said = ": ".join(str(answered[name]) for name in ("error", "error_description") if name in answered)
-    said = "".join(c for c in said.replace(config.sasl_oauth_client_secret or "", "***") if c.isprintable())[:200]
+    said = cut(scrubbed(said, _secrets(config)))
     text = f"the token endpoint answered {problem.code}{f' ({said})' if said else ''}"
     if problem.code in TEMPORARY:
         return TokenUnavailable(text, url=url)

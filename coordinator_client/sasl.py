@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthenticationFailed
+from kohort.fastpath.foreign_text import cut, escaped
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.kerberos import Ticket
@@ -38,6 +39,11 @@ class Credentials(NamedTuple):
         return f"Credentials({self.mechanism!r}, {self.username!r})"
 
     @property
+    def secrets(self) -> tuple[str, ...]:
+        """The spellings that no text may show."""
+        return (self.password, f"\0{self.username}\0{self.password}") if self.password else ()
+
+    @property
     def needs_token(self) -> bool:
         return self.mechanism in ("OAUTHBEARER", "GSSAPI")
 
@@ -62,7 +68,7 @@ class Credentials(NamedTuple):
         try:
             client.set_server_first(server_first.decode())  # our nonce in front of its own, 4096 iterations or more
         except (ScramException, UnicodeDecodeError) as problem:
-            raise self._unsound(f"the server's part of SCRAM is not sound: {problem}") from None
+            raise self._unsound(f"the server's part of SCRAM is not sound: {cut(str(problem))}") from None
         if int(client.iterations) > MOST_ITERATIONS:
             raise self._unsound(f"the server's part of SCRAM is not sound: {client.iterations} iterations")
         server_final = yield client.get_client_final().encode()
@@ -105,7 +111,7 @@ def _reasons(challenge: bytes) -> str:
         found = None
     names = ("status", "scope", "openid-configuration")
     said = [f"{name} {found[name]}" for name in names if found.get(name)] if isinstance(found, dict) else []
-    return "".join(c for c in ", ".join(said) if c.isprintable())[:300] or "no reason given"
+    return cut(escaped(", ".join(said))) or "no reason given"
 
 
 class _AsTyped(str):

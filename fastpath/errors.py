@@ -7,24 +7,33 @@ An error says what happened, where, and what to do. *Where* is given as keywords
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kohort.fastpath.foreign_text import cut, escaped
+
 if TYPE_CHECKING:
     from kohort.fastpath._columns import RecordColumns
+
+
+MOST_MESSAGE_CHARACTERS = 2_000
 
 
 class KohortError(Exception):
     """Any error this library raises on purpose.
 
-    `place`: where it happened, by name. `hint`: what to do about it, or None.
+    `place`: where it happened, by name, unchanged. `hint`: what to do about it, or None. `message` and `hint` may hold
+    text of brokers and others: control characters are escapes, and they are cut at 2,000 characters.
     """
 
+    several_lines = False
+    """Whether line breaks of the message are kept."""
+
     def __init__(self, message: str, *, hint: str | None = None, **place: object) -> None:
-        self.message = message
-        self.hint = hint
+        self.message = message = cut(escaped(message, lines=self.several_lines), MOST_MESSAGE_CHARACTERS)
+        self.hint = None if hint is None else cut(escaped(hint), MOST_MESSAGE_CHARACTERS)
         self.place: Mapping[str, object] = {name: value for name, value in place.items() if value is not None}
         super().__init__(message)
 
     def __str__(self) -> str:
-        where = ", ".join(f"{name}={value}" for name, value in self.place.items())
+        where = ", ".join(f"{name}={cut(escaped(str(value)))}" for name, value in self.place.items())
         text = f"{self.message} ({where})" if where else self.message
         return f"{text}; {self.hint}" if self.hint else text
 

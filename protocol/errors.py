@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.foreign_text import cut
 
 
 class KafkaErrorInfo(NamedTuple):
@@ -214,7 +215,7 @@ class BrokerError(KohortError):
         self.code = code
         self.name = error_name(code)
         self.retriable = info is not None and info.retriable
-        text = f"{self.name} [{code}]" + (f": {message}" if message else "")
+        text = f"{self.name} [{code}]" + (f": {cut(message)}" if message else "")
         super().__init__(text, hint=info.advice if info else None, **place)
         self.broker_message = message
 

@@ -14,9 +14,13 @@ class JarsUnavailable(KohortError):
 class BrokerStartError(KohortError):
     """A broker did not come up: `log` is the file with its own words, whose last lines are in the message."""
 
+    several_lines = True
+
 
 class PostgresStartError(KohortError):
     """A PostgreSQL server did not come up, or there is none to start: `log` is the file with its own words."""
+
+    several_lines = True
 
 
 class PackagesUnavailable(KohortError):

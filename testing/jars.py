@@ -2,9 +2,9 @@
 
 The resolver is the Ivy jar that PySpark ships, so pip and a Java are all that is asked of a user. One resolution
 brings the broker, the command-line tools and one slf4j binding. Ivy checks each download against the repository's own
-checksum; what arrived is then recorded (sha256 of every jar), and every later use is held against that record, so a
-jar that was cut short or changed on disk is noticed and the set is fetched again. Jars that `pins.py` names must
-also match their pin, whoever served them.
+checksum. The sha256 of every jar must be the one in `pins.py`, when the set is fetched and at each later use: a mirror
+cannot add or replace a jar, and neither can a process that writes to the cache. A set of a version without pins is
+refused, unless KOHORT_UNPINNED_JARS=1; such a set is compared with the sums of its first download.
 
 A set is resolved beside its final place and renamed into it under a lock: other processes see a whole set or none.
 """
@@ -33,6 +33,7 @@ from kohort.testing.progress import Progress, progress
 
 DEFAULT_VERSION = "4.3.1"
 TRIED_VERSIONS = ("3.7.2", "3.9.1", "4.1.0", "4.1.1", "4.3.1")
+UNPINNED_JARS = "KOHORT_UNPINNED_JARS"
 RESOLVE_TIMEOUT_S = 900.0
 _RECORD = "sha256.json"
 _CLIENT_JARS = ("kafka-clients-", "lz4-java-", "snappy-java-", "zstd-jni-", "slf4j-", "jackson-", "jose4j-")
@@ -117,7 +118,8 @@ def _verified(wanted: _Recipe, cache: Path) -> tuple[Path, ...]:
     folder = cache / f"{wanted.slug}-{wanted.version}-{hashlib.sha256(wanted.module.encode()).hexdigest()[:8]}"
     with locked(cache / f"{wanted.slug}-{wanted.version}.lock"):
         if folder.exists():
-            damage = _damage(folder)
+            digests = _digests(folder.glob("*.jar"))
+            damage = _damage(folder, digests)
             if damage is None:
                 return tuple(sorted(folder.resolve().glob("*.jar")))
             print(f"{wanted.named} in the cache: {damage}; fetching it again", file=sys.stderr, flush=True)
@@ -125,22 +127,25 @@ def _verified(wanted: _Recipe, cache: Path) -> tuple[Path, ...]:
         with tempfile.TemporaryDirectory(prefix=f"{wanted.slug}-{wanted.version}-", dir=cache) as scratch:
             fetched = _resolve(wanted, Path(scratch))
             digests = _digests(fetched.glob("*.jar"))
-            _check_pins(digests, pins())
+            _check_pins(digests)
             (fetched / _RECORD).write_text(json.dumps(digests, indent=1, sort_keys=True))
             fetched.rename(folder)
     return tuple(sorted(folder.resolve().glob("*.jar")))
 
 
-def _damage(folder: Path) -> str | None:
-    """What is wrong with a cached set, or None."""
+def _damage(folder: Path, digests: Mapping[str, str]) -> str | None:
+    """The difference between a cached set and its record or its pins, or None."""
     try:
         recorded: dict[str, str] = json.loads((folder / _RECORD).read_text())
     except (OSError, ValueError):
         return "its record of checksums is missing or unreadable"
-    digests = _digests(folder.glob("*.jar"))
     for name in sorted(recorded.keys() | digests.keys()):
         if recorded.get(name) != digests.get(name):
             return f"{name} is not what was fetched"
+    try:
+        _check_pins(digests)
+    except JarsUnavailable as error:
+        return str(error)
     return None if digests else "it is empty"
 
 
@@ -152,11 +157,19 @@ def _digests(jars: Iterable[Path]) -> dict[str, str]:
     return found
 
 
-def _check_pins(digests: Mapping[str, str], known: Mapping[str, str]) -> None:
+def _check_pins(digests: Mapping[str, str]) -> None:
+    known = pins()
+    unpinned_allowed = os.environ.get(UNPINNED_JARS) == "1"
     for name, digest in sorted(digests.items()):
+        if name not in known and not unpinned_allowed:
+            raise JarsUnavailable(
+                "a jar without a pinned sha256 is not run",
+                hint=f"use a pinned version ({', '.join(TRIED_VERSIONS)}), or trust the mirror with {UNPINNED_JARS}=1",
+                jar=name, got=digest,
+            )  # fmt: skip
         if known.get(name, digest) != digest:
             raise JarsUnavailable(
-                "a downloaded jar is not the one that this library knows under its name",
+                "a jar does not have its pinned sha256",
                 hint="do not run it: check the Maven mirror that served it",
                 jar=name, expected=known[name], got=digest,
             )  # fmt: skip

@@ -1,7 +1,7 @@
-"""sha256 of the jars that this library was tried with: whoever serves another file under such a name is refused.
+"""sha256 of the jars that this library was tried with; a jar with another sum, or without one here, is refused.
 
 The list has the form that `sha256sum --check` reads. It covers the versions in `jars.TRIED_VERSIONS` and the
-connector of Spark 4.0.0; jars of other versions are taken as Ivy's own check leaves them.
+connector of Spark 4.0.0.
 """
 
 from collections.abc import Mapping

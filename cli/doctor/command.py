@@ -14,8 +14,9 @@ from kohort.cli.connecting import AsJson, Connection, connected, console
 from kohort.cli.doctor.case import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
-from kohort.cli.terminal import cell, harmless, say
+from kohort.cli.terminal import cell, say
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.foreign_text import escaped
 
 app = typer.Typer(add_completion=False)
 
@@ -102,12 +103,12 @@ def _show(opinion: Opinion) -> None:
     told = [Text(f"{len(opinion.satisfied)} rules are satisfied")]
     if opinion.unchecked:
         told += [
-            Text(harmless(f"not checked: {rule.name}: {error}"), style="yellow") for rule, error in opinion.unchecked
+            Text(escaped(f"not checked: {rule.name}: {error}"), style="yellow") for rule, error in opinion.unchecked
         ]
     reasons: dict[str, list[str]] = {}
     for rule, error in opinion.not_asked:
         reasons.setdefault(error.message, []).append(rule.name)
-    told += [Text(harmless(f"not asked, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
+    told += [Text(escaped(f"not asked, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
     out.print(Group(*told))
 
 

@@ -1,6 +1,7 @@
 """The jars in the cache: whole, as they were fetched, and refused or fetched again otherwise."""
 
 import hashlib
+import json
 import multiprocessing
 import os
 import subprocess
@@ -17,11 +18,22 @@ from kohort.testing.jdk import java, java_major
 from kohort.testing.pins import pins
 
 
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+PINS = {
+    "kafka-clients-4.3.1.jar": sha256(b"clients"),
+    "kafka_2.13-4.3.1.jar": sha256(b"broker"),
+    "spark-sql-kafka-0-10_2.13-4.3.1.jar": sha256(b"broker"),
+}
+
+
 @pytest.fixture
 def fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """An empty cache and a resolver that makes two small jars; lists what it was asked for."""
     monkeypatch.setenv("KOHORT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(jars, "pins", dict)
+    monkeypatch.setattr(jars, "pins", lambda: PINS)
     asked: list[str] = []
 
     def resolve(wanted: jars._Recipe, scratch: Path) -> Path:
@@ -71,10 +83,36 @@ def test_jar_that_does_not_match_its_pin_is_refused_and_not_kept(
     fetches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jars, "pins", lambda: {"kafka-clients-4.3.1.jar": "0" * 64})
-    with pytest.raises(JarsUnavailable, match="not the one") as caught:
+    with pytest.raises(JarsUnavailable, match="does not have its pinned") as caught:
         jars.classpath("4.3.1")
     assert caught.value.place["jar"] == "kafka-clients-4.3.1.jar"
     assert list(cache_dir().glob("**/*.jar")) == []
+
+
+def test_a_version_without_pins_is_refused_unless_the_user_trusts_the_mirror(
+    fetches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(JarsUnavailable, match="without a pinned sha256") as caught:
+        jars.classpath("4.9.9")
+    assert "KOHORT_UNPINNED_JARS=1" in str(caught.value)
+    assert list(cache_dir().glob("**/*.jar")) == []
+    monkeypatch.setenv("KOHORT_UNPINNED_JARS", "1")
+    assert len(jars.classpath("4.9.9")) == 2
+
+
+@pytest.mark.parametrize("change", ["replaced", "added"])
+def test_a_cached_set_with_a_record_of_its_own_is_held_against_the_pins(
+    fetches: list[str], capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    jar = jars.classpath("4.3.1")[0]
+    evil = jar if change == "replaced" else jar.with_name("aaa-1.0.jar")
+    evil.write_bytes(b"evil")
+    record = {each.name: sha256(each.read_bytes()) for each in jar.parent.glob("*.jar")}
+    jar.with_name("sha256.json").write_text(json.dumps(record))
+    jars._verified.cache_clear()
+    assert [path.read_bytes() for path in jars.classpath("4.3.1")] == [b"clients", b"broker"]
+    assert fetches == ["4.3.1", "4.3.1"]
+    assert evil.name in capsys.readouterr().err
 
 
 def test_pins_name_every_jar_of_the_default_version() -> None:

@@ -1,0 +1,64 @@
+"""Text of brokers, token issuers, producers and members, made safe to show: escaped, cut, and without secrets."""
+
+from collections.abc import Iterable
+
+MOST_CHARACTERS = 300
+"""Of a foreign text inside a message."""
+
+_LINES = {0x09: "\\t", 0x0A: "\\n"}
+_ORDERS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in _LINES}
+# Line and paragraph separators, and what changes the direction of the text that follows.
+_LAYOUT = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
+
+
+class _Escapes(dict[int, str]):
+    def __missing__(self, code: int) -> str:
+        if 0xD800 <= code <= 0xDFFF:  # a lone surrogate, which no UTF-8 terminal or file takes
+            return f"\\u{code:04x}"
+        raise LookupError(code)
+
+
+_IN_LINES = _Escapes(_ORDERS | _LAYOUT)
+_IN_ONE_LINE = _Escapes(_ORDERS | _LAYOUT | _LINES)
+
+
+def escaped(text: str, *, lines: bool = False) -> str:
+    """`text` with control characters, separators, bidirectional controls and lone surrogates as escapes.
+
+    `lines`: line breaks and tabs stay.
+    """
+    return text if text.isprintable() else text.translate(_IN_LINES if lines else _IN_ONE_LINE)
+
+
+def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    """At most `most` characters, with a note of how many are left out."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text) - most} more characters)"
+
+
+def scrubbed(text: str, secrets: Iterable[str]) -> str:
+    """`text` with every secret as `***`, also where it is quoted for a URL or within base64.
+
+    A secret may stand in base64 alone or behind other bytes; the longest spelling goes first.
+    """
+    from urllib.parse import quote, quote_plus  # loaded when a login failed
+
+    spellings = set[str]()
+    for secret in filter(None, secrets):
+        spellings |= {secret, quote(secret, safe=""), quote(secret), quote_plus(secret), *_in_base64(secret)}
+    for spelling in sorted(spellings, key=len, reverse=True):
+        text = text.replace(spelling, "***")
+    return text
+
+
+def _in_base64(secret: str) -> Iterable[str]:
+    """The characters of base64 that depend on the secret alone, for each of its three places in a group."""
+    import base64
+
+    raw = secret.encode("utf-8", "surrogatepass")
+    for before in range(3):
+        # The first characters depend on what stands before the secret, the last ones on what follows.
+        whole = base64.b64encode(bytes(before) + raw).decode()
+        first, last = -(-before * 8 // 6), (before + len(raw)) * 8 // 6
+        if last - first >= 4:
+            yield whole[first:last]
+            yield whole[first:last].replace("+", "-").replace("/", "_")
