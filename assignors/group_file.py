@@ -8,7 +8,6 @@ required. A replay also has "assignor" and "error".
 
 from __future__ import annotations
 
-import json
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.errors import BadGroup
 from kohort.assignors.group import GroupView, Member
+from kohort.fastpath.foreign_text import parsed_json
 
 KIND, VERSION = "group", 1
 
@@ -78,7 +78,7 @@ def from_json(document: object) -> GroupView:
 def read(path: Path) -> GroupView:
     """The group in a file. Raises `BadGroup` with the file's name."""
     try:
-        return from_json(json.loads(path.read_bytes()))
+        return from_json(parsed_json(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise BadGroup(f"cannot read a group: {error}", file=path) from error
     except BadGroup as error:

@@ -13,6 +13,7 @@ from kohort.assignors.errors import AssignorError, PlanError
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import NOBODY, Plan
 from kohort.assignors.registry import get
+from kohort.fastpath.foreign_text import parsed_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,18 +71,21 @@ def check(plan: Plan, rebalance: Rebalance) -> None:
 
 def replay(path: str | Path, assignor: Assignor | None = None) -> Plan:
     """Run an assignor on the group in a replay file: the one named there, or the given one. Raises as `make_plan`."""
-    import json
     from pathlib import Path
 
     from kohort.assignors.group_file import from_json
 
-    document = json.loads(Path(path).read_bytes())
+    document = parsed_json(Path(path).read_bytes())
     if assignor is None:
         name = document.get("assignor") if isinstance(document, dict) else None
         if not isinstance(name, str):
             raise AssignorError("the file names no assignor", file=path, hint="pass one")
         assignor = get(name)
     return make_plan(assignor, from_json(document), replay_dir=Path(path).parent)
+
+
+MOST_REPLAYS = 8
+"""Files that stay in the temporary folder; the members of a group decide how large they are."""
 
 
 class _Held:
@@ -102,21 +106,33 @@ def _refused(message: str, group: GroupView, index: int, member: str | None = No
 
 def _save(assignor: str, group: GroupView, error: str, folder: Path | None) -> Path | None:
     # Imported where a plan is refused, since nearly none is: they would take as long as half a group's join.
+    import getpass
     import json
+    import os
     import tempfile
+    from contextlib import suppress
     from hashlib import sha256
     from pathlib import Path
 
     from kohort.assignors.group_file import to_json
+    from kohort.fastpath.private_files import UnsafeFolder, create, private_folder
 
     document = {**to_json(group), "assignor": assignor, "error": error}
     text = json.dumps(document, indent=1)
     safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in assignor)
-    where = folder or Path(tempfile.gettempdir())
-    path = where / f"kohort-replay-{safe}-{sha256(text.encode()).hexdigest()[:12]}.json"
+    name = f"kohort-replay-{safe[:40]}-{sha256(text.encode()).hexdigest()[:12]}.json"
     try:
-        where.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    except OSError:
+        if folder is None:
+            user = os.geteuid() if hasattr(os, "geteuid") else getpass.getuser()
+            where = private_folder(Path(tempfile.gettempdir()) / f"kohort-replays-{user}", hint="remove it")
+            kept = sorted(where.glob("kohort-replay-*.json"), key=lambda path: path.stat().st_mtime_ns)
+            for old in kept[: -MOST_REPLAYS + 1]:
+                old.unlink(missing_ok=True)
+        else:
+            where = folder
+            where.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # its name is its content
+            create(where / name, text.encode())
+    except (OSError, UnsafeFolder):
         return None  # the refusal matters more than its replay
-    return path
+    return where / name

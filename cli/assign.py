@@ -19,6 +19,7 @@ from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
 from kohort.cli.connecting import Connection, connected, console
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.foreign_text import parsed_json
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Try an assignor before it moves anything.")
@@ -144,7 +145,7 @@ def _document(
         )
     if file is not None:
         try:
-            document = json.loads(file.read_bytes())
+            document = parsed_json(file.read_bytes())
         except (OSError, ValueError) as error:
             raise AssignorError(f"cannot read a group: {error}", file=file) from error
         from_json(document)

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from kohort.fastpath.foreign_text import parsed_json
 from kohort.testing import BrokerStartError, BrokerStateError, RealCluster
 from kohort.testing.cache import cache_dir, is_locked, locked
 from kohort.testing.jars import DEFAULT_VERSION, TRIED_VERSIONS, classpath
@@ -168,7 +169,7 @@ def _read(name: str) -> dict[str, object] | None:
         file.unlink(missing_ok=True)
         return None
     try:
-        state: dict[str, object] = json.loads(file.read_text())
+        state: dict[str, object] = parsed_json(file.read_text())
     except FileNotFoundError:
         return None
     return state

@@ -26,7 +26,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.sigterm import on_sigterm
 from kohort.fastpath import Record, RecordColumns, TopicPartition
 from kohort.fastpath.errors import KohortError
-from kohort.fastpath.foreign_text import escaped
+from kohort.fastpath.foreign_text import escaped, parsed_json
 
 app = typer.Typer(add_completion=False)
 
@@ -60,7 +60,7 @@ def _utf8(data: bytes) -> Any:
 
 def _json(data: bytes) -> Any:
     try:
-        return json.loads(data, parse_constant=_finite, parse_float=_finite)
+        return parsed_json(data, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         return _utf8(data)
 

@@ -20,6 +20,7 @@ from kohort.cli.partitions import partitions_of, short
 from kohort.cli.terminal import cell, say
 from kohort.fastpath import TopicPartition
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.foreign_text import parsed_json
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consumer groups, and look after them.")
 offsets = typer.Typer(no_args_is_help=True, help="Move a group's committed offsets.")
@@ -250,7 +251,7 @@ def _offset(read: object) -> int:
 
 def _from_file(path: Path) -> dict[TopicPartition, int]:
     try:
-        found = json.loads(path.read_text())
+        found = parsed_json(path.read_text())
         return {
             TopicPartition(topic, int(number)): _offset(offset)
             for topic, numbers in found.items()

@@ -13,6 +13,7 @@ from rich.table import Table
 from kohort.cli.connecting import AsJson, Connection, connected, console
 from kohort.cli.terminal import cell
 from kohort.fastpath import TopicPartition
+from kohort.fastpath.foreign_text import parsed_json
 from kohort.spark.errors import PlanError
 from kohort.spark.logged import unlogged
 from kohort.spark.plan import Bound, Plan, Point
@@ -71,7 +72,7 @@ def bound(text: str) -> Bound:
         return text  # type: ignore[return-value]  # mypy does not narrow a str to its words
     if text.lstrip().startswith("{"):
         try:
-            return {place: _POINTS.get(offset, offset) for place, offset in unlogged(json.loads(text)).items()}
+            return {place: _POINTS.get(offset, offset) for place, offset in unlogged(parsed_json(text)).items()}
         except (ValueError, AttributeError, TypeError) as error:
             raise PlanError(f"not offsets: {error}", hint='{"topic":{"0":23,"1":-2}}') from None
     try:

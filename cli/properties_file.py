@@ -1,13 +1,17 @@
 """Kafka's properties as people keep them: a file with profiles, and the environment."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from kohort.cli.terminal import say
 from kohort.coordinator_client.config import SETTINGS
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.private_files import is_open_to_others
 
 PREFIX = "KOHORT_"
+SECRETS = ("password", "secret", "jaas.config", "ssl.keystore.key", "oauth.token")
 
 
 def from_file(path: Path, profile: str | None) -> dict[str, str]:
@@ -27,6 +31,9 @@ def from_file(path: Path, profile: str | None) -> dict[str, str]:
             raise KohortError("not a property", hint="NAME=VALUE", path=path, line=number)
         if not profiles or profiles[-1] == profile:
             found[name.strip()] = value.strip()
+    secrets = sorted(name for name in found if name.endswith(SECRETS))
+    if secrets and is_open_to_others(path):
+        say(f"kohort: warning: other users may read {secrets[0]} in {path}: chmod 600 it", file=sys.stderr)
     if profile is not None and profile not in profiles:
         there = ", ".join(profiles) or "none"
         raise KohortError(f"no profile {profile!r}", hint=f"[{profile}] on a line begins it; there: {there}", path=path)

@@ -12,6 +12,7 @@ from typing import Any
 
 from kohort.conformance.errors import ConformanceError
 from kohort.conformance.verdict import Result, Verdict
+from kohort.fastpath.foreign_text import parsed_json
 
 FORMAT = 1
 
@@ -87,7 +88,7 @@ class Report:
         """Read `dump`'s text from a file, gzipped or not. Raises ConformanceError for anything else."""
         try:
             raw = path.read_bytes()
-            data: dict[str, Any] = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+            data: dict[str, Any] = parsed_json(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
             if data["format"] != FORMAT:
                 raise ConformanceError(f"it has format {data['format']}, not {FORMAT}", report=path)
             subject = data["subject"]

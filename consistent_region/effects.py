@@ -7,7 +7,6 @@ from are in a complete checkpoint; and once, because a commit that came about is
 are.
 """
 
-import json
 import logging
 import struct
 import uuid
@@ -20,6 +19,7 @@ from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.state_handles import CheckpointListener, StateHandle
 from kohort.coordinator_client.events import Identity
+from kohort.fastpath.foreign_text import parsed_json
 
 log = logging.getLogger("kohort.region")
 
@@ -174,7 +174,7 @@ def unpacked(snapshot: bytes) -> tuple[str, int, bytes, dict[str, bytes]]:
     try:
         magic, length = _HEAD.unpack_from(snapshot)
         at = _HEAD.size + length
-        head: dict[str, Any] = json.loads(snapshot[_HEAD.size : at])
+        head: dict[str, Any] = parsed_json(snapshot[_HEAD.size : at])
         sizes = [("", head["state"]), *head["sinks"]]
         parts = {}
         for name, size in sizes:

@@ -1,7 +1,6 @@
 """State in files: copied whole, made durable, and put in place by one rename."""
 
 import hashlib
-import json
 import os
 import shutil
 from collections import deque
@@ -11,6 +10,8 @@ from typing import Final
 from kohort.consistent_region.errors import ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
+from kohort.fastpath.foreign_text import parsed_json
+from kohort.fastpath.private_files import opener
 
 KEPT_SNAPSHOTS: Final = 4
 MAGIC: Final = b"KFILES\n"  # so that a DictState, which is JSON too, does not take the names of files for its own
@@ -23,7 +24,7 @@ class FileState:
     A snapshot is a copy of them under `FOLDER/snapshots`, named after what is in it; a checkpoint holds only that name
     and each file's SHA-256 and size. So the folder belongs to the state: without it, `restore` raises ResetFailedError,
     as it does for a copy that is not what it was. Copies appear by rename after everything in them is on the disk;
-    `kept` complete ones stay, which must be more than the region's `kept_checkpoints`.
+    `kept` complete ones stay, which must be more than the region's `kept_checkpoints`. Copies have mode 0600.
 
     Close or flush files before the handler returns: what is in a buffer is in no copy.
     """
@@ -33,7 +34,7 @@ class FileState:
         self.kept = kept
         self._last: str | None = None
         self._complete: deque[str] = deque(maxlen=kept)
-        self._snapshots.mkdir(parents=True, exist_ok=True)
+        self._snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.files.mkdir(exist_ok=True)
 
     @property
@@ -57,10 +58,13 @@ class FileState:
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
         try:
-            value = json.loads(snapshot.removeprefix(MAGIC))
+            value = parsed_json(snapshot.removeprefix(MAGIC))
             name, listing = str(value["name"]), dict(value["files"])
+            own = hashlib.sha256(canonical(listing)).hexdigest()
         except (ValueError, TypeError, KeyError) as problem:
             raise ResetFailedError(f"the snapshot names no files: {problem}") from problem
+        if name != own:
+            raise ResetFailedError("the snapshot names no files: its name is not the hash of its listing")
         source = self._snapshots / name
         if not source.is_dir():
             raise ResetFailedError("the copy that the checkpoint names is not in this folder", folder=self._folder)
@@ -105,7 +109,8 @@ class FileState:
             if path.is_dir():
                 there.mkdir()
             else:
-                shutil.copyfile(path, there)
+                with path.open("rb") as read, open(there, "xb", opener=opener) as write:
+                    shutil.copyfileobj(read, write, _CHUNK)
                 _sync(there)
         for folder in [target, *(path for path in target.rglob("*") if path.is_dir())]:
             _sync(folder)

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from kohort.consistent_region.errors import AlienManifest, CorruptManifest, InconsistentCheckpointError, StaleManifest
 from kohort.consistent_region.offsets import Position, Positions
+from kohort.fastpath.foreign_text import parsed_json
 from kohort.fastpath.topic_partition import TopicPartition
 
 MAGIC: Final = b"KREGION\n"
@@ -165,7 +166,7 @@ def decode(
     """
     payload = _payload(data)
     try:
-        manifest = _manifest(json.loads(payload))
+        manifest = _manifest(parsed_json(payload))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise AlienManifest(f"the payload is no manifest of ours: {problem}") from problem
     if encode(manifest) != data:

@@ -56,13 +56,17 @@ class PostgresStore:
     answer. A connection belongs to the process that opened it; after a fork the child opens its own. It must be a
     session of its own: a pooler that shares sessions between transactions breaks LISTEN.
 
+    A server on another host is reached by TLS unless the URL or the environment name another `sslmode`. `require`, the
+    default, does not check the certificate: `sslmode=verify-full` with `sslrootcert` does.
+
     Raises ConfigurationError for a URL that libpq cannot read.
     """
 
     def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
         given = conninfo(url)
         self.where = " ".join(f"{name}={given[name]}" for name in ("host", "port", "dbname") if given.get(name))
-        self._conninfo = make_conninfo(url, connect_timeout=max(round(timeout_s), 2), application_name="kohort")
+        given = {**given, "connect_timeout": max(round(timeout_s), 2), "application_name": "kohort"}
+        self._conninfo = make_conninfo("", **given)
         self._timeout_s = timeout_s
         self._lock = threading.RLock()
         self._connection: _Session | None = None

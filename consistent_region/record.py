@@ -4,7 +4,6 @@ Every coordinator keeps exactly this. It is small (names, offsets, numbers), so 
 transaction; states and manifests, which are not, are stored beside it under their own names.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,6 +14,7 @@ from kohort.consistent_region.barrier import Barrier
 from kohort.consistent_region.errors import CorruptManifest
 from kohort.consistent_region.manifest import Contribution, StateReference, canonical, plain_positions, read_positions
 from kohort.consistent_region.offsets import Positions
+from kohort.fastpath.foreign_text import parsed_json
 from kohort.fastpath.topic_partition import TopicPartition
 
 CLOCKS_APART_S: Final = 5.0
@@ -108,7 +108,7 @@ def encode_record(record: RegionRecord) -> bytes:
 def decode_record(data: bytes) -> RegionRecord:
     """The other way. Raises CorruptManifest for what is none."""
     try:
-        return _read(json.loads(data))
+        return _read(parsed_json(data))
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         raise CorruptManifest(f"the region's record cannot be read: {problem}") from problem
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from kohort.consistent_region.dialects import dialect_of
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError
+from kohort.fastpath.foreign_text import parsed_json
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT NOT NULL,
@@ -77,7 +78,7 @@ class SqlSink:
             ) from problem
 
     def commit(self, prepared: bytes, at: CommitId) -> int:
-        statements = [(text, tuple(values)) for text, values in json.loads(prepared or b"[]")]
+        statements = [(text, tuple(values)) for text, values in parsed_json(prepared or b"[]")]
         number = self._run(statements, at)
         self._collected.clear()
         return number

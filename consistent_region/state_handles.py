@@ -1,6 +1,5 @@
 """What a region keeps consistent: state that can be snapshotted, restored, and begun anew."""
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final, Protocol, runtime_checkable
@@ -8,6 +7,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical, plain_positions, read_positions
 from kohort.consistent_region.offsets import Positions
+from kohort.fastpath.foreign_text import parsed_json
 
 
 class StateHandle(Protocol):
@@ -44,7 +44,7 @@ class DictState(dict[str, Any]):
         try:
             data = canonical(self)
             # JSON writes a number that is a key as text, so that 5 and "5" would be two keys after a restore.
-            wrong = [] if json.loads(data) == self else list(_no_text(self))
+            wrong = [] if parsed_json(data) == self else list(_no_text(self))
         except (TypeError, ValueError) as problem:
             raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
         if wrong:
@@ -53,7 +53,7 @@ class DictState(dict[str, Any]):
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
         try:
-            value = json.loads(snapshot)
+            value = parsed_json(snapshot)
         except ValueError as problem:
             raise ResetFailedError(f"the snapshot is none of a DictState: {problem}") from problem
         if not isinstance(value, dict):
@@ -105,7 +105,7 @@ class SqliteState:
         except sqlite3.Error as problem:
             connection.close()
             raise ResetFailedError(f"the snapshot is no database of this state: {problem}") from problem
-        if row is None or (offsets and read_positions(json.loads(row[0])) != dict(offsets)):
+        if row is None or (offsets and read_positions(parsed_json(row[0])) != dict(offsets)):
             connection.close()
             raise ResetFailedError("the offsets in the snapshot are not those of the checkpoint")
         self.connection.close()

@@ -9,12 +9,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
 from kohort.consistent_region.urls import veiled
+from kohort.fastpath.private_files import opener
 
 
 class Key(NamedTuple):
@@ -194,6 +195,8 @@ class SqliteStore:
 
     def _opened(self) -> sqlite3.Connection:
         until = time.monotonic() + self._timeout_s
+        with suppress(OSError), open(self.path, "ab", opener=opener):
+            pass  # states of members are in it, so only their owner reads it; SQLite would make it as the umask says
         connection = sqlite3.connect(self.path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False)
         while True:
             try:

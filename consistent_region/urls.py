@@ -1,10 +1,12 @@
 """URLs of databases, which may hold a password, mistyped ones too: no error shows more of them than is safe."""
 
+import os
 import re
 from typing import Any, Final
 
 from kohort.consistent_region.errors import ConfigurationError
 
+_LOCAL: Final = re.compile(r"|[/@].*|localhost|127(\.\d{1,3}){3}|::1", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -15,7 +17,10 @@ def veiled(url: str) -> str:
 
 
 def conninfo(url: str) -> dict[str, Any]:
-    """What libpq reads in a URL.
+    """What libpq reads in a URL, with `sslmode=require` where the server is on another host and nothing says otherwise.
+
+    `sslmode` in the URL, in PGSSLMODE or in a service file says otherwise: libpq's own default sends a password in the
+    clear to a server without TLS.
 
     Raises ConfigurationError for one that it cannot read, and for one in which it takes a part of a password for
     something else, as it does where an @ or / of it is not quoted: of host and database, errors tell.
@@ -32,7 +37,20 @@ def conninfo(url: str) -> dict[str, Any]:
             "not a PostgreSQL URL",
             hint='"postgresql://USER@HOST/DATABASE"; in a password %, @ and / are %25, %40 and %2F',
         )
+    if "sslmode" not in given and "service" not in given and not _elsewhere_said() and not _is_local(given):
+        given["sslmode"] = "require"
     return given
+
+
+def _elsewhere_said() -> bool:
+    return any(name in os.environ for name in ("PGSSLMODE", "PGSERVICE"))
+
+
+def _is_local(given: dict[str, Any]) -> bool:
+    """Whether every host is a socket of this machine or its loopback."""
+    environment = os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST") or ""
+    hosts = str(given.get("hostaddr") or given.get("host") or environment)
+    return all(_LOCAL.fullmatch(host.strip()) for host in hosts.split(","))
 
 
 def _cut_wrongly(given: dict[str, Any]) -> bool:

@@ -79,6 +79,7 @@ class Settings(Frozen):
 
 KIB, MIB = 1024, 1024 * 1024
 INT32_MAX = 2**31 - 1
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 # The client-side assignors by Kafka's class names, so that a Java properties file can be used as it is.
 ASSIGNORS_BY_KAFKA_NAME: Mapping[str, str] = MappingProxyType(
@@ -127,7 +128,7 @@ class Config(Settings):
     max_buffered_bytes: int = row("kohort.max.buffered.bytes", "int", 64 * MIB, "Fetched and not yet polled: no Fetch is sent while there is more.", low=1)
     max_poll_records: int = row("max.poll.records", "int", 0, "Most records one poll returns; 0 is as many as one fetched slice of each partition holds.", low=0)
     on_corrupt: Literal["raise", "skip_batch"] = row("kohort.on.corrupt", "str", "raise", "A batch that contradicts itself or its checksum: raise CorruptRecord and stay before it, or skip_batch, log it and list it in `columns.corrupt`.", choices=("raise", "skip_batch"))
-    max_decompressed_bytes: int = row("kohort.max.decompressed.bytes", "int", 64 * MIB, "A batch that would grow past it is refused.", low=1)
+    max_decompressed_bytes: int = row("kohort.max.decompressed.bytes", "int", 64 * MIB, "A batch that would grow past it is refused.", low=1, high=INT32_MAX)
 
     # --- connections
     max_frame_bytes: int = row("kohort.max.frame.bytes", "int", 128 * MIB, "A longer answer is refused before anything is allocated.", low=1, high=INT32_MAX)

@@ -5,15 +5,16 @@ means that asking again is of no use. The one request is made by the standard li
 redirections, is not worth a dependency of every client. No token is checked here: that is the brokers' part.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.config import LOOPBACK, Config
 from kohort.coordinator_client.errors import AuthenticationFailed, ConfigError, TokenUnavailable
 from kohort.coordinator_client.tokens import Token
 from kohort.fastpath import KohortError
-from kohort.fastpath.foreign_text import cut, scrubbed
+from kohort.fastpath.foreign_text import cut, parsed_json, scrubbed
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 MOST_ANSWER_BYTES = 1 << 20
 LATEST_S = 1e11  # in the year 5138
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750; what else it held could change the message around it
 _NAME = re.compile(r"[A-Za-z]+")
 _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 Source = Callable[[Config, Callable[[], int]], Token | KohortError]
+
+
+ALLOWED_URLS = "KOHORT_SASL_OAUTH_ALLOWED_URLS"
+"""The environment variable that takes the place of `sasl_oauth_allowed_urls`."""
 
 
 def check(config: Config) -> None:
@@ -61,7 +65,15 @@ def _check_endpoint(config: Config, url: str) -> None:
         raise ConfigError(f"{setting} is not a URL to ask", hint="https://HOST/PATH, without a user", setting=setting)
     if parts.scheme == "http" and host not in LOOPBACK:
         raise ConfigError(f"{setting} would carry the client's secret in the clear", hint="https://", setting=setting)
-    if url not in config.sasl_oauth_allowed_urls:
+    # Others may write to the settings; the deployment alone sets the environment.
+    deployed = os.environ.get(ALLOWED_URLS)
+    if deployed is not None and url not in [one.strip() for one in deployed.split(",")]:
+        raise ConfigError(
+            f"{setting} is not in the environment variable {ALLOWED_URLS}",
+            hint="the deployment allows token endpoints there, with commas between them",
+            setting=setting,
+        )
+    if deployed is None and url not in config.sasl_oauth_allowed_urls:
         raise ConfigError(
             f"{setting} is not in sasl_oauth_allowed_urls",
             hint="if it is yours, allow it there: the client's secret is sent to it",
@@ -151,13 +163,12 @@ def _believed(seconds: float | None) -> float | None:
 def _claimed_expiry(value: str) -> float | None:
     import base64
     import binascii
-    import json
 
     parts = value.split(".")
     if len(parts) != 3:
         return None
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        claims = parsed_json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (binascii.Error, ValueError):
         return None
     expires_at = claims.get("exp") if isinstance(claims, dict) else None
@@ -272,10 +283,9 @@ def _unreachable(url: str, problem: Exception) -> KohortError:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    import json
 
     try:
-        found = json.loads(body) if len(body) <= MOST_ANSWER_BYTES else None
+        found = parsed_json(body) if len(body) <= MOST_ANSWER_BYTES else None
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {}

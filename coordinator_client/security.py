@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeGuard
 
-from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.config import LOOPBACK, Config, split_address
 from kohort.coordinator_client.errors import ConfigError
 from kohort.coordinator_client.ready import Notice
+from kohort.fastpath.private_files import is_open_to_others
 
 if TYPE_CHECKING:
     import ssl
@@ -40,9 +41,12 @@ class Certificates:
         self._config = config
         self._stamps = self._look()
         self.context = tls_context(config)
+        self._exposures = exposures(config)
 
     def renew(self) -> Notice | None:
-        """Take up files that have changed; what people should hear of it."""
+        """Take up files that have changed. Returns the next notice: each exposure once, then changes of the files."""
+        if self._exposures:
+            return self._exposures.pop(0)
         stamps = self._look()
         if stamps == self._stamps:
             return None
@@ -58,6 +62,27 @@ class Certificates:
         if not _is_tls(config) or config.ssl_context is not None:
             return ()
         return tuple(_stamp(path) for path in (config.ssl_ca_path, config.ssl_cert_path, config.ssl_key_path) if path)
+
+
+def exposures(config: Config) -> list[Notice]:
+    """Notices of secrets that others may read by these settings."""
+    found = []
+    remote = any(split_address(address)[0] not in LOOPBACK for address in config.bootstrap)
+    if config.security_protocol == "SASL_PLAINTEXT" and remote and config.sasl_mechanism in _IN_THE_CLEAR:
+        found.append(
+            Notice(
+                "password_in_the_clear",
+                f"{config.sasl_mechanism} without TLS sends the {_IN_THE_CLEAR[config.sasl_mechanism]} in the clear: "
+                f"set security_protocol='SASL_SSL'",
+            )
+        )
+    key = config.ssl_key_path
+    if _is_tls(config) and key is not None and is_open_to_others(key):
+        found.append(Notice("key_file_open_to_others", f"other users may read the key in {key}: chmod 600 it"))
+    return found
+
+
+_IN_THE_CLEAR = {"PLAIN": "password", "OAUTHBEARER": "token"}
 
 
 def _stamp(path: str) -> _Stamp:

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TextIO
 
 from kohort.coordinator_client.errors import ConfigError
+from kohort.fastpath.private_files import opener
 from kohort.protocol.tape import Direction, Taped, line
 
 log = logging.getLogger("kohort.connections")
@@ -25,7 +25,7 @@ class Tape:
         self._connections = 0
         self._full = False
         try:
-            self._file: TextIO = Path(path).open("a", buffering=1)  # noqa: SIM115 -- open as long as the driver
+            self._file: TextIO = open(path, "a", buffering=1, opener=opener)  # noqa: SIM115 -- open as long as the driver
         except OSError as error:
             raise ConfigError(f"the tape cannot be written: {error.strerror}", setting="tape", path=path) from None
 

@@ -1,6 +1,7 @@
 """Text of brokers, token issuers, producers and members, made safe to show: escaped, cut, and without secrets."""
 
 from collections.abc import Iterable
+from typing import Any
 
 MOST_CHARACTERS = 300
 """Of a foreign text inside a message."""
@@ -62,3 +63,13 @@ def _in_base64(secret: str) -> Iterable[str]:
         if last - first >= 4:
             yield whole[first:last]
             yield whole[first:last].replace("+", "-").replace("/", "_")
+
+
+def parsed_json(data: str | bytes, **options: Any) -> Any:
+    """`json.loads`, with ValueError also for text that is nested too deeply for Python's parser."""
+    import json
+
+    try:
+        return json.loads(data, **options)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

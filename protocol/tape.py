@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, get_args
 
 from kohort.fastpath.errors import KohortError, WireError
+from kohort.fastpath.foreign_text import parsed_json
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import (
     RequestHeader,
@@ -66,7 +67,7 @@ def read(lines: Iterable[str]) -> Iterator[Taped]:
         if not text.strip():
             continue
         try:
-            document = json.loads(text)
+            document = parsed_json(text)
             taped = Taped(**document | {"frame": base64.b64decode(document["frame"], validate=True)})
             _check(taped)
         except (ValueError, KeyError, TypeError, binascii.Error) as error:

@@ -4,7 +4,6 @@ Option names are case-insensitive, as Spark's are. `kafka.` in front of one of K
 An unknown name or value is an OptionError that names the nearest right one.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 from kohort.coordinator_client import SETTINGS, Config
 from kohort.fastpath import KohortError, TopicPartition
+from kohort.fastpath.foreign_text import parsed_json
 from kohort.spark.errors import OptionError
 from kohort.spark.java_settings import in_our_words
 from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
@@ -294,7 +294,7 @@ def _time(value: Any, option: str) -> datetime:
 
 def _json(given: Mapping[str, str], option: str) -> dict[str, Any]:
     try:
-        found = json.loads(given[option.lower()])
+        found = parsed_json(given[option.lower()])
     except ValueError as error:
         raise OptionError(f"not JSON: {error}", option=option) from None
     if not isinstance(found, dict):

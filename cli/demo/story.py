@@ -22,6 +22,7 @@ from kohort.cli.demo.region_view import RegionView
 from kohort.cli.demo.screen import Screen
 from kohort.cli.demo.spark_act import READERS, spark_session
 from kohort.cli.demo.tally import Tally, of_rows
+from kohort.fastpath.private_files import private_folder
 from kohort.testing import RealBroker
 
 
@@ -44,7 +45,10 @@ class Options:
 def tell(options: Options, screen: Screen) -> Outcome:
     """Run it all; the report lies in the folder as `report.html`. Raises what any part of it raises."""
     started = time.monotonic()
-    folder = options.folder or Path(tempfile.gettempdir()) / f"kohort-demo-{os.getuid()}"
+    folder = options.folder
+    if folder is None:
+        shared = Path(tempfile.gettempdir()) / f"kohort-demo-{os.getuid()}"
+        folder = private_folder(shared, hint="remove it, or name another folder with --folder")
     folder.mkdir(parents=True, exist_ok=True)
     names = dict(dataset.carriers())
     with _broker(options, screen) as (bootstrap, broker):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from kohort.assignors import AssignorError, GroupView, MemberSubscription, Plan, PlanError, Rebalance, make_plan, replay
+from kohort.assignors.planning import MOST_REPLAYS
 from kohort.fastpath import TopicPartition
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first_letter_assignor.py"
@@ -127,3 +129,38 @@ def test_the_tutorial_prints_its_plan(capsys: pytest.CaptureFixture[str]) -> Non
         "left: apples-0, apples-1, apricots-0",
         "right: bananas-0, bananas-1, bananas-2",
     ]
+
+
+def refused_replay(number: int) -> Path:
+    """Where the group of a refused plan was kept; each number makes another group."""
+    with pytest.raises(PlanError) as refused:
+        make_plan(Users(lambda group: None), two_members(rack=f"rack-{number}"))  # type: ignore[arg-type, return-value]
+    path = refused.value.place["replay"]
+    assert isinstance(path, Path)
+    return path
+
+
+def test_replays_are_private_and_only_the_newest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    paths = [refused_replay(number) for number in range(12)]
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert set(folder.iterdir()) == set(paths[-MOST_REPLAYS:])
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert refused_replay(11) == paths[-1]  # the same group is the same file
+
+
+def test_a_replay_is_not_written_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    replay_file = refused_replay(1)
+    replay_file.unlink()
+    target = tmp_path / "target"
+    target.write_text("before")
+    replay_file.symlink_to(target)
+    refused_replay(1)
+    assert target.read_text() == "before"
+    replay_file.parent.rename(tmp_path / "aside")
+    replay_file.parent.symlink_to(tmp_path)
+    with pytest.raises(PlanError) as refused:
+        make_plan(Users(lambda group: None), two_members(rack="r"))  # type: ignore[arg-type, return-value]
+    assert "replay" not in refused.value.place

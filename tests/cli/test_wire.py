@@ -145,6 +145,19 @@ def test_a_file_of_bytes_is_no_tape(
     assert "no line of a wire tape" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("nested", ["[" * 200_000, '{"a":' * 100_000])
+@pytest.mark.parametrize("command", [("wire", "replay"), ("group", "timeline"), ("assign", "simulate")])
+def test_a_file_that_is_nested_deeply_ends_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, str], nested: str
+) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text(nested + "\n")
+    assert main([*command, str(path)]) == 1
+    said = capsys.readouterr().err.strip()
+    assert "nested too deeply" in said
+    assert len(said.splitlines()) == 1
+
+
 def test_a_torn_tape_names_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "torn.tape"
     path.write_text(tape.line(Taped(0, "b:1", 1, "request", "Heartbeat", 3, 1, heartbeat())) + '{"time_s": 1, "no')

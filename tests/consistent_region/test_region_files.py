@@ -10,7 +10,7 @@ import pytest
 
 from kohort.consistent_region import FileState
 from kohort.consistent_region.errors import ResetFailedError
-from kohort.consistent_region.file_state import MAGIC
+from kohort.consistent_region.file_state import MAGIC, listed
 
 
 class Killed(BaseException):
@@ -145,3 +145,26 @@ def test_a_copy_that_is_not_what_it_was_is_refused_and_nothing_is_put_in_place(t
     for damaged in (b"", b"[]", b"{}", b'{"name": 1, "files": 2}'):
         with pytest.raises(ResetFailedError):
             state.restore(damaged, {})
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc", "0" * 64, ""])
+def test_a_snapshot_cannot_name_a_folder_elsewhere(tmp_path: Path, name: str) -> None:
+    """Its name is the hash of its listing."""
+    state = FileState(tmp_path / "member")
+    write(state, **{"a.txt": "ours"})
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a").write_text("theirs")
+    lying = MAGIC + json.dumps({"name": name, "files": listed(outside)}).encode()
+    with pytest.raises(ResetFailedError, match="names no files"):
+        state.restore(lying, {})
+    assert read(state) == {"a.txt": "ours"}
+
+
+def test_copies_are_their_owners_alone(tmp_path: Path) -> None:
+    state = FileState(tmp_path)
+    write(state, a="secret")
+    state.snapshot({})
+    (copy,) = (tmp_path / "snapshots").iterdir()
+    assert (tmp_path / "snapshots").stat().st_mode & 0o777 == 0o700
+    assert (copy / "a").stat().st_mode & 0o777 == 0o600

@@ -372,6 +372,30 @@ def test_settings_from_which_no_token_can_come(change: dict[str, Any], said: str
     assert "hush" not in str(caught.value)
 
 
+def test_the_environment_takes_the_place_of_the_allowed_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOHORT_SASL_OAUTH_ALLOWED_URLS", "https://other.example/token")
+    with pytest.raises(ConfigError, match="environment variable KOHORT_SASL_OAUTH_ALLOWED_URLS"):
+        Config.of(**ISSUER)
+    monkeypatch.setenv("KOHORT_SASL_OAUTH_ALLOWED_URLS", "")
+    with pytest.raises(ConfigError, match="environment variable"):
+        Config.of(**ISSUER)
+    monkeypatch.setenv("KOHORT_SASL_OAUTH_ALLOWED_URLS", f"https://other.example/token, {URL}")
+    assert Config.of(**ISSUER | {"sasl_oauth_allowed_urls": ()}).sasl_oauth_token_endpoint_url == URL
+
+
+def test_an_issuers_echo_of_the_credentials_shows_no_secret() -> None:
+    secret = "s3cr et/x"
+    basic = base64.b64encode(f"me:{secret}".encode()).decode()
+    for said in (f"bad header: Basic {basic}", f"bad secret {secret}", "bad s3cr%20et%2Fx and s3cr+et%2Fx"):
+        body = json.dumps({"error": "invalid_client", "error_description": said}).encode()
+        with endpoint((401, body)) as (url, _asked):
+            error = ask(url, sasl_oauth_client_secret=secret)
+        assert isinstance(error, AuthenticationFailed)
+        assert "invalid_client" in str(error)
+        assert "***" in str(error)
+        assert not any(part in str(error) for part in ("s3cr", basic[4:-4]))
+
+
 def test_the_settings_are_known_by_kafkas_names_and_by_librdkafkas() -> None:
     kafka = {
         "bootstrap.servers": "host:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER",
