@@ -50,6 +50,7 @@ from kohort.consistent_region.states import (
 )
 from kohort.consistent_region.triggers import OperatorDriven, Periodic
 from kohort.fastpath.errors import KohortError
+from kohort.fastpath.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 from kohort.fastpath.topic_partition import TopicPartition
 
 ASK_ATTEMPTS: Final = 12
@@ -562,7 +563,7 @@ class RegionMember:
         self._go(Trigger.GAVE_UP)
 
     def _notice(self, kind: str, text: str) -> None:
-        self._notices.append(Notice(kind, text))
+        self._notices.append(Notice(kind, cut(escaped(text), MOST_NOTICE_CHARACTERS)))
 
     def _go(self, trigger: Trigger) -> None:
         self._state = after(self._state, trigger)

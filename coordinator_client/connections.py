@@ -16,7 +16,7 @@ from kohort.coordinator_client.frame_buffer import LENGTH_BYTES
 from kohort.coordinator_client.sasl import CHECK_PASSWORD, Conversation, Credentials, Refused
 from kohort.coordinator_client.throttle import Throttle
 from kohort.fastpath import KohortError, WireError
-from kohort.fastpath.foreign_text import cut, scrubbed
+from kohort.fastpath.foreign_text import cut, escaped, scrubbed
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -51,7 +51,7 @@ class Endpoint(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{escaped(self.host)}:{self.port}"
 
 
 class Answered(NamedTuple):

@@ -9,6 +9,10 @@ from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
+NAMES_PER_S = 10_000
+"""The most names a second that are asked for again because some of them are missing or have no leader."""
+
+
 class MetadataKeeper:
     """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
 
@@ -32,6 +36,7 @@ class MetadataKeeper:
         self._in_flight = False
         self.answered_at = float("-inf")
         self._attempts: Attempts = FRESH
+        self._paced_until = float("-inf")
 
     def want(self, wanted: WantedTopics) -> None:
         """What the group, or the manual assignment, has to know; replaces what was wanted before."""
@@ -105,7 +110,8 @@ class MetadataKeeper:
             return float("-inf")
         if self._stale or not self.view.brokers or not self._covers():
             pace = self.answered_at + self.backoff.initial_ms / 1000
-            return max(self._attempts.not_before, pace if not self._attempts.failures else float("-inf"))
+            paced_until = self._paced_until if self._covers() else float("-inf")
+            return max(self._attempts.not_before, paced_until if self._attempts.failures else pace)
         return max(self._attempts.not_before, self.answered_at + self.max_age_s)
 
     def _covers(self) -> bool:
@@ -127,6 +133,8 @@ class MetadataKeeper:
         if missing or self._leaderless():
             self._stale = True
             self._attempts = self._attempts.failed(now, self.backoff, chance)
+            # A leader repeats the names that other members subscribe to, and these may be any number.
+            self._paced_until = now + min(len(self.names) / NAMES_PER_S, self.max_age_s)
         else:
             self._attempts = FRESH
         return topics_changed(self.view, asked)

@@ -8,6 +8,7 @@ from kohort.coordinator_client.hooks import Cause
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.states import TRANSITIONS, MemberState, Trigger, after
 from kohort.coordinator_client.timeline import Timeline
+from kohort.fastpath.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 
 _ENDS: Final = frozenset(
     {MemberState.STABLE, MemberState.OUT, MemberState.STALLED, MemberState.FAILED, MemberState.CLOSED}
@@ -56,7 +57,7 @@ class Walk:
         self.timeline.begin(cause, self.now)
 
     def notice(self, kind: str, text: str) -> None:
-        self._notices.append(Notice(kind, text))
+        self._notices.append(Notice(kind, cut(escaped(text), MOST_NOTICE_CHARACTERS)))
 
     def drain_notices(self) -> tuple[Notice, ...]:
         """What was noticed since the last call."""

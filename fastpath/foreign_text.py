@@ -6,6 +6,8 @@ from typing import Any
 MOST_CHARACTERS = 300
 """Of a foreign text inside a message."""
 
+MOST_NOTICE_CHARACTERS = 1_000
+
 _LINES = {0x09: "\\t", 0x0A: "\\n"}
 _ORDERS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in _LINES}
 # Line and paragraph separators, and what changes the direction of the text that follows.

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from kohort.fastpath.foreign_text import escaped
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic; sorts by topic name, then number."""
@@ -10,4 +12,4 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return f"{escaped(self.topic)}-{self.partition}"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.fastpath import KohortError
+from kohort.coordinator_client.connections import Endpoint
+from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath.foreign_text import MOST_CHARACTERS, cut, escaped, scrubbed
 from kohort.protocol.errors import BrokerError
 
@@ -59,6 +60,12 @@ def test_the_text_of_a_broker_cannot_forge_a_line_of_an_error() -> None:
             assert "\x1b" not in shown
             assert "\u202e" not in shown
     assert error.place["topic"] == forged  # what code acts on is unchanged
+
+
+def test_names_in_log_lines_take_one_line() -> None:
+    """A pattern subscription takes the names that a broker gives."""
+    assert str(TopicPartition("t\n2026-01-01 INFO \u202e", 3)) == "t\\n2026-01-01 INFO \\u202e-3"
+    assert str(Endpoint("host\x1b[2J", 1)) == "host\\x1b[2J:1"
 
 
 @pytest.mark.parametrize("name", ["grp\nkohort: 0 groups deleted", "\u202eevil", "a\tb"])
