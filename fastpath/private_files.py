@@ -3,9 +3,12 @@
 import os
 import stat
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kohort.fastpath.errors import KohortError
+
+if TYPE_CHECKING:
+    from pathlib import Path  # a consumer that starts has no use for it
 
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
@@ -14,7 +17,7 @@ class UnsafeFolder(KohortError):
     """A folder in a shared place belongs to another user, is a link, or is open to others."""
 
 
-def private_folder(path: Path, *, hint: str) -> Path:
+def private_folder(path: "Path", *, hint: str) -> "Path":
     """`path` as a folder of mode 0700 that belongs to this user; it is made if it is missing.
 
     Raises UnsafeFolder with `hint`, and OSError as `mkdir` does.
@@ -34,7 +37,7 @@ def private_folder(path: Path, *, hint: str) -> Path:
     return path
 
 
-def create(path: Path, data: bytes) -> None:
+def create(path: "Path", data: bytes) -> None:
     """A new file of mode 0600 that holds `data`. Raises FileExistsError, also for a link, and OSError."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600), "wb") as file:
         file.write(data)
@@ -45,7 +48,7 @@ def opener(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def is_open_to_others(path: str | Path) -> bool:
+def is_open_to_others(path: "str | Path") -> bool:
     """Whether users besides the owner may read a file, as far as its mode says."""
     try:
         return hasattr(os, "geteuid") and bool(os.stat(path).st_mode & 0o044)

@@ -155,21 +155,21 @@ def test_a_missing_topic_is_asked_for_ever_more_slowly() -> None:
 
 
 def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
-    """A leader wants every name that any member subscribes to; 60,000 of them take six seconds until the next request."""
+    """A leader wants every name that any member subscribes to; 20,000 of them take two seconds until the next request."""
     it = keeper()
-    names = frozenset(f"t{number}" for number in range(60_000))
+    names = frozenset(f"t{number}" for number in range(20_000))
     it.want(WantedTopics(names | {"here"}))
     now, requests = 0.0, 0
-    while now < 60.0:
+    while now < 10.0:
         if it.owed(now) is not None:
             requests += 1
             it.answered(answer(topic("here", {0: (1, 5)})), now, 0.5)
         wake = it.wakes()
         assert wake is not None
         now = max(now + 0.001, wake)
-    assert 8 <= requests <= 12
+    assert 4 <= requests <= 8
     it.need(["mine"])  # a name that no response has covered does not wait
-    assert it.owed(60.0) is not None
+    assert it.owed(10.9) is not None
 
 
 def test_stale_asks_again_but_no_faster_than_the_backoff() -> None:
