@@ -220,6 +220,16 @@ def test_paused_bytes_are_bounded_too_and_fetched_again() -> None:
     assert rig.take().start == 100
 
 
+@pytest.mark.proves("K-09", "I13")
+def test_what_is_not_paused_is_never_given_up_for_what_is() -> None:
+    rig = Rig(max_buffered_bytes=100, fetch_max_bytes=100, max_partition_fetch_bytes=100)
+    rig.owed()
+    rig.answer(1, data(0, batch(100, size=300)), data(1, batch(100, size=300)))
+    rig.paused = {P1}
+    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    assert [rig.fetcher.parked.bytes_of(one) for one in (P0, P1)] == [len(batch(100, size=300)), 0]
+
+
 @pytest.mark.proves("K-09", "I12")
 def test_what_was_under_way_when_paused_bytes_were_given_up_does_not_come_in_their_place() -> None:
     rig = Rig(max_buffered_bytes=1000, fetch_max_bytes=100)
@@ -508,7 +518,7 @@ def test_a_follower_never_puts_a_position_out_of_range(between: str, refusal: st
 
 
 @pytest.mark.proves("E-07")
-@pytest.mark.parametrize("moved", [(2, 5), (1, 6)], ids=["to another", "away and back"])
+@pytest.mark.parametrize("moved", [(2, 5), (1, 6), (2, 4)], ids=["to another", "away and back", "no epochs"])
 def test_out_of_range_from_a_leader_that_has_moved_since_is_for_the_new_leader_to_say(moved: tuple[int, int]) -> None:
     rig = Rig()
     rig.view = led(1, 4)
@@ -520,6 +530,30 @@ def test_out_of_range_from_a_leader_that_has_moved_since_is_for_the_new_leader_t
     assert asked(rig.owed()[moved[0]])[P0] == 100
     rig.answer(moved[0], data(0, code=1))
     assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize("code", [2, 29, 87, 9999])
+def test_what_a_follower_cannot_read_the_leader_may(code: int) -> None:
+    rig = at_follower()
+    rig.now = LEASE_OVER_S
+    rig.owed()
+    rig.answer(2, data(0, code=code))
+    assert rig.positions.take_error() is None
+    rig.answer(1, data(0, code=code))
+    assert rig.positions.take_error() is not None
+
+
+@pytest.mark.proves("E-07")
+def test_a_follower_that_became_leader_and_is_none_any_more_is_left_for_the_new_one() -> None:
+    rig = at_follower()
+    rig.view = led(2, 5)
+    rig.answer(2)
+    assert set(rig.owed()) == {2}
+    named = LeaderIdAndEpoch(leader_id=3, leader_epoch=6)
+    rig.view = rig.view.with_leaders(rig.answer(2, data(0, code=6, current_leader=named)).leaders)
+    rig.now = 1.0
+    assert set(rig.owed()) == {3}
 
 
 @pytest.mark.proves("E-07")

@@ -113,13 +113,14 @@ def test_a_newer_leader_told_by_a_fetch_is_believed_an_older_one_is_not() -> Non
 
 
 def test_of_several_leaders_in_one_response_the_newest_counts_in_each_topic() -> None:
-    before = VIEW.updated(answer(topic("u", {0: (1, 0)})), asked={"u"})
+    before = VIEW.updated(answer(topic("u", {0: (1, 0)}), topic("v", {0: (1, 0)})), asked={"u", "v"})
     t0, t1, u0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
     moved = before.with_leaders([(t0, 2, 7), (u0, 2, 1), (t1, 1, 4), (t0, 1, 6)])
     found = {one: moved.partition(one) for one in (t0, t1, u0)}
     assert {one: (each.leader, each.leader_epoch) for one, each in found.items() if each} == {
         t0: (2, 7), t1: (1, 4), u0: (2, 1)
     }  # fmt: skip
+    assert moved.topics["v"] is before.topics["v"]
 
 
 # --- when to ask

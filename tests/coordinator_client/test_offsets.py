@@ -373,8 +373,15 @@ def test_a_truncation_that_follows_a_reset_is_found(how: str, timestamp: int) ->
     assert ask.timestamp == timestamp
     one.listed(ask, ListedOffset(50, -1, 2), WALL)
     assert one.snapshot() == {P0: OffsetToCommit(50, 2)}, "and the next owner finds it by the commit"
-    assert one.owed_validations(cluster(epoch=3), 0.0) == {}, "the leader of epoch 3 named it"
     truncated_again(one, from_epoch=3, asked=2)
+
+
+def test_an_offset_that_a_leader_named_is_not_validated_by_that_leader() -> None:
+    one = positions("earliest")
+    one.assign(P0, start=None, has_group=False, wall_ms=WALL)
+    one.listed(only_list(one), ListedOffset(50, -1, 2), WALL)
+    assert one.owed_validations(cluster(epoch=3), 0.0) == {}
+    assert one.point(P0) is not None
 
 
 def test_an_offset_that_a_broker_names_without_an_epoch_is_read_without_validation() -> None:
@@ -397,10 +404,11 @@ def test_a_truncation_that_follows_a_committed_offset_is_found() -> None:
     truncated_again(one, from_epoch=3, asked=2)
 
 
-def test_a_divergence_beyond_the_position_voids_what_was_fetched_and_moves_nothing() -> None:
+@pytest.mark.parametrize("end_offset", [10, 12])
+def test_a_divergence_beyond_the_position_voids_what_was_fetched_and_moves_nothing(end_offset: int) -> None:
     one = fetching("earliest", offset=10)
     serial = one.state(P0).serial
-    one.diverged(P0, serial, 12, 3, 3, WALL)
+    one.diverged(P0, serial, end_offset, 3, 3, WALL)
     assert one.known_position(P0) == 10
     assert one.take_gaps() == []
     assert one.state(P0).serial != serial
