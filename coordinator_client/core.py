@@ -272,12 +272,14 @@ class Core:
         if not before:
             return
         for partition in [one for one in self.positions if one.topic in before]:
-            state, now_id = self.positions.state(partition), self._topic_ids[partition.topic]
-            if state.offset >= 0:
-                self.fetcher.drop(partition)
-                error = recreated(partition, before[partition.topic], now_id, state.offset)
-                self.positions.fail(partition, error, adrift=True)
-                self.news = True
+            state, topic = self.positions.state(partition), partition.topic
+            if state.offset < 0:
+                self.positions.void(partition)  # responses that are on their way may be about the old topic
+                continue
+            self.fetcher.drop(partition)
+            error = recreated(partition, before[topic], self._topic_ids[topic], state.offset)
+            self.positions.fail(partition, error, adrift=True)
+            self.news = True
 
     def named_topics(self) -> frozenset[str]:
         """The topics that the user has named."""
