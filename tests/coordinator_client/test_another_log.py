@@ -1,13 +1,22 @@
 """A log that is not what it was: what was committed in the old one holds up nobody in the new one."""
 
 import time
+import uuid
 from typing import Any
 
 import pytest
 
 from kohort.coordinator_client import Consumer, Gap, TopicRecreated
+from kohort.coordinator_client.connections import Answered
+from kohort.coordinator_client.resets import LATEST
 from kohort.fastpath import TopicPartition
+from kohort.protocol.apis.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from kohort.testing.fake_broker import FakeBroker, Hold
+from tests.coordinator_client.core_rig import Rig, metadata
 from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
 
 P0 = TopicPartition("topic", 0)
@@ -99,3 +108,29 @@ def test_a_commit_that_is_answered_once_the_topic_is_another_forbids_nothing_in_
             read(consumer, 2)
             consumer.commit()
         assert committed(fake) == 2
+
+
+@pytest.mark.proves("B-39", "I11")
+def test_an_offset_of_the_topic_that_is_gone_is_no_place_to_begin_in_the_new_one() -> None:
+    """The ListOffsets response of the old topic comes after the new one is known; its offset may exist in both."""
+    rig = Rig()
+    place = TopicPartition("t", 0)
+    rig.core.seek_by_time(place, LATEST)
+    rig.turn(0.0)
+    rig.core.endpoints.ever_answered = True
+    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.turn(0.1)
+    old = next(ask for _endpoint, ask in rig.open if ask.api == "ListOffsets")
+    again = metadata({0: 1, 1: 1})
+    again = again._replace(topics=(again.topics[0]._replace(topic_id=uuid.UUID(int=99)),))
+    rig.core.keeper.stale()
+    rig.turn(1.0)
+    rig.settle("Metadata", Answered(again, 12), 1.0)
+    rig.turn(2.0)
+    one = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=500, timestamp=-1, leader_epoch=1)
+    response = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(one,)),))
+    old.done(Answered(response, 6), 2.0)
+    assert rig.core.positions.known_position(place) is None
+    asks = [ask for _endpoint, ask in rig.open if ask.api == "ListOffsets" and ask is not old]
+    asks[-1].done(Answered(response, 6), 2.1)
+    assert rig.core.positions.known_position(place) == 500

@@ -38,6 +38,14 @@ def test_a_topic_made_anew_is_forgotten_under_its_old_id() -> None:
     request = session.next_request({P0: want(1, new)})
     assert request.forgotten == {P0: ID}
     assert request.changed == {P0: want(1, new)}
+    assert session.topic_name(new) == "t"
+    assert session.topic_name(ID) is None, "records of the old topic are none of the new one"
+
+
+def test_no_topic_has_the_zero_id() -> None:
+    session = FetchSession()
+    session.next_request({P0: want(1, uuid.UUID(int=0))})
+    assert session.topic_name(uuid.UUID(int=0)) is None
 
 
 @pytest.mark.proves("B-39")

@@ -220,6 +220,16 @@ def test_paused_bytes_are_bounded_too_and_fetched_again() -> None:
     assert rig.take().start == 100
 
 
+@pytest.mark.proves("K-09", "I13")
+def test_what_is_not_paused_is_never_given_up_for_what_is() -> None:
+    rig = Rig(max_buffered_bytes=100, fetch_max_bytes=100, max_partition_fetch_bytes=100)
+    rig.owed()
+    rig.answer(1, data(0, batch(100, size=300)), data(1, batch(100, size=300)))
+    rig.paused = {P1}
+    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    assert [rig.fetcher.parked.bytes_of(one) for one in (P0, P1)] == [len(batch(100, size=300)), 0]
+
+
 @pytest.mark.proves("K-09", "I12")
 def test_what_was_under_way_when_paused_bytes_were_given_up_does_not_come_in_their_place() -> None:
     rig = Rig(max_buffered_bytes=1000, fetch_max_bytes=100)
@@ -270,6 +280,24 @@ def test_ends_are_remembered_for_lag() -> None:
     rig.owed()
     rig.answer(1, data(0))
     assert rig.fetcher.ends[P0] == (1000, 900, 50)
+
+
+@pytest.mark.proves("S-02")
+@pytest.mark.parametrize(("level", "end"), [("read_uncommitted", 1000), ("read_committed", 900)])
+def test_the_end_that_lag_is_measured_to_is_the_last_that_can_be_read(level: str, end: int) -> None:
+    rig = Rig(isolation_level=level)
+    rig.owed()
+    rig.answer(1, data(0))
+    assert rig.fetcher.known_ends([P0, P1]) == {P0: end}
+    assert rig.fetcher.fresh_ends({P0, P1}) == {P0: end}
+
+
+@pytest.mark.proves("S-02")
+def test_a_broker_that_names_no_stable_end_is_measured_to_the_high_watermark() -> None:
+    rig = Rig(isolation_level="read_committed")
+    rig.owed()
+    rig.answer(1, data(0)._replace(last_stable_offset=-1))
+    assert rig.fetcher.known_ends([P0]) == {P0: 1000}
 
 
 @pytest.mark.proves("S-02")
@@ -433,6 +461,114 @@ def test_a_follower_near_by_is_read_and_left_at_its_first_error() -> None:  # KI
     assert P0 in asked(rig.owed()[1])
 
 
+def at_follower(**settings: Any) -> Rig:
+    """P0 alone, led by 1, with a Fetch to follower 2 in flight."""
+    rig = Rig(**settings)
+    rig.positions.drop(P1)
+    rig.positions.drop(P2)
+    rig.view = led(1, 4)
+    rig.owed()
+    rig.answer(1, data(0, preferred_read_replica=2))
+    assert set(rig.owed()) == {2}
+    return rig
+
+
+def led(leader: int, epoch: int, *offline: int) -> ClusterView:
+    before = cluster()
+    partitions = {0: PartitionView(leader, epoch, (1, 2, 3), offline)}
+    return before._replace(topics={"t": before.topics["t"]._replace(partitions=partitions)})
+
+
+LEASE_OVER_S = 301.0
+REFUSED_BY_FOLLOWER = {
+    "out of range": {"code": 1},
+    "diverging": {"diverging_epoch": EpochEndOffset(epoch=3, end_offset=60)},
+}
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize("refusal", REFUSED_BY_FOLLOWER)
+@pytest.mark.parametrize(
+    "between", ["nothing", "lease over", "offline", "leads now", "leads now, no epochs", "forgotten"]
+)
+def test_a_follower_never_puts_a_position_out_of_range(between: str, refusal: str) -> None:
+    """The leader is asked instead, whatever has become of the follower since the request was sent (KIP-392)."""
+    rig = at_follower()
+    if between == "lease over":
+        rig.now = LEASE_OVER_S
+    elif between == "offline":
+        rig.view = led(1, 4, 2)
+    elif between == "leads now":
+        rig.view = led(2, 5)
+    elif between == "leads now, no epochs":
+        rig.view = led(2, 4)  # as brokers before 2.4 are understood: the same epoch, which says nothing
+    elif between == "forgotten":
+        rig.view = rig.view._replace(topics={})
+    on_the_way = set(rig.owed())
+    rig.answer(2, data(0, **REFUSED_BY_FOLLOWER[refusal]))  # type: ignore[arg-type]
+    state = rig.positions.state(P0)
+    assert (state.phase, state.offset) == (Phase.FETCHING, 100)
+    if between == "forgotten":
+        return
+    rig.now += 1.0
+    leader = 2 if between.startswith("leads now") else 1
+    assert on_the_way | set(rig.owed()) == {leader}
+    rig.answer(leader, data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET, "the leader's response counts"
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize("moved", [(2, 5), (1, 6), (2, 4)], ids=["to another", "away and back", "no epochs"])
+def test_out_of_range_from_a_leader_that_has_moved_since_is_for_the_new_leader_to_say(moved: tuple[int, int]) -> None:
+    rig = Rig()
+    rig.view = led(1, 4)
+    rig.owed()
+    rig.view = led(*moved)
+    rig.answer(1, data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.FETCHING
+    rig.now = 1.0
+    assert asked(rig.owed()[moved[0]])[P0] == 100
+    rig.answer(moved[0], data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize("code", [2, 29, 87, 9999])
+def test_what_a_follower_cannot_read_the_leader_may(code: int) -> None:
+    rig = at_follower()
+    rig.now = LEASE_OVER_S
+    rig.owed()
+    rig.answer(2, data(0, code=code))
+    assert rig.positions.take_error() is None
+    rig.answer(1, data(0, code=code))
+    assert rig.positions.take_error() is not None
+
+
+@pytest.mark.proves("E-07")
+def test_a_follower_that_became_leader_and_is_none_any_more_is_left_for_the_new_one() -> None:
+    rig = at_follower()
+    rig.view = led(2, 5)
+    rig.answer(2)
+    assert set(rig.owed()) == {2}
+    named = LeaderIdAndEpoch(leader_id=3, leader_epoch=6)
+    rig.view = rig.view.with_leaders(rig.answer(2, data(0, code=6, current_leader=named)).leaders)
+    rig.now = 1.0
+    assert set(rig.owed()) == {3}
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize(("leader", "epoch", "judged"), [(3, 5, False), (3, 4, True), (1, 5, True), (-1, -1, True)])
+def test_out_of_range_from_a_broker_that_names_a_newer_leader_is_not_the_leaders(
+    leader: int, epoch: int, judged: bool
+) -> None:
+    rig = Rig()
+    rig.owed()
+    named = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    outcome = rig.answer(1, data(0, code=1, current_leader=named))
+    assert (rig.positions.state(P0).phase is Phase.NEEDS_RESET) == judged
+    assert outcome.leaders == ([(P0, leader, epoch)] if leader >= 0 else [])
+
+
 @pytest.mark.proves("B-25")
 def test_a_follower_that_does_not_answer_is_left_for_the_leader() -> None:
     rig = Rig()
@@ -499,6 +635,7 @@ def test_a_diverging_epoch_in_the_answer_is_truncation() -> None:
     rig.owed()
     rig.answer(1, data(0, diverging_epoch=EpochEndOffset(epoch=3, end_offset=60)))
     assert rig.positions.known_position(P0) == 60
+    assert (rig.positions.state(P0).epoch, rig.positions.state(P0).validated) == (3, 4)
 
 
 @pytest.mark.proves("B-15")

@@ -131,7 +131,11 @@ def test_a_log_that_is_cut_while_records_wait_to_be_polled_is_no_silent_gap() ->
         fill(fake, 0, 5)
         consumer.assign({P0: 0})
         read(consumer, 5)
-        fill(fake, 5, 5)
+        held = Hold()
+        fake.control("Fetch", lambda call: held)
+        assert held.reached.wait(PATIENCE_S)
+        fill(fake, 5, 5)  # one response has them all: parts of them would be read, and validated, one by one
+        held.release()
         fetched_from(fake, 1, offset=10)
         fake.truncate("topic", 0, 6)
         fill(fake, 100, 8)

@@ -168,3 +168,39 @@ def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(clus
         poll_until(consumer, lambda: any(gap.wanted == 20 for gap in gaps))
     assert [(gap.wanted, gap.start) for gap in gaps if gap.wanted is not None] == [(20, 10)]
     start(leader, 3)
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(300)
+@pytest.mark.proves("B-38", "E-08")
+def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_in_silence(
+    cluster: RealCluster, unique: Name
+) -> None:
+    """No record has been read, so the only epoch to find the truncation by is that of the ListOffsets response."""
+    topic = unique("end")
+    tp = TopicPartition(topic, 0)
+    create_topic(cluster.bootstrap, topic, replicas=2, config={"unclean.leader.election.enable": "true"})
+    leader, (follower,) = leader_of(cluster, topic)
+    third = next(node for node in cluster.nodes if node not in (leader, follower))
+    gaps: list[Gap] = []
+    with Consumer(cluster.bootstrap, auto_offset_reset="latest", on_reset=gaps.append) as consumer:
+        consumer.assign([tp])
+        produce(cluster.bootstrap, topic, numbers(0, 10), acks="all")
+        follower.kill()
+        wait_for(lambda: in_sync(cluster, topic) == {leader.node_id}, "the follower still counts")
+        produce(leader.bootstrap, topic, numbers(10, 10))
+        consumer.seek_to_end()
+        poll_until(consumer, lambda: consumer.position(tp) == 20)
+        epoch = consumer.position_of(tp).leader_epoch
+        assert epoch >= 0
+        gaps.clear()
+        leader.kill()
+        start(follower, 2)
+        wait_for(lambda: leader_of(cluster, topic)[0] is follower, "no unclean election")
+        produce(f"{follower.bootstrap},{third.bootstrap}", topic, numbers(100, 15))  # the log grows beyond the position
+        again = read(consumer, 15, patience_s=90)
+        assert [(record.offset, record.value) for record in again] == [(10 + n, b"%d" % (100 + n)) for n in range(15)]
+        poll_until(consumer, lambda: bool(gaps))
+        assert consumer.position_of(tp).leader_epoch > epoch
+    assert [(gap.wanted, gap.start) for gap in gaps] == [(20, 10)]
+    start(leader, 3)

@@ -245,7 +245,7 @@ def test_while_a_partition_cannot_be_sent_to_records_without_a_key_go_elsewhere(
 
 def test_a_batch_that_cannot_be_sent_takes_no_late_comers_and_is_given_up_in_time() -> None:
     world = ready(linger_ms=0, batch_bytes=100_000, request_timeout_ms=1_000, delivery_timeout_ms=10_000)
-    world.core.keeper.view = world.core.keeper.view.with_leader(P0, 99, 9)  # whom nobody knows
+    world.core.keeper.view = world.core.keeper.view.with_leaders([(P0, 99, 9)])  # whom nobody knows
     began = world.now
     first, second = world.send(b"1", 0), world.send(b"2", 0)
     assert first is second
@@ -273,7 +273,7 @@ def test_a_partition_that_moves_is_followed_only_when_nothing_is_in_flight() -> 
     world.send(b"x" * 120, 0)
     world.turn()
     world.logs[P0].leader = 1
-    world.core.keeper.view = world.core.keeper.view.with_leader(P0, 1, 9)
+    world.core.keeper.view = world.core.keeper.view.with_leaders([(P0, 1, 9)])
     world.send(b"y" * 120, 0)
     world.turn()
     assert world.core.lanes[P0].in_flight == 1
