@@ -40,6 +40,7 @@ class Reporting(Part):
         self._told: dict[str, Any] = {}
         self._saying: dict[str, Any] | None = None
         self._sent_pattern = False  # whether the coordinator may have one of ours, which names alone do not replace
+        self._arrived = False  # an assignment came and was not compared with what is owned yet
         self._owes_ack = False
         self._hurry = False
         self._failures = 0
@@ -49,9 +50,11 @@ class Reporting(Part):
         """A new subscription pays for no failure of the last one."""
         self._failures, self._not_before = 0, -inf
 
-    def owes_acknowledgement(self) -> None:
-        """What we own is about to be what the coordinator wants: tell it once that is so."""
-        self._owes_ack = True
+    def compared(self, *, moves: bool) -> None:
+        """The target was compared with what is owned. A report of what is owned follows, once nothing has to be let go
+        any more: for each assignment that came, and for each move."""
+        self._owes_ack = self._owes_ack or self._arrived or moves
+        self._arrived = False
 
     # -------------------------------------------------------------------------------------------------------- sending
 
@@ -99,16 +102,17 @@ class Reporting(Part):
         membership = self._membership
         if self._saying is not None:
             self._told = {}  # the last one was not answered: what of it arrived, and what was answered, is not known
-        said = self._said()
         if not membership.alive:
             self._told = {}
             membership.named(self._settings.member_id)
-            said["topic_partitions"] = ()
             self._walk.timeline.attempt()
-        elif not self._told or self._acknowledges:
-            said["topic_partitions"] = self.target.by_id(self._holding.partitions)
-            self._owes_ack = self._owes_ack and not self._acknowledges
+        said = self._said()
         self._saying = {name: value for name, value in said.items() if self._told.get(name, _UNSAID) != value}
+        if not membership.alive:
+            self._saying["topic_partitions"] = ()
+        elif not self._told or self._acknowledges:
+            self._saying["topic_partitions"] = self.target.by_id(self._holding.partitions)
+            self._owes_ack = self._owes_ack and not self._acknowledges
         self._sent_pattern |= bool(said.get("subscribed_topic_regex"))
         self._hurry = False
         self._pulse.beat_sent_at = self._walk.now
@@ -139,7 +143,7 @@ class Reporting(Part):
     def forget(self) -> None:
         """Membership is gone: nothing that was said or told holds any more."""
         self._told, self._saying = {}, None
-        self._sent_pattern = self._owes_ack = self._hurry = False
+        self._sent_pattern = self._arrived = self._owes_ack = self._hurry = False
         self.target.forget()
 
     def on_beat(self, event: ev.GroupBeat) -> None:
@@ -172,7 +176,7 @@ class Reporting(Part):
         self._enter(answer.member_epoch)
         if answer.assignment is not None:
             self.target.tell(answer.assignment.topic_partitions)
-            self._owes_ack = True
+            self._arrived = True
             self.news += 1
         elif self.target.told is None:
             self.target.tell(())
