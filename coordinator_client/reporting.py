@@ -40,7 +40,7 @@ class Reporting(Part):
         self._told: dict[str, Any] = {}
         self._saying: dict[str, Any] | None = None
         self._sent_pattern = False  # whether the coordinator may have one of ours, which names alone do not replace
-        self._arrived = False  # an assignment came and was not compared with what is owned yet
+        self._arrived = False  # an assignment came, and no report of what is owned has followed it yet
         self._owes_ack = False
         self._hurry = False
         self._failures = 0
@@ -51,10 +51,9 @@ class Reporting(Part):
         self._failures, self._not_before = 0, -inf
 
     def compared(self, *, moves: bool) -> None:
-        """The target was compared with what is owned. A report of what is owned follows, once nothing has to be let go
-        any more: for each assignment that came, and for each move."""
+        """The target was compared with what is owned. A report of what is owned follows once nothing is left to let go:
+        one for each assignment that came, and one for each move."""
         self._owes_ack = self._owes_ack or self._arrived or moves
-        self._arrived = False
 
     # -------------------------------------------------------------------------------------------------------- sending
 
@@ -113,6 +112,7 @@ class Reporting(Part):
         elif not self._told or self._acknowledges:
             self._saying["topic_partitions"] = self.target.by_id(self._holding.partitions)
             self._owes_ack = self._owes_ack and not self._acknowledges
+            self._arrived = False
         self._sent_pattern |= bool(said.get("subscribed_topic_regex"))
         self._hurry = False
         self._pulse.beat_sent_at = self._walk.now
