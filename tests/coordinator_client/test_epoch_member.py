@@ -596,7 +596,7 @@ def test_a_static_member_releases_its_own_earlier_join_and_joins_again(why: str)
 def test_while_another_member_holds_the_instance_id_joins_go_on_with_backoff(code: int) -> None:
     rig = refused_111(session_timeout_ms=10_000)
     rig.told_us(code)
-    (notice,) = [one for one in rig.notices if one.kind == "instance_held"]
+    (notice,) = (one for one in rig.notices if one.kind == "instance_held")
     assert "'i-1'" in notice.text
     assert "'billing'" in notice.text
     before = len(rig.asked(API))
@@ -627,6 +627,28 @@ def test_an_instance_id_that_is_held_for_longer_than_a_session_is_an_error_that_
     assert (error.code, error.place["instance_id"], error.place["group"]) == (111, "i-1", "billing")
     assert rig.state == "FAILED"
     assert_silent(rig)
+    rig.subscribe("u")  # the caller tries once more, and has a session's time again
+    rig.told_us(111)
+    rig.told_us(82)
+    assert (rig.state, rig.ready.view.fatal) == ("JOINING", None)
+
+
+@pytest.mark.proves("G-17")
+def test_a_member_that_waited_for_its_instance_id_releases_it_when_it_is_its_own() -> None:
+    rig = refused_111(session_timeout_ms=10_000)
+    rig.told_us(82)
+    rig.after(1.3)
+    rig.told_us(epoch=1, assigned=T)
+    rig.run_hook()
+    rig.told_us(epoch=1)
+    for _ in range(3):  # longer than a session
+        rig.next_report()
+        rig.told_us(epoch=1)
+    rig.next_report()
+    rig.told_us(110)
+    rig.run_hook()
+    rig.told_us(111)
+    assert (rig.state, rig.report.member_epoch) == ("JOINING", -2)
 
 
 @pytest.mark.parametrize("code", [14, 16, None])
