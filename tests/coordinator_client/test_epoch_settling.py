@@ -15,7 +15,7 @@ from kohort.coordinator_client import Consumer, Revoked, TopicRecreated
 from kohort.coordinator_client.reactions import UnreleasedInstance
 from kohort.fastpath import Record, TopicPartition
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kohort.testing.fake_broker import Close, ConsumerGroupState, Drop, FakeBroker, Hold
+from kohort.testing.fake_broker import Close, ConsumerGroupState, CoordinatorSettings, Drop, FakeBroker, Hold
 from kohort.testing.selection import Broker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.kit import Witness, numbers, poll_all_until, poll_until, produce
@@ -35,7 +35,11 @@ on_a_broker = [
 
 @pytest.fixture
 def fake() -> Iterator[FakeBroker]:
-    with FakeBroker(topics={"a": 2, "b": 2}) as broker:
+    """A broker that wants to hear often, and like Kafka plans some time after it saw a change (KIP-1263)."""
+    settings = CoordinatorSettings(
+        group_consumer_heartbeat_interval_ms=200, group_consumer_assignment_interval_ms=400
+    )
+    with FakeBroker(topics={"a": 6, "b": 2}, settings=settings) as broker:
         yield broker
         assert broker.faults == []
 
@@ -93,7 +97,7 @@ def test_a_topic_that_is_deleted_and_made_anew_costs_nothing_else(fake: FakeBrok
     hooks = Witness()
     with member(fake.bootstrap, metadata_max_age_ms=100) as consumer:
         consumer.subscribe(["a", "b"], hooks=hooks)
-        poll_until(consumer, lambda: consumer.assignment == all_of("a", 2) | all_of("b", 2))
+        poll_until(consumer, lambda: consumer.assignment == all_of("a", 6) | all_of("b", 2))
         fake.delete_topic("a")
         if waits:
             poll_past_recreation(consumer, lambda _: consumer.assignment == all_of("b", 2))
@@ -103,7 +107,7 @@ def test_a_topic_that_is_deleted_and_made_anew_costs_nothing_else(fake: FakeBrok
         poll_past_recreation(consumer, lambda records: partitions_of("a", records) == {0, 1, 2})
         poll_until(consumer, lambda: fake.consumer_group("g").state is ConsumerGroupState.STABLE, patience_s=PATIENCE_S)
         revoked = [event.partitions for event in hooks.told if isinstance(event, Revoked)]
-        assert revoked == [all_of("a", 2)], "the other topic is never touched"
+        assert revoked == [all_of("a", 6)], "the other topic is never touched"
         assert "Lost" not in hooks.kinds()
 
 
@@ -111,12 +115,12 @@ def test_a_topic_that_is_deleted_and_made_anew_costs_nothing_else(fake: FakeBrok
 def test_an_acknowledgement_that_is_lost_is_made_up_for(fake: FakeBroker, lost: Any) -> None:
     with member(fake.bootstrap, request_timeout_ms=1_000) as first:
         first.subscribe(["a"])
-        poll_until(first, lambda: len(first.assignment) == 2)
-        # What is lost is the first report of the one partition that stays.
-        fake.control(HEARTBEAT, lambda call: lost if reports(call.request) == 1 else None, times=1)
+        poll_until(first, lambda: len(first.assignment) == 6)
+        # What is lost is the first report of the partitions that stay.
+        fake.control(HEARTBEAT, lambda call: lost if reports(call.request) == 3 else None, times=1)
         with member(fake.bootstrap) as second:
             second.subscribe(["a"])
-            poll_all_until([first, second], lambda: len(first.assignment) == len(second.assignment) == 1)
+            poll_all_until([first, second], lambda: len(first.assignment) == len(second.assignment) == 3)
             settled = lambda: fake.consumer_group("g").state is ConsumerGroupState.STABLE  # noqa: E731
             poll_all_until([first, second], settled)
             assert not first.assignment & second.assignment
@@ -137,15 +141,13 @@ def test_a_static_member_whose_join_response_is_lost_joins_again(fake: FakeBroke
     fake.control(HEARTBEAT, lambda call: Close(after_work=True, reset=reset), times=1)
     with member(fake.bootstrap, group_instance_id="i") as consumer:
         consumer.subscribe(["a"])
-        poll_until(consumer, lambda: consumer.assignment == all_of("a", 2), patience_s=PATIENCE_S)
+        poll_until(consumer, lambda: consumer.assignment == all_of("a", 6), patience_s=PATIENCE_S)
         assert len(fake.consumer_group("g").members) == 1
     assert [one.member_epoch for one in heartbeats(fake)][:4] == [0, 0, -2, 0]
 
 
 @pytest.mark.proves("G-17", "E-09")
 def test_a_static_member_that_is_restarted_waits_for_the_session_of_its_dead_predecessor() -> None:
-    from kohort.testing.fake_broker import CoordinatorSettings
-
     settings = CoordinatorSettings(group_consumer_session_timeout_ms=1_500)
     with FakeBroker(topics={"a": 2}, settings=settings) as fake:
         dead = member(fake.bootstrap, group_instance_id="i")
@@ -172,7 +174,7 @@ def test_the_second_of_two_living_holders_is_refused_after_a_session_and_the_fir
     hooks = Witness()
     with member(fake.bootstrap, group_instance_id="i") as first:
         first.subscribe(["a"], hooks=hooks)
-        poll_until(first, lambda: len(first.assignment) == 2)
+        poll_until(first, lambda: len(first.assignment) == 6)
         told = len(hooks.told)
         with member(
             fake.bootstrap, group_instance_id="i", session_timeout_ms=1_000, heartbeat_interval_ms=300
@@ -183,19 +185,19 @@ def test_the_second_of_two_living_holders_is_refused_after_a_session_and_the_fir
         assert caught.value.place["group"] == "g"
         first.poll(0.1)
         assert len(hooks.told) == told
-        assert first.assignment == all_of("a", 2)
+        assert first.assignment == all_of("a", 6)
 
 
 @pytest.mark.proves("G-17", "F-16")
 def test_names_take_the_place_of_a_pattern_that_an_earlier_static_member_had(fake: FakeBroker) -> None:
     with member(fake.bootstrap, group_instance_id="i") as before:
         before.subscribe(broker_pattern="a.*")
-        poll_until(before, lambda: before.assignment == all_of("a", 2))
+        poll_until(before, lambda: before.assignment == all_of("a", 6))
     with member(fake.bootstrap) as other, member(fake.bootstrap, group_instance_id="i") as after:
         other.subscribe(["a"])
         after.subscribe(["b"])
         poll_all_until(
-            [other, after], lambda: (other.assignment, after.assignment) == (all_of("a", 2), all_of("b", 2))
+            [other, after], lambda: (other.assignment, after.assignment) == (all_of("a", 6), all_of("b", 2))
         )
 
 
@@ -246,15 +248,15 @@ class TestOnABroker:
     def test_names_take_the_place_of_a_pattern_that_an_earlier_static_member_had(
         self, broker: Broker, make_topic: MakeTopic, unique: Name
     ) -> None:
-        one, two, group = make_topic(2), make_topic(2), unique("group")
+        one, two, group = make_topic(6), make_topic(1), unique("group")
         with member(broker.bootstrap, group, group_instance_id="i") as before:
             before.subscribe(broker_pattern=one)
-            poll_until(before, lambda: before.assignment == all_of(one, 2))
+            poll_until(before, lambda: before.assignment == all_of(one, 6))
         with member(broker.bootstrap, group) as other, member(broker.bootstrap, group, group_instance_id="i") as after:
             other.subscribe([one])
             after.subscribe([two])
             poll_all_until(
                 [other, after],
-                lambda: (other.assignment, after.assignment) == (all_of(one, 2), all_of(two, 2)),
+                lambda: (other.assignment, after.assignment) == (all_of(one, 6), all_of(two, 1)),
                 patience_s=PATIENCE_S,
             )
