@@ -98,15 +98,15 @@ class ConsumerGroupMember(Machine):
             self._names_by = self._walk.now + NAMES_PATIENCE_S
         moves = reconcile.after_sync(owned, wanted)
         joining = self._walk.state is MemberState.JOINING
-        if unknown and not overdue and not moves.revoked:
-            return False
-        if not joining and not moves.revoked and not moves.added:
+        waits = bool(unknown) and not overdue and not moves.revoked
+        changes = not waits and (joining or bool(moves.revoked or moves.added))
+        self._reporting.compared(moves=changes)
+        if not changes:
             return False
         if not joining:
             self._walk.begin(Cause(Why.COORDINATOR_ASKED))
             self._walk.timeline.noted(generation=self._membership.identity.generation)
         self._target.came(moves.added, self._topics.known)
-        self._reporting.owes_acknowledgement()
         self._membership.move(moves.revoked, moves.added, rejoins=False)
         return True
 

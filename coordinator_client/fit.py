@@ -35,6 +35,11 @@ def fit(request: Any, version: int) -> Any:
     if kind in REPLACED:
         text, many = REPLACED[kind]
         return request._replace(**({many: ()} if version < first_version(kind, many) else {text: ""}))
+    # KIP-848: "" removes a pattern. A version without patterns has none to remove; a pattern itself cannot be left out.
+    if getattr(request, "subscribed_topic_regex", None) == "" and version < first_version(
+        kind, "subscribed_topic_regex"
+    ):
+        return request._replace(subscribed_topic_regex=None)
     # KIP-516: v13 has ids for names; by name a topic made anew would be forgotten together with the old one.
     if kind is FetchRequest and version < first_version(ForgottenTopic, "topic_id") and request.forgotten_topics_data:
         return _without_what_is_told(request)

@@ -115,11 +115,9 @@ class Gathering(Part):
             self._walk.go(Trigger.JOINED)
             self._sync(())
             return
-        try:
-            self._leadership.hear(leading.read_members(answer.members, answer.protocol_name or ""))
-        except leading.MemberUnreadable as error:
-            self._membership.fail(error)
-            return
+        said = leading.read_members(answer.members, answer.protocol_name or "", answer.generation_id)
+        self._leadership.hear(said)
+        self._notice_troubles(said)
         if (turnover := self._leadership.turnover()) is not None:
             self._walk.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
         if answer.skip_assignment:
@@ -131,6 +129,18 @@ class Gathering(Part):
         else:
             self._planning.begin()
             self._walk.go(Trigger.LEADS)
+
+    def _notice_troubles(self, said: Mapping[str, leading.Said]) -> None:
+        group, generation = self._settings.group_id, self._membership.identity.generation
+        for member_id, each in said.items():
+            if not each.trouble:
+                continue
+            instance = "" if each.instance_id is None else f" (instance id {each.instance_id!r})"
+            self._walk.notice(
+                "bad_subscription",
+                f"member {member_id!r}{instance} of group {group!r}, generation {generation}: {each.trouble}; "
+                f"`kohort group describe {group}` shows its client id and host",
+            )
 
     def _join_refused(self, code: int, member_id: str) -> None:
         match REACTIONS["JoinGroup"].get(code, Reaction.FATAL):

@@ -6,9 +6,10 @@ that did not ask for it would make that member rejoin for ever.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, planning
+from kohort.assignors.base import NO_GENERATION
 from kohort.coordinator_client.events import PlanMade, TopicInfo
 from kohort.fastpath.errors import KohortError, WireError
 from kohort.fastpath.topic_partition import TopicPartition
@@ -19,9 +20,12 @@ from kohort.protocol.membership import (
     TopicPartitions,
     build_subscription,
     parse_assignment,
+    parse_cooperative_sticky,
     parse_subscription,
 )
 from kohort.protocol.message import Message
+
+COOPERATIVE_STICKY: Final = "cooperative-sticky"
 
 Shape = tuple[int, Mapping[int, frozenset[str]]]
 """What of a topic an assignment depends on: the number of partitions and, where racks matter, where replicas are."""
@@ -31,35 +35,34 @@ class AssignorFailed(KohortError):
     """The assignor raised, or what it says would break the group: `assignor`, `group`, `generation`."""
 
 
-class MemberUnreadable(KohortError):
-    """We lead, and what a member says of itself is in no form we know: `member`, `assignor`."""
-
-
 class Said(NamedTuple):
-    """What one member told the group."""
+    """What one member told the group. `trouble`: the part of it that could not be used, and why; "" if there is none."""
 
     subscription: Subscription
     instance_id: str | None
+    trouble: str = ""
 
 
-def read_members(members: Iterable[JoinGroupResponseMember], assignor: str) -> dict[str, Said]:
-    """Member id -> what it said. Raises `MemberUnreadable`, naming the member.
+def read_members(members: Iterable[JoinGroupResponseMember], assignor: str, generation: int) -> dict[str, Said]:
+    """Member id -> what it said under `assignor` when it joined `generation`.
 
     Subscriptions that do not parse as the version they claim are read as version 0, the part that every client ever
-    wrote alike: some put their own bytes behind it.
+    wrote alike: some put their own bytes behind it. One that is unreadable even so counts as a subscription to nothing:
+    its member is assigned nothing, and the others go on. Owned partitions as of a generation that has not ended are
+    ignored (KIP-792): no member can have got them in it, and a cooperative plan would keep them for it without end.
     """
     said = {}
     for member in members:
+        trouble = ""
         try:
             subscription = _read_subscription(bytes(member.metadata))
         except WireError as error:
-            raise MemberUnreadable(
-                f"what a member of the group says of itself is unreadable: {error}",
-                hint="find the client behind this member id: it does not speak the consumer protocol",
-                member=member.member_id,
-                assignor=assignor,
-            ) from error
-        said[member.member_id] = Said(subscription, member.group_instance_id)
+            subscription, trouble = Subscription(topics=()), f"unreadable subscription, so no partitions: {error}"
+        claimed = _claimed_generation(subscription, assignor)
+        if claimed >= generation:
+            subscription = subscription._replace(owned_partitions=(), generation_id=NO_GENERATION)
+            trouble = f"owned partitions ignored: they are as of generation {claimed}"
+        said[member.member_id] = Said(subscription, member.group_instance_id, trouble)
     return said
 
 
@@ -71,6 +74,18 @@ def _read_subscription(data: bytes) -> Subscription:
             raise
         subscription, _ = Message.of(Subscription).parse_from(data, 2, 0)
         return subscription
+
+
+def _claimed_generation(subscription: Subscription, assignor: str) -> int:
+    """The generation in which a member says it got what it owns. Members of cooperative-sticky that write a subscription
+    before its version 2 say it in their user data."""
+    generation, user_data = subscription.generation_id, subscription.user_data
+    if generation != NO_GENERATION or assignor != COOPERATIVE_STICKY or not user_data:
+        return generation
+    try:
+        return parse_cooperative_sticky(user_data).generation
+    except WireError:
+        return generation
 
 
 def topics_of(said: Mapping[str, Said]) -> frozenset[str]:

@@ -28,6 +28,7 @@ class Reaction(Enum):
     FORGET_GENERATION = "membership of this generation is gone: partitions are lost, join again with the same member id"
     FORGET_MEMBER = "the group does not know us: partitions are lost, join again without a member id"
     TAKE_ID = "take the member id that the answer gives, and join again at once (KIP-394)"
+    RELEASE = "release the instance id if it is this member's own, and join again until a session has passed"
     FATAL = "no retry cures it: raise it from poll"
 
 
@@ -86,7 +87,7 @@ REACTIONS: Final[Mapping[str, Mapping[int, Reaction]]] = {
         42: _R.FATAL,
         81: _R.FATAL,
         82: _R.FATAL,
-        111: _R.FATAL,
+        111: _R.RELEASE,
         112: _R.FATAL,
         128: _R.FATAL,
     },
@@ -132,6 +133,18 @@ class ProtocolNotOffered(GroupRefused):
             )
 
 
+class UnreleasedInstance(GroupRefused):
+    """Another member holds this member's instance id and did not release it within a session timeout (111, KIP-848):
+    `instance_id`."""
+
+    def __init__(self, code: int, message: str | None = None, **place: object) -> None:
+        super().__init__(code, message, **place)
+        self.hint = (
+            "close the other consumer with this group_instance_id, wait until its session is over "
+            "(group.consumer.session.timeout.ms of the broker), or remove it: kohort group remove-members"
+        )
+
+
 class GroupProtocolError(KohortError):
     """A coordinator's answer contradicts the group protocol: `api`, `group`."""
 
@@ -141,12 +154,13 @@ _FATAL_ERRORS: Final[Mapping[int, type[GroupRefused]]] = {
     30: GroupAuthorizationFailed,
     35: ProtocolNotOffered,
     82: FencedInstance,
+    111: UnreleasedInstance,
 }
 
 
-def fatal_error(code: int, api: str, group: str, message: str | None = None) -> GroupRefused:
+def fatal_error(code: int, api: str, group: str, message: str | None = None, **place: object) -> GroupRefused:
     """The error that poll raises for a fatal code."""
-    return _FATAL_ERRORS.get(code, GroupRefused)(code, message, api=api, group=group)
+    return _FATAL_ERRORS.get(code, GroupRefused)(code, message, api=api, group=group, **place)
 
 
 class CommitVerdict(Enum):

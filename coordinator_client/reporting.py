@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.coordinator_link import CoordinatorLink
-from kohort.coordinator_client.epoch_requests import consumer_group_heartbeat
+from kohort.coordinator_client.epoch_requests import consumer_group_heartbeat, leave_consumer_group
 from kohort.coordinator_client.hooks import Cause, Why
 from kohort.coordinator_client.membership import Membership
 from kohort.coordinator_client.parts import Part, Shared
@@ -22,6 +22,7 @@ from kohort.protocol.errors import error_name
 
 API: Final = "ConsumerGroupHeartbeat"
 FENCED_MEMBER_EPOCH: Final = 110
+UNRELEASED_INSTANCE_ID: Final = 111
 STALE_MEMBER_EPOCH: Final = 113
 
 MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
@@ -39,19 +40,25 @@ class Reporting(Part):
         self.news = 0
         self._told: dict[str, Any] = {}
         self._saying: dict[str, Any] | None = None
-        self._sent_pattern = False  # whether the coordinator may have one of ours, which names alone do not replace
+        # Names alone do not replace a pattern, of this member or of the predecessor with the same instance id.
+        self._may_have_pattern = shared.settings.instance_id is not None
+        self._arrived = False  # an assignment came, and no report of what is owned has followed it yet
         self._owes_ack = False
         self._hurry = False
+        self._must_release = False  # the next request releases the instance id
+        self._releasing = False  # the request in flight does
+        self._held_since: float | None = None  # when another member's hold of the instance id was confirmed
         self._failures = 0
         self._not_before = -inf
 
     def start_afresh(self) -> None:
         """A new subscription pays for no failure of the last one."""
-        self._failures, self._not_before = 0, -inf
+        self._failures, self._not_before, self._held_since = 0, -inf, None
 
-    def owes_acknowledgement(self) -> None:
-        """What we own is about to be what the coordinator wants: tell it once that is so."""
-        self._owes_ack = True
+    def compared(self, *, moves: bool) -> None:
+        """The target was compared with what is owned. A report of what is owned follows once nothing is left to let go:
+        one for each assignment that came, and one for each move."""
+        self._owes_ack = self._owes_ack or self._arrived or moves
 
     # -------------------------------------------------------------------------------------------------------- sending
 
@@ -99,20 +106,28 @@ class Reporting(Part):
         membership = self._membership
         if self._saying is not None:
             self._told = {}  # the last one was not answered: what of it arrived, and what was answered, is not known
-        said = self._said()
+            self._held_since = None  # it may have been a join that worked: the hold may be our own by now
+        self._pulse.beat_sent_at = self._walk.now
+        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
+        self._releasing = self._must_release and not membership.alive
+        if self._releasing:
+            self._saying = None
+            membership.ask(API, leave_consumer_group(membership.identity, for_good=False), timeout_ms)
+            return
         if not membership.alive:
             self._told = {}
             membership.named(self._settings.member_id)
-            said["topic_partitions"] = ()
             self._walk.timeline.attempt()
-        elif not self._told or self._acknowledges:
-            said["topic_partitions"] = self.target.by_id(self._holding.partitions)
-            self._owes_ack = self._owes_ack and not self._acknowledges
+        said = self._said()
         self._saying = {name: value for name, value in said.items() if self._told.get(name, _UNSAID) != value}
-        self._sent_pattern |= bool(said.get("subscribed_topic_regex"))
+        if not membership.alive:
+            self._saying["topic_partitions"] = ()
+        elif not self._told or self._acknowledges:
+            self._saying["topic_partitions"] = self.target.by_id(self._holding.partitions)
+            self._owes_ack = self._owes_ack and not self._acknowledges
+            self._arrived = False
+        self._may_have_pattern |= bool(said.get("subscribed_topic_regex"))
         self._hurry = False
-        self._pulse.beat_sent_at = self._walk.now
-        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
         membership.ask(API, consumer_group_heartbeat(membership.identity, self._saying), timeout_ms)
 
     def _said(self) -> dict[str, Any]:
@@ -130,7 +145,7 @@ class Reporting(Part):
             said["subscribed_topic_regex"] = subscription.broker_pattern
         elif self._topics.meant is not None:
             said["subscribed_topic_names"] = tuple(sorted(self._topics.meant))
-            if self._sent_pattern:
+            if self._may_have_pattern:
                 said["subscribed_topic_regex"] = ""
         return said
 
@@ -139,7 +154,7 @@ class Reporting(Part):
     def forget(self) -> None:
         """Membership is gone: nothing that was said or told holds any more."""
         self._told, self._saying = {}, None
-        self._sent_pattern = self._owes_ack = self._hurry = False
+        self._arrived = self._owes_ack = self._hurry = self._must_release = False
         self.target.forget()
 
     def on_beat(self, event: ev.GroupBeat) -> None:
@@ -150,9 +165,12 @@ class Reporting(Part):
         if self._walk.state is MemberState.LEAVING:
             self._membership.left(answer.error_code)
             return
+        if self._releasing:
+            self._released(answer.error_code)
+            return
         current = asked.identity == self._membership.identity
         if answer.error_code != 0:
-            self._refused(answer.error_code, answer.error_message, current)
+            self._refused(answer.error_code, answer.error_message, current, asked.sent_at)
             return
         self._search.proved()
         if not current:
@@ -165,14 +183,14 @@ class Reporting(Part):
             )
             return
         self._told |= self._saying or {}
-        self._saying, self._failures = None, 0
+        self._saying, self._failures, self._held_since = None, 0, None
         self._pulse.told_interval_s = answer.heartbeat_interval_ms / 1000
         self._pulse.confirmed(asked.sent_at)
         self._pulse.last_beat_at = asked.sent_at
         self._enter(answer.member_epoch)
         if answer.assignment is not None:
             self.target.tell(answer.assignment.topic_partitions)
-            self._owes_ack = True
+            self._arrived = True
             self.news += 1
         elif self.target.told is None:
             self.target.tell(())
@@ -184,7 +202,7 @@ class Reporting(Part):
         membership.joined(epoch, membership.identity.member_id, self._settings.remote_assignor)
         self._walk.timeline.noted(generation=epoch)
 
-    def _refused(self, code: int, message: str | None, current: bool) -> None:
+    def _refused(self, code: int, message: str | None, current: bool, sent_at: float) -> None:
         why = f"{API}: {error_name(code)}"
         self._saying = None
         self._told = {}
@@ -198,8 +216,51 @@ class Reporting(Part):
                     self._back_off()  # it was the join itself that was refused
                 cause = Cause(Why.STALE_GENERATION if code == FENCED_MEMBER_EPOCH else Why.UNKNOWN_MEMBER, API)
                 self._membership.lose(cause, keep_id=True)
-            case Reaction.FATAL:
+            case Reaction.RELEASE if current and not self._membership.alive:
+                self._instance_is_held(sent_at)
+            case Reaction.RELEASE | Reaction.FATAL:
                 self._membership.fail(fatal_error(code, API, self._settings.group_id, message))
+
+    def _instance_is_held(self, sent_at: float) -> None:
+        """A join was refused: its instance id is not released. The holder may be an earlier join of this very member,
+        whose response was lost; a release by this member id ends that hold, and no other."""
+        if self._held_since is None:
+            self._must_release = True
+        elif sent_at < self._held_since + self._settings.session_timeout_ms / 1000:
+            self._back_off()
+        else:
+            waited_s = self._walk.now - self._held_since
+            self._membership.fail(
+                fatal_error(
+                    UNRELEASED_INSTANCE_ID,
+                    API,
+                    self._settings.group_id,
+                    f"another member has held the instance id for {waited_s:.0f} s",
+                    instance_id=self._settings.instance_id,
+                )
+            )
+
+    def _released(self, code: int) -> None:
+        """The release was answered. Another member's hold ends with that member's session, so joins go on until then."""
+        why = f"{API}: {error_name(code)}"
+        self._releasing = False
+        match REACTIONS[API].get(code):
+            case Reaction.RETRY:
+                self._back_off()
+                return
+            case Reaction.REDISCOVER:
+                self._link.gone(why)
+                return
+        self._must_release = False
+        if code == 0:
+            return
+        self._back_off()
+        self._held_since = self._walk.now
+        self._walk.notice(
+            "instance_held",
+            f"instance id {self._settings.instance_id!r} of group {self._settings.group_id!r} is held by another "
+            f"member: joining again for up to {self._settings.session_timeout_ms / 1000:.0f} s",
+        )
 
     def _back_off(self) -> None:
         self._failures += 1

@@ -17,7 +17,11 @@ log = logging.getLogger("kohort.consumer")
 LEVELS: Final[Mapping[str, int]] = {
     "fatal": logging.ERROR,
     **dict.fromkeys(
-        ("poll_stalling", "poll_stalled", "commit_dropped", "commit_late", "commit_refused", "lost"), logging.WARNING
+        (
+            "poll_stalling", "poll_stalled", "commit_dropped", "commit_late", "commit_refused", "lost",
+            "bad_subscription", "instance_held",
+        ),
+        logging.WARNING,
     ),
 }
 """By kind of notice; what is not here is only good to know."""

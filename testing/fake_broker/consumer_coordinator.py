@@ -5,7 +5,8 @@ answer says at once what is so.
 
 Not done: groups that members of both protocols are in (a group changes its kind only while it is empty), RE2 (patterns
 are Python's), planning by racks, commits of an epoch that is over for partitions that stayed (KIP-1251), authorization,
-loading states.
+loading states. While the next plan is put off (KIP-1263, `group_consumer_assignment_interval_ms`), a member that changes
+its subscription keeps its target; Kafka takes away at once what is not subscribed to any more.
 """
 
 from __future__ import annotations
@@ -136,8 +137,10 @@ class ConsumerCoordinator:
         seen = {name: topics[name] for name in sorted(group.subscribed()) if name in topics}
         if member.topics != before[0] or seen != group.seen or not group.epoch:
             group.seen, group.epoch = seen, group.epoch + 1
-        if group.epoch > group.target_epoch:
+        interval_s = self.settings.group_consumer_assignment_interval_ms / 1000
+        if group.epoch > group.target_epoch and now >= group.planned_at + interval_s:
             group.plan()
+            group.planned_at = now
         group.reconcile(member, owned, now)
         member.deadline = now + self.settings.group_consumer_session_timeout_ms / 1000
         tells = joins or _says_all(request) or member.assigned != before[1]

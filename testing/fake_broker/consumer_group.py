@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import ClassVar, NamedTuple
 from uuid import UUID
 
@@ -88,7 +89,8 @@ class ConsumerMember:
 
 @dataclass(eq=False, slots=True)
 class ConsumerGroup:
-    """One group; `target` maps member ids to what they shall own, `seen` the topics that were planned for."""
+    """One group; `target` maps member ids to what they shall own, `seen` the topics that were planned for, at
+    `planned_at` seconds."""
 
     kind: ClassVar = "consumer"
     protocol_type: ClassVar = "consumer"
@@ -97,6 +99,7 @@ class ConsumerGroup:
     offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
     epoch: int = 0
     target_epoch: int = 0
+    planned_at: float = -inf
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     target: dict[str, Places] = field(default_factory=dict)
     seen: dict[str, TopicView] = field(default_factory=dict)

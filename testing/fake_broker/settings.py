@@ -14,4 +14,5 @@ class CoordinatorSettings:
     offset_metadata_max_bytes: int = 4096
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 100
+    group_consumer_assignment_interval_ms: int = 0
     group_consumer_max_size: int = 2**31 - 1

@@ -299,7 +299,7 @@ class Rig:
 
 def as_leader(*members: JoinGroupResponseMember) -> dict[str, Any]:
     """Arguments of `joined` that make m1 the leader of these members."""
-    assert read_members(members, "range")
+    assert read_members(members, "range", 1)
     return {"leader": None, "members": members}
 
 

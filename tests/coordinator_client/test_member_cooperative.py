@@ -313,6 +313,7 @@ def test_a_cooperative_leader_sees_everybodys_claims() -> None:
     rig.reach_joining()
     rig.joined(
         protocol="gentle",
+        generation=9,
         **as_leader(
             said("m1", "t"),
             said("m2", "t", owned=tps("t-2"), generation=8, rack="r2", instance="i2", user_data=b"note"),
