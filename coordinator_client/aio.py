@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -22,6 +21,7 @@ from kohort.coordinator_client.given import partition_given
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
 from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
 from kohort.coordinator_client.session import HOOK_GRACE_S, Deliver, RunCallback, RunHook
 from kohort.fastpath import RecordColumns, TopicPartition
@@ -282,8 +282,16 @@ class AsyncConsumer(Face):
             finally:
                 self._run_callbacks()
 
-    async def _future(self, future: "Future[T]") -> T:
-        return await asyncio.wrap_future(future)
+    async def _future(self, promise: "Promise[T]") -> T:
+        done = asyncio.Event()
+
+        def tell(_promise: "Promise[T]") -> None:
+            with contextlib.suppress(RuntimeError):  # the loop may have been closed under a consumer that was not
+                self._loop.call_soon_threadsafe(done.set)
+
+        promise.add_done_callback(tell)
+        await done.wait()
+        return promise.result()
 
     # --- the end
 

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR, Commit, plain
@@ -11,6 +10,7 @@ from kohort.coordinator_client.errors import CommitRewind, IllegalState
 from kohort.coordinator_client.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.ready import CommitOrder, MemberView
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError, TopicPartition
@@ -137,10 +137,9 @@ class Committing:
         allow_rewind: bool = False,
         blocking: bool = False,
         on_done: Callable[[Mapping[TopicPartition, OffsetToCommit], KohortError | None], None] | None = None,
-    ) -> "Future[None]":
+    ) -> "Promise[None]":
         """Queue a commit; the future ends when it is settled. None: all positions, as far as poll has returned."""
-        future: Future[None] = Future()
-        future.set_running_or_notify_cancel()
+        future: Promise[None] = Promise()
         if self._core.config.group is None:
             raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
         wanted = self._core.positions.snapshot() if offsets is None else plain(offsets.items())

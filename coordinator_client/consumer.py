@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
@@ -28,6 +26,7 @@ from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
 from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
@@ -287,26 +286,26 @@ class Face:
 
     def _ask_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
-    ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
+    ) -> "Promise[dict[TopicPartition, OffsetToCommit | None]]":
         wanted = tuple(map(partition_given, partitions))
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
 
     def _ask_offsets(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
-    ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
+    ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up(wanted, deadline, stable=stable))
 
-    def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Future[tuple[TopicPartition, ...]]":
+    def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         wanted, deadline = topic_given(topic), self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_topic(wanted, deadline, fresh=fresh))
 
-    def _ask_mates(self, timeout_s: float | None) -> "Future[tuple[GroupMate, ...]]":
+    def _ask_mates(self, timeout_s: float | None) -> "Promise[tuple[GroupMate, ...]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_mates(deadline))
 
-    def _ask_topics(self, timeout_s: float | None) -> "Future[dict[str, tuple[TopicPartition, ...]]]":
+    def _ask_topics(self, timeout_s: float | None) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_topics(deadline))
 
@@ -592,9 +591,9 @@ class Consumer(Face):
 
     # --- inner
 
-    def _result(self, future: "Future[T]", timeout_s: float | None) -> T:
+    def _result(self, future: "Promise[T]", timeout_s: float | None) -> T:
         try:
             # The core ends every future at its deadline; this is for a driver that has died.
             return future.result(self._seconds(timeout_s) + 5.0)
-        except FutureTimeout:
+        except TimeoutError:
             raise OperationTimeout("no answer in time") from None

@@ -69,10 +69,15 @@ class Loop:
             with contextlib.suppress(OSError):  # full: it is ringing already; closed: there is nobody to wake
                 self._bell_in.send(b"!")
 
+    @property
+    def is_current(self) -> bool:
+        """The caller runs on this loop's thread."""
+        return self._thread is threading.current_thread()
+
     def join(self, driver: Turned, timeout_s: float) -> None:
         """Wait until a driver has ended, and for the thread if that was its last."""
         until = time.monotonic() + timeout_s
-        if self._thread is threading.current_thread() or not self._thread.is_alive():
+        if self.is_current or not self._thread.is_alive():
             return  # it would wait for itself; or, in a forked child, for a thread that is not there
         if driver.ended.wait(timeout_s) and not self.load:
             self._thread.join(max(0.0, until - time.monotonic()))

@@ -342,25 +342,23 @@ class Session:
 
     def wait(self, until: float, *, wakeable: bool = True) -> bool:
         """Sleep until something is due or the time has come; False: the time has come. A wakeup() is for polls only."""
-        with self.driver.lock:
-            if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None:
-                return True
-            left = until - self.driver.now()
-            if self.core.owes_loss:
-                # A poll of no time at all must still be told first that its partitions are gone (B-34).
-                left = max(left, HOOK_GRACE_S)
-            if left <= 0:
-                return False
-            return self.driver.lock.wait(min(left, threading.TIMEOUT_MAX)) or self.driver.now() < until
+        bell = self.driver.bell
+        seen = bell.rings
+        left = until - self.driver.now()
+        if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None:
+            return True
+        if self.core.owes_loss:
+            # A poll of no time at all must still be told first that its partitions are gone (B-34).
+            left = max(left, HOOK_GRACE_S)
+        return left > 0 and (bell.wait(seen, left) or self.driver.now() < until)
 
     def wait_quietly(self, until: float) -> bool:
         """As `wait`, outside of poll: what is due for a poll stays due."""
-        with self.driver.lock:
-            left = until - self.driver.now()
-            if left <= 0 or self.driver.crashed is not None:
-                return False
-            self.driver.lock.wait(min(left, 0.05))
-            return True
+        left = until - self.driver.now()
+        if left <= 0 or self.driver.crashed is not None:
+            return False
+        self.driver.bell.wait(self.driver.bell.rings, min(left, 0.05))
+        return True
 
     def hook_done(self, call: HookCall, answer: object, error: BaseException | None) -> None:
         """The user's hook is over; raises what it raised."""
