@@ -114,7 +114,7 @@ class Config(Settings):
     allow_auto_create_topics: bool = row("allow.auto.create.topics", "bool", False, "Whether asking for a topic may create it (if the broker agrees).")
 
     # --- offsets
-    auto_offset_reset: str = row("auto.offset.reset", "reset", "latest", "Where to start without a committed offset, or when it is out of range: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106).")
+    auto_offset_reset: str = row("auto.offset.reset", "reset", "latest", "Where to start without a committed offset, when it is out of range, or when the leader does not know its epoch: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106). A truncated log is read on from where both logs agree; none raises Truncation.")
     enable_auto_commit: bool = row("enable.auto.commit", "bool", False, "Commit what earlier polls returned: at intervals, before a rebalance and on close.")
     auto_commit_interval_ms: int = row("auto.commit.interval.ms", "int", 5_000, "Between automatic commits.", low=1, high=INT32_MAX)
     isolation_level: str = row("isolation.level", "str", "read_uncommitted", "read_committed hides records of open and aborted transactions.", choices=("read_uncommitted", "read_committed"))

@@ -97,10 +97,11 @@ class Face:
     ) -> None:
         """Read exactly these partitions, without membership. Partitions that stay keep their positions.
 
-        A mapping also says where to start, before anything is looked up. `until`: the first offset that is not read,
-        for any of them. Nothing is fetched behind it, poll returns nothing from there on, and the position that has
-        reached it says that all is read. Raises ValueError if it names a partition that is not among `partitions`, and
-        for an offset to start at that no log has.
+        A mapping also gives the offsets to start at, before anything is looked up. Each call seeks to them, as `seek`
+        does, also for partitions that stay. `until`: the first offset that is not read, for any of them. Nothing is
+        fetched behind it, poll returns nothing from there on, and the position that has reached it says that all is
+        read. Raises ValueError if it names a partition that is not among `partitions`, and for an offset to start at
+        that no log has.
         """
         wanted = frozenset(map(partition_given, partitions))
         given = partitions if isinstance(partitions, Mapping) else {}

@@ -43,7 +43,7 @@ from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.machine import Machine
 from kohort.coordinator_client.make_member import make_member
-from kohort.coordinator_client.metadata import NO_TOPIC_ID
+from kohort.coordinator_client.metadata import NO_TOPIC_ID, ClusterView
 from kohort.coordinator_client.metrics import Counters, Meters
 from kohort.coordinator_client.offsets import CommitBook, PartitionState, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
@@ -107,6 +107,7 @@ class Core:
         self._fatal: KohortError | None = None
         self._topic_ids: dict[str, object] = {}
         self._aligned: Assignment | None = None
+        self._watched: tuple[Assignment | None, ClusterView | None] = (None, None)
         self.allowed: frozenset[TopicPartition] = frozenset()
         self.wall_ms = 0
         self.closing = False
@@ -240,13 +241,12 @@ class Core:
                     self.positions.assign(
                         partition, start=owned.start, has_group=self.config.group is not None, wall_ms=self.wall_ms
                     )
-                elif owned.start is not None and before.get(partition) != owned:
-                    self.positions.seek(partition, owned.start)
-                    self.fetcher.drop(partition)
+                elif owned.start is not None and before.get(partition) is not owned:
+                    # Each start that is given makes a new `Owned`, also one that equals the last: it seeks each time.
+                    self.seek(partition, owned.start)
             self.news = True
         self.refresh_allowed()
-        for topic in {partition.topic for partition in assignment}:
-            self._watch_topic_id(topic)
+        self._watch_topic_ids()
 
     def refresh_allowed(self) -> None:
         """After marks or the view changed: which partitions are fetched and shown."""
@@ -255,19 +255,28 @@ class Core:
         before, self.allowed = self.allowed, frozenset(fetchable).difference(self.marks.paused(assignment))
         self.fetcher.old_ends |= self.allowed - before
 
-    def _watch_topic_id(self, topic: str) -> None:
-        now_id = self.keeper.view.topic_id(topic)
-        if now_id == NO_TOPIC_ID:
+    def _watch_topic_ids(self) -> None:
+        """Fail the positions in topics that were deleted and created again (KIP-516)."""
+        seen = (self.assignment, self.keeper.view)
+        if seen[0] is self._watched[0] and seen[1] is self._watched[1]:
             return
-        before = self._topic_ids.setdefault(topic, now_id)
-        if before == now_id:
+        self._watched = seen
+        before: dict[str, object] = {}
+        for topic in {partition.topic for partition in self.assignment}:
+            now_id = self.keeper.view.topic_id(topic)
+            if now_id == NO_TOPIC_ID:
+                continue
+            known = self._topic_ids.setdefault(topic, now_id)
+            if known != now_id:
+                before[topic], self._topic_ids[topic] = known, now_id
+        if not before:
             return
-        self._topic_ids[topic] = now_id
-        for partition in [one for one in self.positions if one.topic == topic]:
-            state = self.positions.state(partition)
+        for partition in [one for one in self.positions if one.topic in before]:
+            state, now_id = self.positions.state(partition), self._topic_ids[partition.topic]
             if state.offset >= 0:
                 self.fetcher.drop(partition)
-                self.positions.fail(partition, recreated(partition, before, now_id, state.offset), adrift=True)
+                error = recreated(partition, before[partition.topic], now_id, state.offset)
+                self.positions.fail(partition, error, adrift=True)
                 self.news = True
 
     def named_topics(self) -> frozenset[str]:

@@ -85,7 +85,11 @@ class OffsetOutOfRange(KohortError):
 
 
 class Truncation(KohortError):
-    """The log was cut behind the position (unclean election): `topic`, `partition`, `offset`, `diverges_at`."""
+    """The log was cut behind the position (unclean election): `topic`, `partition`, `offset`, `leader_epoch`.
+
+    `diverges_at` is the end of the common log. It is left out if the leader does not know the position's leader epoch
+    (KIP-320).
+    """
 
 
 class TopicRecreated(KohortError):

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.fastpath import TopicPartition
 
 NO_SESSION, OPENING, WITHOUT = 0, 0, -1
@@ -39,23 +40,26 @@ class FetchSession:
         self.session_id = session_id
         self.epoch = epoch
         self.told: dict[TopicPartition, Wanted] = {}
+        self._names: dict[uuid.UUID, str] = {}
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> SessionAsk:
         """What to say so that the broker's list becomes `wanted`; call `answered` or `reset` before the next.
 
         `kept`: whether the broker is to keep a session where it has none yet.
         """
+        before, self.told = self.told, dict(wanted)
+        # By name first: a UUID is hashed in Python, which is affordable for each topic but not for each partition.
+        ids = {partition.topic: want.topic_id for partition, want in wanted.items()}
+        self._names = {topic_id: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
         if self.epoch == OPENING:
-            self.told = dict(wanted)
             return SessionAsk(self.session_id, OPENING if kept else WITHOUT, self.told, {})
         # A topic made anew under the same name is another topic: the old one must be forgotten by its own id.
         forgotten = {
             partition: known.topic_id
-            for partition, known in self.told.items()
+            for partition, known in before.items()
             if partition not in wanted or wanted[partition].topic_id != known.topic_id
         }
-        changed = {partition: want for partition, want in wanted.items() if self.told.get(partition) != want}
-        self.told = dict(wanted)
+        changed = {partition: want for partition, want in wanted.items() if before.get(partition) != want}
         return SessionAsk(self.session_id, self.epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
@@ -72,5 +76,5 @@ class FetchSession:
             self.session_id = NO_SESSION
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The topic that the broker was told about under this id."""
-        return next((partition.topic for partition, known in self.told.items() if known.topic_id == topic_id), None)
+        """The topic that the last request named by this id; None for the zero id, which stands for no topic."""
+        return self._names.get(topic_id)

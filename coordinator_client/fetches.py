@@ -51,9 +51,7 @@ class Fetches:
             )
             core.counters.fetched_bytes += result.parked_bytes
             core.meters.fetch_bytes.add(result.parked_bytes, when)
-            core.keeper.view = core.keeper.view.with_brokers(result.brokers)
-            for partition, leader, epoch in result.leaders:
-                core.keeper.view = core.keeper.view.with_leader(partition, leader, epoch)
+            core.keeper.view = core.keeper.view.with_brokers(result.brokers).with_leaders(result.leaders)
             if result.stale:
                 core.keeper.stale()
             core.news = True

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed, TopicRecreated
 from kohort.coordinator_client.fetch_session import OPENING, FetchSession, Wanted
-from kohort.coordinator_client.metadata import NO_TOPIC_ID, Broker, ClusterView
+from kohort.coordinator_client.metadata import NO_NODE, NO_TOPIC_ID, Broker, ClusterView, PartitionView
 from kohort.coordinator_client.offsets import Positions
 from kohort.coordinator_client.refusals import UNKNOWN_SERVER_ERROR
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
@@ -65,12 +65,16 @@ class Ends(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What an in-flight Fetch asked of a partition, and under which leader's epoch; an answer is good only while serial
-    and offset still hold."""
+    """One partition of an in-flight Fetch. A response counts only while serial and offset still hold.
+
+    `leader` and `leader_epoch` are those of the view that the request was built from. The request itself may have gone
+    to a follower (KIP-392).
+    """
 
     serial: int
     offset: int
     leader_epoch: int
+    leader: int = NO_NODE
 
 
 class FetchOutcome:
@@ -139,19 +143,22 @@ class Fetcher:
             # The first request always goes, however small the budget: else a budget below one fetch would hang.
             if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self._in_flight or orders)):
                 continue
-            orders.append(self._order(node, wanted[node], positions))
+            orders.append(self._order(node, wanted[node], positions, view))
             room -= self.config.fetch_max_bytes
         return orders
 
-    def _order(self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions) -> FetchOrder:
+    def _order(
+        self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions, view: ClusterView
+    ) -> FetchOrder:
         session = self._sessions.setdefault(node, FetchSession())
         # A broker keeps a thousand sessions, for minutes after their last use: none is for a read that is soon over.
         kept = len(wanted) > SOON_OVER_PARTITIONS or not wanted.keys() <= self.until.keys()
         ask = session.next_request(wanted, kept=kept)
         self._last_asked[node] = next(self._orders)
         self._in_flight[node] = {
-            partition: Asked(positions.state(partition).serial, want.offset, want.leader_epoch)
+            partition: Asked(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
             for partition, want in wanted.items()
+            if (known := view.partition(partition)) is not None  # as `_want` has seen to
         }
         config = self.config
         request = FetchRequest(
@@ -270,14 +277,20 @@ class Fetcher:
             leader = data.current_leader
             outcome.leaders.append((partition, leader.leader_id, leader.leader_epoch))
         if data.error_code:
-            self._refused(node, partition, data, ask, positions, outcome, now=now, wall_ms=wall_ms, chance=chance)
+            self._refused(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
             return
         if data.preferred_read_replica < 0:
             self._attempts.pop(partition, None)  # else it was sent elsewhere, where it may have just been refused
         self.old_ends.discard(partition)
         self.ends[partition] = Ends(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
-            positions.diverged(partition, ask.serial, data.diverging_epoch.end_offset, wall_ms)
+            if _is_of_leader(node, data, ask, view.partition(partition)):
+                diverging = data.diverging_epoch
+                positions.diverged(
+                    partition, ask.serial, diverging.end_offset, diverging.epoch, ask.leader_epoch, wall_ms
+                )
+            else:
+                self._back_to_leader(partition, now=now, chance=chance)
             return
         if data.preferred_read_replica >= 0:
             self._send_elsewhere(partition, data.preferred_read_replica, view, outcome, now=now, chance=chance)
@@ -301,7 +314,7 @@ class Fetcher:
             return
         # It came back since we last asked who is there: until we know of it, the leader names it again, and at once.
         outcome.stale = True
-        self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
+        self._wait(partition, now=now, chance=chance)
 
     def _park(self, partition: TopicPartition, data: PartitionData, ask: Asked) -> None:
         records = memoryview(data.records or b"")
@@ -320,6 +333,7 @@ class Fetcher:
         data: PartitionData,
         ask: Asked,
         positions: Positions,
+        view: ClusterView,
         outcome: FetchOutcome,
         *,
         now: float,
@@ -327,15 +341,15 @@ class Fetcher:
         chance: float,
     ) -> None:
         code = data.error_code
-        followed = self._replicas.pop(partition, None)
-        if followed is not None and followed.node == node:
-            # A follower may lag behind or be shut down; only the leader's word counts (KIP-392). But where that is to
-            # ask the follower, both would go on for ever.
-            self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
+        if node != ask.leader:
+            # A follower may lag behind or be shut down; only the leader's response counts (KIP-392).
+            self._back_to_leader(partition, now=now, chance=chance)
             return
+        self._replicas.pop(partition, None)
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
         # What lies ahead of the position is judged when the position is there; until then it waits.
-        if code == OUT_OF_RANGE and ask.offset == positions.state(partition).offset:
+        is_position = ask.offset == positions.state(partition).offset
+        if code == OUT_OF_RANGE and is_position and _is_of_leader(node, data, ask, view.partition(partition)):
             log_start = data.log_start_offset if data.log_start_offset >= 0 else None
             positions.out_of_range(partition, ask.serial, ask.offset, log_start, wall_ms)
             return
@@ -347,9 +361,18 @@ class Fetcher:
             return
         if code in STALE_METADATA or code in TOPIC_GONE or code in RETRIED_BY_WAITING:
             outcome.stale = outcome.stale or code not in RETRIED_BY_WAITING
-            self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
+            self._wait(partition, now=now, chance=chance)
             return
         positions.fail(partition, FetchFailed(f"the broker refused to fetch: {error_name(code)} ({code})", **place))
+
+    def _back_to_leader(self, partition: TopicPartition, *, now: float, chance: float) -> None:
+        """Fetch from the leader again, after a backoff: a leader may name the same follower at once (KIP-392)."""
+        self._replicas.pop(partition, None)
+        self._wait(partition, now=now, chance=chance)
+
+    def _wait(self, partition: TopicPartition, *, now: float, chance: float) -> None:
+        """Leave the partition out of requests until its backoff is over."""
+        self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
 
     def failed(self, node: int, *, now: float, chance: float) -> None:
         """No answer will come: the session is in doubt, so the next request opens a new one."""
@@ -391,11 +414,12 @@ class Fetcher:
 
     def trim(self, paused: Callable[[TopicPartition], bool]) -> None:
         """Keep the bytes of paused partitions bounded as well: the newest are given up, and fetched again later."""
-        for partition in list(self.parked):
-            while self.parked.total_bytes > 2 * self.config.max_buffered_bytes and paused(partition):
-                dropped = self.parked.drop_newest(partition)
-                if dropped is None:
-                    break
+        excess = self.parked.total_bytes - 2 * self.config.max_buffered_bytes
+        if excess <= 0:
+            return
+        for partition in filter(paused, list(self.parked)):
+            while excess > 0 and (dropped := self.parked.drop_newest(partition)) is not None:
+                excess -= len(dropped.records)
                 self._ahead[partition] = Asked(dropped.serial, dropped.start, dropped.fetched_under)
 
     def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -437,6 +461,14 @@ def _is_up(node: int, partition: TopicPartition, view: ClusterView) -> bool:
     """Whether the partition's replica there can be read, as far as metadata tells."""
     known = view.partition(partition)
     return node in view.brokers and known is not None and node not in known.offline
+
+
+def _is_of_leader(node: int, data: PartitionData, ask: Asked, known: PartitionView | None) -> bool:
+    """Whether a response came from the partition's leader, and no other leader is known or named since the request."""
+    named = data.current_leader
+    if known is None or (named.leader_id not in (NO_NODE, node) and named.leader_epoch > ask.leader_epoch):
+        return False
+    return node == ask.leader == known.leader and ask.leader_epoch == known.leader_epoch
 
 
 def _by_topic(changed: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, ...]:

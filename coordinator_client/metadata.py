@@ -87,15 +87,29 @@ class ClusterView(NamedTuple):
             refused=MappingProxyType({name: code for name, code in self.refused.items() if name in kept}),
         )
 
-    def with_leader(self, partition: TopicPartition, leader: int, leader_epoch: int) -> "ClusterView":
-        """After a broker named a newer leader in its answer (KIP-951); an older epoch changes nothing."""
-        topic = self.topics.get(partition.topic)
-        known = topic.partitions.get(partition.partition) if topic else None
-        if topic is None or known is None or leader_epoch <= known.leader_epoch or leader < 0:
+    def with_leaders(self, leaders: Iterable[tuple[TopicPartition, int, int]]) -> "ClusterView":
+        """The view after one response named newer leaders (KIP-951), as (partition, leader, leader epoch).
+
+        An epoch that is not newer changes nothing. Each topic is copied at most once, however many leaders moved.
+        """
+        moved: dict[str, dict[int, PartitionView]] = {}
+        for partition, leader, leader_epoch in leaders:
+            topic = self.topics.get(partition.topic)
+            if topic is None or leader < 0:
+                continue
+            known = moved.get(topic.name, topic.partitions).get(partition.partition)
+            if known is None or leader_epoch <= known.leader_epoch:
+                continue
+            if topic.name not in moved:
+                moved[topic.name] = dict(topic.partitions)
+            moved[topic.name][partition.partition] = known._replace(leader=leader, leader_epoch=leader_epoch)
+        if not moved:
             return self
-        changed = {**topic.partitions, partition.partition: known._replace(leader=leader, leader_epoch=leader_epoch)}
-        moved = topic._replace(partitions=MappingProxyType(changed))
-        return self._replace(topics=MappingProxyType({**self.topics, topic.name: moved}))
+        topics = {
+            name: self.topics[name]._replace(partitions=MappingProxyType(partitions))
+            for name, partitions in moved.items()
+        }
+        return self._replace(topics=MappingProxyType({**self.topics, **topics}))
 
     def with_brokers(self, brokers: Iterable[Broker]) -> "ClusterView":
         """After an answer carried addresses of brokers (KIP-951)."""

@@ -32,13 +32,20 @@ class Phase(Enum):
     FAILED = "failed"  # an error was raised to the user; only a seek or a new assignment leads out
 
 
+SOUGHT: Final = "seek"
+OUTSIDE: Final = "the position is outside the log"
+"""Reasons for a reset that also decide how it goes on; all others are text for the user."""
+
 KNOWN: Final = frozenset({Phase.FETCHING, Phase.NEEDS_VALIDATION, Phase.FAILED})
 """The phases in which an offset that is there is the position: also what cannot be read on has been read so far."""
 
 
 class PartitionState(NamedTuple):
-    """`offset` is the next record to hand out; `epoch` the leader epoch of the last one handed out, if known;
-    `validated` the leader epoch under which the offset is known to exist."""
+    """`offset` is the next record to hand out; `validated` the leader epoch under which it is known to exist.
+
+    `epoch` is the newest leader epoch, if known, that the log up to `offset` contained: of the last record that was
+    handed out, or as a broker named it beside the offset (OffsetFetch, ListOffsets, OffsetForLeaderEpoch).
+    """
 
     phase: Phase
     serial: int
@@ -53,9 +60,12 @@ class PartitionState(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a partition is read, with what a later reader needs to find out whether it is still the same place:
-    the leader epoch of the last record before `offset` (-1: unknown; `seek` takes it, and tells of truncation, KIP-320)
-    and the id of the topic (zero from brokers before 2.8), which a topic that was made anew does not have."""
+    """Where a partition is read, with what a later reader needs to find out whether it is still the same place.
+
+    `leader_epoch` is that of the last record that was read, or the one that the broker named beside `offset` while no
+    record has been read since. It is -1 where it is unknown. `seek` takes it, and finds a truncation by it (KIP-320).
+    `topic_id` is zero from brokers before 2.8. A topic that was deleted and created again has another one.
+    """
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -162,7 +172,7 @@ class Positions:
         self.state(partition)
         self.resolved((partition,))
         self._states[partition] = PartitionState(
-            Phase.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason="seek"
+            Phase.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason=SOUGHT
         )
 
     def consumed(
@@ -277,15 +287,15 @@ class Positions:
         if found.offset < 0 and state.reset_to not in (EARLIEST, LATEST):
             self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
-        nearest = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST
-        if nearest and state.wanted is not None and found.offset <= state.wanted:
-            # Brokers do not say on which side of the log the position was; the log's start does.
+        undecided = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST and state.reason == OUTSIDE
+        if undecided and state.wanted is not None and found.offset <= state.wanted:
+            # The broker did not say on which side of the log the position was; the log's start does.
             self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
         self._states[ask.partition] = PartitionState(
-            Phase.FETCHING, state.serial, found.offset, validated=ask.leader_epoch
+            Phase.FETCHING, state.serial, found.offset, found.leader_epoch, validated=ask.leader_epoch
         )
-        if state.reason != "seek":
+        if state.reason != SOUGHT:
             self._gaps.append(Gap(ask.partition, state.wanted, found.offset, state.reason))
 
     def out_of_range(
@@ -296,8 +306,8 @@ class Positions:
         if state is None or state.serial != serial or state.offset != offset:
             return
         below = None if log_start is None or log_start < 0 else offset < log_start
-        where = {True: "below the log's start", False: "above the log's end", None: "outside the log"}[below]
-        self._reset(partition, offset, f"the position is {where}", wall_ms, below_start=below)
+        reason = {True: "the position is below the log's start", False: "the position is above the log's end"}
+        self._reset(partition, offset, OUTSIDE if below is None else reason[below], wall_ms, below_start=below)
 
     # --- leader epochs (KIP-320)
 
@@ -328,7 +338,11 @@ class Positions:
         return owed
 
     def validated(self, ask: EpochAsk, end_offset: int, end_epoch: int, wall_ms: int) -> None:
-        """The leader's log of epoch `ask.epoch` ends at `end_offset`: a position behind that was cut off."""
+        """Handles an OffsetForLeaderEpoch response: a position beyond `end_offset` was cut off (KIP-320).
+
+        `end_epoch` is the newest epoch of the leader's log that is not above `ask.epoch`; it ends at `end_offset`.
+        Both are -1 (UNDEFINED) if `ask.epoch` is newer than all that the leader knows. The policy decides then.
+        """
         state = self._states.get(ask.partition)
         if state is None or state.serial != ask.serial or state.phase is not Phase.NEEDS_VALIDATION:
             return
@@ -336,10 +350,11 @@ class Positions:
             # What had been fetched before was read on meanwhile, into a later epoch, of which the answer says nothing.
             self._states[ask.partition] = state._replace(asking=False, attempts=FRESH)
         elif end_offset < 0 or end_epoch < 0:
-            # The leader knows nothing as old as this epoch: nothing can be said, so the position is as good as a guess.
-            self._truncated(ask.partition, state, None, wall_ms)
+            # UNDEFINED: the epoch is newer than all that the leader's log contains, so this is not the log that was
+            # read, and it is not known up to where the two agree.
+            self._reset_unknown(ask.partition, state, wall_ms)
         elif end_offset < state.offset:
-            self._truncated(ask.partition, state, end_offset, wall_ms)
+            self._truncated(ask.partition, state, end_offset, end_epoch, ask.leader_epoch, wall_ms)
         else:
             self._states[ask.partition] = state._replace(
                 phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
@@ -353,11 +368,23 @@ class Positions:
                 phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
             )
 
-    def diverged(self, partition: TopicPartition, serial: int, end_offset: int, wall_ms: int) -> None:
-        """A Fetch answer itself carried where the logs part (KIP-595's diverging epoch)."""
+    def diverged(
+        self,
+        partition: TopicPartition,
+        serial: int,
+        end_offset: int,
+        end_epoch: int,
+        leader_epoch: int,
+        wall_ms: int,
+    ) -> None:
+        """A Fetch response of the leader of `leader_epoch` named the end of the common log (KIP-595)."""
         state = self._states.get(partition)
-        if state is not None and state.serial == serial:
-            self._truncated(partition, state, end_offset, wall_ms)
+        if state is None or state.serial != serial:
+            return
+        if end_offset < state.offset:
+            self._truncated(partition, state, end_offset, end_epoch, leader_epoch, wall_ms)
+        else:
+            self.void(partition)  # the position is sound; what was fetched beyond it is not
 
     # --- trying again, and what surfaced
 
@@ -425,20 +452,41 @@ class Positions:
             self._states[partition] = self._states[partition]._replace(asking=True)
 
     def _truncated(
-        self, partition: TopicPartition, state: PartitionState, end_offset: int | None, wall_ms: int
+        self,
+        partition: TopicPartition,
+        state: PartitionState,
+        end_offset: int,
+        end_epoch: int,
+        leader_epoch: int,
+        wall_ms: int,
     ) -> None:
-        # With a policy to go by and a known end, reading goes on at the point where both logs agree.
-        if end_offset is not None and self.policy.timestamp(wall_ms, below_start=False) is not None:
-            self._states[partition] = PartitionState(Phase.FETCHING, next(self._serials), end_offset)
-            self._gaps.append(Gap(partition, state.offset, end_offset, "the log was truncated"))
-            self._gone(partition)
+        """The leader of `leader_epoch` has another log than the one that was read, from `end_offset` on."""
+        if self.policy.timestamp(wall_ms, below_start=False) is None:
+            self._fail_truncated(partition, state, end_offset)
             return
+        self._states[partition] = PartitionState(
+            Phase.FETCHING, next(self._serials), end_offset, end_epoch, validated=leader_epoch
+        )
+        self._gaps.append(Gap(partition, state.offset, end_offset, "the log was truncated"))
+        self._gone(partition)
+
+    def _reset_unknown(self, partition: TopicPartition, state: PartitionState, wall_ms: int) -> None:
+        """The leader does not know the position's epoch: the policy decides, since no common offset is known."""
+        if self.policy.timestamp(wall_ms, below_start=None) is None:
+            self._fail_truncated(partition, state, None)
+        else:
+            self._reset(partition, state.offset, "the leader's log does not contain the position's epoch", wall_ms)
+
+    def _fail_truncated(self, partition: TopicPartition, state: PartitionState, end_offset: int | None) -> None:
         error = Truncation(
-            "the log was cut behind the position",
-            hint="records that were read no longer exist; seek() to go on",
+            "the log was cut behind the position"
+            if end_offset is not None
+            else "the leader's log does not contain the leader epoch of the position",
+            hint="records that were read no longer exist; seek() to go on, or set auto_offset_reset",
             topic=partition.topic,
             partition=partition.partition,
             offset=state.offset,
+            leader_epoch=state.epoch,
             diverges_at=end_offset,
         )
         self.fail(partition, error, adrift=True)

@@ -181,7 +181,7 @@ class Questions:
                 # One that a transaction holds, or that we may not read, holds up no other.
                 self._core.commits.remember({one: found for one, found in answer.found.items() if found is not None})
                 asked = current()
-                again = [one for one in asked if answer.code(one) in RETRIED_OFFSET_FETCH]
+                again = {one for one in asked if answer.code(one) in RETRIED_OFFSET_FETCH}
                 self._committed_known(answer, [one for one in asked if one not in again])
                 if again:
                     retry(now, again)

@@ -107,7 +107,8 @@ class Subscription(_Asked):
 class Owned(NamedTuple):
     """One owned partition. `epoch` is the number of the assignment that brought it, and grows with every one that
     does: what was fetched under another epoch is not ours to show. `start`: where `on_assigned` said to begin reading;
-    None: at the committed offset, else by the reset policy."""
+    None: at the committed offset, else by the reset policy. `Assignment.started` makes a new value for each start that
+    is given; all else keeps the value, so that its identity tells a repeated start from none."""
 
     epoch: int
     start: int | None = None

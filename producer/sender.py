@@ -205,17 +205,16 @@ class Sender:
         core.news = True
 
     def _answers(self, answer: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
-        view = self._core.keeper.view.with_brokers(
-            Broker(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints
-        )
-        found = {}
-        for topic in answer.responses:
-            for partition in topic.partition_responses:
-                place = TopicPartition(topic.name, partition.index)
-                found[place] = partition
-                leader = partition.current_leader
-                view = view.with_leader(place, leader.leader_id, leader.leader_epoch)
-        self._core.keeper.view = view
+        found = {
+            TopicPartition(topic.name, partition.index): partition
+            for topic in answer.responses
+            for partition in topic.partition_responses
+        }
+        brokers = [Broker(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
+        leaders = [
+            (place, one.current_leader.leader_id, one.current_leader.leader_epoch) for place, one in found.items()
+        ]
+        self._core.keeper.view = self._core.keeper.view.with_brokers(brokers).with_leaders(leaders)
         return found
 
     def _judge(self, sent: Sent, answer: PartitionProduceResponse, now: float) -> None:

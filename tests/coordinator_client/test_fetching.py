@@ -273,6 +273,24 @@ def test_ends_are_remembered_for_lag() -> None:
 
 
 @pytest.mark.proves("S-02")
+@pytest.mark.parametrize(("level", "end"), [("read_uncommitted", 1000), ("read_committed", 900)])
+def test_the_end_that_lag_is_measured_to_is_the_last_that_can_be_read(level: str, end: int) -> None:
+    rig = Rig(isolation_level=level)
+    rig.owed()
+    rig.answer(1, data(0))
+    assert rig.fetcher.known_ends([P0, P1]) == {P0: end}
+    assert rig.fetcher.fresh_ends({P0, P1}) == {P0: end}
+
+
+@pytest.mark.proves("S-02")
+def test_a_broker_that_names_no_stable_end_is_measured_to_the_high_watermark() -> None:
+    rig = Rig(isolation_level="read_committed")
+    rig.owed()
+    rig.answer(1, data(0)._replace(last_stable_offset=-1))
+    assert rig.fetcher.known_ends([P0]) == {P0: 1000}
+
+
+@pytest.mark.proves("S-02")
 def test_aborted_transactions_go_with_their_slice() -> None:
     rig = Rig(isolation_level="read_committed")
     assert rig.owed()[1].request.isolation_level == 1
@@ -433,6 +451,90 @@ def test_a_follower_near_by_is_read_and_left_at_its_first_error() -> None:  # KI
     assert P0 in asked(rig.owed()[1])
 
 
+def at_follower(**settings: Any) -> Rig:
+    """P0 alone, led by 1, with a Fetch to follower 2 in flight."""
+    rig = Rig(**settings)
+    rig.positions.drop(P1)
+    rig.positions.drop(P2)
+    rig.view = led(1, 4)
+    rig.owed()
+    rig.answer(1, data(0, preferred_read_replica=2))
+    assert set(rig.owed()) == {2}
+    return rig
+
+
+def led(leader: int, epoch: int, *offline: int) -> ClusterView:
+    before = cluster()
+    partitions = {0: PartitionView(leader, epoch, (1, 2, 3), offline)}
+    return before._replace(topics={"t": before.topics["t"]._replace(partitions=partitions)})
+
+
+LEASE_OVER_S = 301.0
+REFUSED_BY_FOLLOWER = {
+    "out of range": {"code": 1},
+    "diverging": {"diverging_epoch": EpochEndOffset(epoch=3, end_offset=60)},
+}
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize("refusal", REFUSED_BY_FOLLOWER)
+@pytest.mark.parametrize(
+    "between", ["nothing", "lease over", "offline", "leads now", "leads now, no epochs", "forgotten"]
+)
+def test_a_follower_never_puts_a_position_out_of_range(between: str, refusal: str) -> None:
+    """The leader is asked instead, whatever has become of the follower since the request was sent (KIP-392)."""
+    rig = at_follower()
+    if between == "lease over":
+        rig.now = LEASE_OVER_S
+    elif between == "offline":
+        rig.view = led(1, 4, 2)
+    elif between == "leads now":
+        rig.view = led(2, 5)
+    elif between == "leads now, no epochs":
+        rig.view = led(2, 4)  # as brokers before 2.4 are understood: the same epoch, which says nothing
+    elif between == "forgotten":
+        rig.view = rig.view._replace(topics={})
+    on_the_way = set(rig.owed())
+    rig.answer(2, data(0, **REFUSED_BY_FOLLOWER[refusal]))  # type: ignore[arg-type]
+    state = rig.positions.state(P0)
+    assert (state.phase, state.offset) == (Phase.FETCHING, 100)
+    if between == "forgotten":
+        return
+    rig.now += 1.0
+    leader = 2 if between.startswith("leads now") else 1
+    assert on_the_way | set(rig.owed()) == {leader}
+    rig.answer(leader, data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET, "the leader's response counts"
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize("moved", [(2, 5), (1, 6)], ids=["to another", "away and back"])
+def test_out_of_range_from_a_leader_that_has_moved_since_is_for_the_new_leader_to_say(moved: tuple[int, int]) -> None:
+    rig = Rig()
+    rig.view = led(1, 4)
+    rig.owed()
+    rig.view = led(*moved)
+    rig.answer(1, data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.FETCHING
+    rig.now = 1.0
+    assert asked(rig.owed()[moved[0]])[P0] == 100
+    rig.answer(moved[0], data(0, code=1))
+    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize(("leader", "epoch", "judged"), [(3, 5, False), (3, 4, True), (1, 5, True), (-1, -1, True)])
+def test_out_of_range_from_a_broker_that_names_a_newer_leader_is_not_the_leaders(
+    leader: int, epoch: int, judged: bool
+) -> None:
+    rig = Rig()
+    rig.owed()
+    named = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    outcome = rig.answer(1, data(0, code=1, current_leader=named))
+    assert (rig.positions.state(P0).phase is Phase.NEEDS_RESET) == judged
+    assert outcome.leaders == ([(P0, leader, epoch)] if leader >= 0 else [])
+
+
 @pytest.mark.proves("B-25")
 def test_a_follower_that_does_not_answer_is_left_for_the_leader() -> None:
     rig = Rig()
@@ -499,6 +601,7 @@ def test_a_diverging_epoch_in_the_answer_is_truncation() -> None:
     rig.owed()
     rig.answer(1, data(0, diverging_epoch=EpochEndOffset(epoch=3, end_offset=60)))
     assert rig.positions.known_position(P0) == 60
+    assert (rig.positions.state(P0).epoch, rig.positions.state(P0).validated) == (3, 4)
 
 
 @pytest.mark.proves("B-15")

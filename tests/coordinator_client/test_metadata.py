@@ -103,12 +103,23 @@ def test_all_topics_replace_what_was_known_and_some_do_not() -> None:
 
 def test_a_newer_leader_told_by_a_fetch_is_believed_an_older_one_is_not() -> None:
     partition = TopicPartition("t", 0)
-    assert VIEW.with_leader(partition, 2, 5) is VIEW
-    assert VIEW.with_leader(partition, -1, 9) is VIEW
-    assert VIEW.with_leader(TopicPartition("x", 0), 1, 9) is VIEW
-    moved = VIEW.with_leader(partition, 3, 6).with_brokers([Broker(3, "b3", 9092, None)])
+    assert VIEW.with_leaders([]) is VIEW
+    assert VIEW.with_leaders([(partition, 2, 5), (partition, -1, 9), (TopicPartition("x", 0), 1, 9)]) is VIEW
+    assert VIEW.with_leaders([(TopicPartition("t", 9), 1, 9)]) is VIEW
+    moved = VIEW.with_leaders([(partition, 3, 6)]).with_brokers([Broker(3, "b3", 9092, None)])
     assert moved.leader(partition) == Broker(3, "b3", 9092, None)
     assert VIEW.leader(partition) == Broker(1, "b1", 9092, "r1")  # a value: the old one is as it was
+    assert moved.partition(TopicPartition("t", 1)) == VIEW.partition(TopicPartition("t", 1))
+
+
+def test_of_several_leaders_in_one_response_the_newest_counts_in_each_topic() -> None:
+    before = VIEW.updated(answer(topic("u", {0: (1, 0)})), asked={"u"})
+    t0, t1, u0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+    moved = before.with_leaders([(t0, 2, 7), (u0, 2, 1), (t1, 1, 4), (t0, 1, 6)])
+    found = {one: moved.partition(one) for one in (t0, t1, u0)}
+    assert {one: (each.leader, each.leader_epoch) for one, each in found.items() if each} == {
+        t0: (2, 7), t1: (1, 4), u0: (2, 1)
+    }  # fmt: skip
 
 
 # --- when to ask

@@ -240,7 +240,7 @@ def test_what_was_committed_behind_a_truncation_counts_no_more(policy: str) -> N
     book.returned({P0: OffsetToCommit(11)})
     one = Positions(ResetPolicy.of(policy), gone=book.drop)
     one.assign(P0, start=10, has_group=True, wall_ms=WALL)
-    one.diverged(P0, one.state(P0).serial, 6, WALL)
+    one.diverged(P0, one.state(P0).serial, 6, 2, 3, WALL)
     assert book.rewinds({P0: OffsetToCommit(7)}) == {}
     assert book.unsaved() == {}
 
@@ -275,10 +275,176 @@ def test_what_is_read_on_into_the_new_leaders_epoch_needs_no_answer() -> None:
 
 
 @pytest.mark.proves("B-38")
-def test_a_leader_that_knows_no_such_epoch_is_truncation_without_a_point_to_go_to() -> None:
+@pytest.mark.parametrize("answer", [(9, 3), (10, 3)], ids=["one record less", "as many records"])
+def test_a_log_that_is_shorter_by_exactly_one_record_is_truncation(answer: tuple[int, int]) -> None:
     one = fetching("earliest", offset=10)
+    one.validated(only_epoch(one, cluster(epoch=4)), *answer, WALL)
+    assert one.known_position(P0) == answer[0]
+    assert len(one.take_gaps()) == 10 - answer[0]
+
+
+@pytest.mark.proves("B-38", "G-11")
+@pytest.mark.parametrize("answer", [(-1, -1), (-1, 3), (7, -1)])
+@pytest.mark.parametrize(
+    ("policy", "timestamp"),
+    [("earliest", EARLIEST), ("latest", LATEST), ("nearest", EARLIEST), ("by_duration:PT1S", WALL - 1000)],
+)
+def test_an_epoch_that_the_leader_does_not_know_is_reset_by_policy(
+    policy: str, timestamp: int, answer: tuple[int, int]
+) -> None:
+    gone: list[TopicPartition] = []
+    one = Positions(ResetPolicy.of(policy), gone=gone.append)
+    one.assign(P0, start=None, has_group=True, wall_ms=WALL)
+    one.owed_committed(0.0)
+    one.committed(P0, OffsetToCommit(10, 7), WALL)
+    one.validated(only_epoch(one, cluster(epoch=3)), *answer, WALL)
+    assert one.take_error() is None
+    assert gone == [P0], "what was committed in the other log may be committed over"
+    ask = only_list(one)
+    assert ask.timestamp == timestamp
+    one.listed(ask, ListedOffset(2, -1, 3), WALL)
+    assert one.known_position(P0) == 2, "nothing is skipped where nothing is known"
+    (gap,) = one.take_gaps()
+    assert (gap.wanted, gap.start) == (10, 2)
+    assert "epoch" in gap.reason
+
+
+@pytest.mark.proves("B-38", "G-11")
+def test_an_epoch_that_the_leader_does_not_know_is_truncation_without_a_policy() -> None:
+    one = fetching("none", offset=10)
     one.validated(only_epoch(one, cluster(epoch=4)), -1, -1, WALL)
-    assert isinstance(one.take_error(), Truncation)
+    error = one.take_error()
+    assert isinstance(error, Truncation)
+    assert (error.place["offset"], error.place["leader_epoch"]) == (10, 3)
+    assert "diverges_at" not in error.place
+    assert one.known_position(P0) is None
+    one.seek(P0, 4)
+    assert one.point(P0) is not None
+
+
+# --- epochs that brokers name beside an offset are kept, so that the next truncation is found
+
+
+def truncated_again(one: Positions, *, from_epoch: int, asked: int) -> None:
+    """A leader of `from_epoch + 1` has a log that is cut further: it is asked for the epoch `asked`."""
+    before = one.known_position(P0)
+    assert before is not None
+    ask = only_epoch(one, cluster(epoch=from_epoch + 1))
+    assert (ask.epoch, ask.leader_epoch) == (asked, from_epoch + 1)
+    assert one.point(P0) is None, "nothing is fetched before the leader has responded"
+    one.validated(ask, before - 1, asked, WALL)
+    assert one.known_position(P0) == before - 1
+    assert one.take_gaps()[-1][1:3] == (before, before - 1)
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_a_truncation_that_follows_a_truncation_is_found() -> None:
+    one = fetching("latest", offset=120, epoch=5)
+    one.validated(only_epoch(one, cluster(epoch=6)), 110, 4, WALL)
+    assert one.whereabouts(P0, cluster(epoch=6))[:2] == (110, 4)  # type: ignore[index]
+    assert one.owed_validations(cluster(epoch=6), 0.0) == {}, "this leader has said already"
+    truncated_again(one, from_epoch=6, asked=4)
+    truncated_again(one, from_epoch=7, asked=4)
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_a_truncation_that_follows_a_diverging_epoch_is_found() -> None:
+    one = fetching("latest", offset=120, epoch=5)
+    one.owed_validations(cluster(epoch=5), 0.0)
+    one.diverged(P0, one.state(P0).serial, 110, 4, 5, WALL)
+    assert one.known_position(P0) == 110
+    truncated_again(one, from_epoch=5, asked=4)
+
+
+@pytest.mark.proves("B-38", "E-08")
+@pytest.mark.parametrize("how", ["no offset", "out of range", "seek"])
+@pytest.mark.parametrize("timestamp", [EARLIEST, LATEST, WALL - 1000])
+def test_a_truncation_that_follows_a_reset_is_found(how: str, timestamp: int) -> None:
+    policy = {EARLIEST: "earliest", LATEST: "latest"}.get(timestamp, "by_duration:PT1S")
+    one = fetching(policy, offset=10)
+    if how == "seek":
+        one.seek_by_time(P0, timestamp)
+    elif how == "out of range":
+        one.out_of_range(P0, one.state(P0).serial, 10, None, WALL)
+    else:
+        one.drop(P0)
+        one.assign(P0, start=None, has_group=False, wall_ms=WALL)
+    ask = only_list(one)
+    assert ask.timestamp == timestamp
+    one.listed(ask, ListedOffset(50, -1, 2), WALL)
+    assert one.snapshot() == {P0: OffsetToCommit(50, 2)}, "and the next owner finds it by the commit"
+    assert one.owed_validations(cluster(epoch=3), 0.0) == {}, "the leader of epoch 3 named it"
+    truncated_again(one, from_epoch=3, asked=2)
+
+
+def test_an_offset_that_a_broker_names_without_an_epoch_is_read_without_validation() -> None:
+    """Brokers before 2.1."""
+    one = positions("earliest")
+    one.assign(P0, start=None, has_group=False, wall_ms=WALL)
+    one.listed(only_list(one), ListedOffset(50, -1, -1), WALL)
+    assert one.owed_validations(cluster(epoch=4), 0.0) == {}
+    assert one.point(P0) is not None
+
+
+@pytest.mark.proves("B-38", "E-08")
+def test_a_truncation_that_follows_a_committed_offset_is_found() -> None:
+    one = positions("latest")
+    one.assign(P0, start=None, has_group=True, wall_ms=WALL)
+    one.owed_committed(0.0)
+    one.committed(P0, OffsetToCommit(42, 2), WALL)
+    one.validated(only_epoch(one, cluster(epoch=3)), 42, 2, WALL)
+    assert one.point(P0) is not None
+    truncated_again(one, from_epoch=3, asked=2)
+
+
+def test_a_divergence_beyond_the_position_voids_what_was_fetched_and_moves_nothing() -> None:
+    one = fetching("earliest", offset=10)
+    serial = one.state(P0).serial
+    one.diverged(P0, serial, 12, 3, 3, WALL)
+    assert one.known_position(P0) == 10
+    assert one.take_gaps() == []
+    assert one.state(P0).serial != serial
+
+
+# --- what comes late
+
+
+@pytest.mark.proves("I11")
+@pytest.mark.parametrize("order", ["old first", "old last"])
+def test_a_list_offsets_response_for_an_earlier_seek_is_void(order: str) -> None:
+    """`seek_to_end`, then `seek_to_beginning` while the first is asked: the same phase under another serial."""
+    one = fetching("none", offset=10)
+    one.seek_by_time(P0, LATEST)
+    first = only_list(one)
+    one.seek_by_time(P0, EARLIEST)
+    second = only_list(one)
+    answers = [(first, ListedOffset(500, -1, 3)), (second, ListedOffset(0, -1, 3))]
+    for ask, found in answers if order == "old first" else reversed(answers):
+        one.listed(ask, found, WALL)
+    assert one.known_position(P0) == 0
+
+
+@pytest.mark.proves("I11")
+def test_a_list_offsets_response_for_an_earlier_seek_leaves_the_later_one_in_flight() -> None:
+    one = fetching("none", offset=10)
+    one.seek_by_time(P0, LATEST)
+    first = only_list(one)
+    one.seek_by_time(P0, EARLIEST)
+    one.listed(first, ListedOffset(500, -1, 3), WALL)
+    assert one.known_position(P0) is None
+    assert only_list(one).timestamp == EARLIEST
+
+
+@pytest.mark.proves("B-38", "I11")
+def test_a_validation_that_is_answered_while_a_reset_is_in_flight_changes_nothing() -> None:
+    one = fetching("earliest", offset=10)
+    ask = only_epoch(one, cluster(epoch=4))
+    one.seek_by_time(P0, LATEST)
+    listing = only_list(one)
+    one.validated(ask, 6, 3, WALL)
+    assert one.take_gaps() == []
+    one.listed(listing, ListedOffset(80, -1, 4), WALL)
+    assert one.known_position(P0) == 80
 
 
 def test_a_broker_too_old_to_be_asked_is_read_from_all_the_same() -> None:

@@ -1,0 +1,211 @@
+"""Thousands of partitions: each step of a consumer's core costs in proportion to them, and no step more than that."""
+
+import sys
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.connections import Answered, Ask
+from kohort.coordinator_client.core import Core
+from kohort.coordinator_client.metadata import ClusterView
+from kohort.coordinator_client.offsets import Phase
+from kohort.coordinator_client.ready import Coordinator
+from kohort.coordinator_client.slices import Parked
+from kohort.fastpath import TopicPartition, encode
+from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
+from kohort.protocol.apis.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kohort.protocol.apis.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+PER_TOPIC = 5
+FEW, MANY = 200, 400  # partitions
+UNSTABLE_OFFSET_COMMIT = 88
+BATCH = encode([(None, b"v" * 10)], base_offset=0, timestamp_ms=1, partition_leader_epoch=1)
+
+
+class Name(str):
+    """A topic's name whose comparisons are calls, so that they are counted."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+class Wide:
+    """A core that reads `count` partitions of two brokers. `steps` has the calls of each step."""
+
+    def __init__(self, count: int, **settings: Any) -> None:
+        self.names = [Name(f"t{number:05d}") for number in range(count // PER_TOPIC)]
+        self.partitions = [TopicPartition(name, number) for name in self.names for number in range(PER_TOPIC)]
+        self.core = Core(
+            Config.of(bootstrap="b:1", auto_offset_reset="earliest", **settings), (), chance=lambda: 0.5, started=0.0
+        )
+        self.core.endpoints.ever_answered = True
+        self.asks: list[Ask] = []
+        self.now = 0.0
+        self.steps: dict[str, int] = {}
+
+    def step(self, name: str, what: Callable[[], object]) -> None:
+        self.steps[name] = calls(what)
+
+    def turn(self) -> None:
+        self.now += 1.0
+        self.asks += [one.ask for one in self.core.turn(self.now, 0).outgoing]
+
+    def settle(self, api: str, value: object) -> Callable[[], None]:
+        found = next(ask for ask in self.asks if ask.api == api)
+        self.asks.remove(found)
+        return lambda: found.done(Answered(value, 12), self.now)
+
+    def metadata(self, *, first_id: int = 1) -> MetadataResponse:
+        one = [MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=1, replica_nodes=(1, 2))
+               for number in range(PER_TOPIC)]  # fmt: skip
+        return MetadataResponse(
+            brokers=tuple(MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092) for node in (1, 2)),
+            cluster_id="c",
+            topics=tuple(
+                MetadataResponseTopic(
+                    error_code=0, name=name, topic_id=uuid.UUID(int=first_id + number), partitions=tuple(one)
+                )
+                for number, name in enumerate(self.names)
+            ),
+        )
+
+    def fetched(self, **more: Any) -> FetchResponse:
+        """A response of all partitions, with topic ids and without names."""
+        data: dict[str, Any] = {"high_watermark": 10, "last_stable_offset": 10, "log_start_offset": 0} | more
+        partitions = tuple(PartitionData(partition_index=number, **data) for number in range(PER_TOPIC))
+        return FetchResponse(
+            error_code=0,
+            session_id=7,
+            responses=tuple(
+                FetchableTopicResponse(topic_id=uuid.UUID(int=1 + number), partitions=partitions)
+                for number in range(len(self.names))
+            ),
+        )
+
+
+def calls(what: Callable[[], object]) -> int:
+    """How many functions, of Python or of C, `what` calls."""
+    count = 0
+
+    def seen(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        what()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def a_life(count: int) -> dict[str, int]:
+    wide = Wide(count)
+    wide.step("assign", lambda: wide.core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {}))
+    wide.turn()
+    wide.step("Metadata response", wide.settle("Metadata", wide.metadata()))
+    wide.step("first Fetch request", wide.turn)
+    wide.step("Fetch response", wide.settle("Fetch", wide.fetched(records=BATCH)))
+    wide.step("next Fetch request", wide.turn)
+    wide.step("idle turn", wide.turn)
+    wide.step("snapshot", wide.core.positions.snapshot)
+    for partition in wide.partitions:
+        wide.core.seek(partition, 1)  # what is parked is void, and nothing keeps a new leader from being asked
+    wide.settle("Fetch", wide.fetched())()
+    wide.turn()
+    leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=2)
+    wide.step("leaders moved", wide.settle("Fetch", wide.fetched(error_code=6, current_leader=leader)))
+    assert {wide.core.keeper.view.partition(one).leader for one in wide.partitions} == {2}  # type: ignore[union-attr]
+    wide.step("request to the new leader", wide.turn)
+    wide.step("pause", lambda: wide.core.pause(frozenset(wide.partitions[::2]), (), None))
+    wide.settle("Fetch", wide.fetched())()
+    wide.step("request with forgotten topics", wide.turn)
+    wide.settle("Metadata", wide.metadata(first_id=100_000))()
+    wide.step("topics created again", wide.turn)
+    assert all(wide.core.positions.state(one).phase is Phase.FAILED for one in wide.partitions)
+    return wide.steps
+
+
+def test_each_step_costs_in_proportion_to_the_partitions() -> None:
+    few, many = a_life(FEW), a_life(MANY)
+    ratios = {name: many[name] / max(few[name], FEW // 10) for name in few}
+    assert max(ratios.values()) < 2.2, ratios
+
+
+def test_committed_offsets_that_are_asked_for_again_are_sorted_out_in_proportion() -> None:
+    counts = []
+    for count in (FEW, MANY):
+        wide = Wide(count, group="g")
+        wide.core.assign(frozenset(wide.partitions), {}, {})
+        wide.core.cluster._coordinator = Coordinator(1, "b1", 9092)
+        wide.turn()
+        wide.settle("Metadata", wide.metadata())
+        topics = tuple(
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=number, committed_offset=-1, metadata="", error_code=UNSTABLE_OFFSET_COMMIT
+                    )
+                    for number in range(PER_TOPIC)
+                ),
+            )
+            for name in wide.names
+        )
+        wide.step("all to be asked again", wide.settle("OffsetFetch", OffsetFetchResponse(error_code=0, topics=topics)))
+        assert all(wide.core.positions.state(one).phase is Phase.NEEDS_COMMITTED for one in wide.partitions)
+        counts.append(wide.steps["all to be asked again"])
+    assert counts[1] / counts[0] < 2.2
+
+
+def test_the_leaders_of_one_response_are_one_change_of_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a dictionary is no call, so copies of the view are counted here."""
+    wide = Wide(FEW)
+    wide.core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {})
+    wide.turn()
+    wide.settle("Metadata", wide.metadata())()
+    wide.turn()
+    changes, change = [], ClusterView.with_leaders
+    monkeypatch.setattr(ClusterView, "with_leaders", lambda *args: changes.append(1) or change(*args))  # type: ignore[func-returns-value]
+    leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=2)
+    wide.settle("Fetch", wide.fetched(error_code=6, current_leader=leader))()
+    assert len(changes) == 1
+
+
+def test_what_is_parked_is_summed_up_once_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum is one call, however much is summed up."""
+    wide = Wide(FEW, max_buffered_bytes=1000)
+    wide.core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {})
+    wide.turn()
+    wide.settle("Metadata", wide.metadata())()
+    wide.turn()
+    wide.settle("Fetch", wide.fetched(records=BATCH))()
+    parked = wide.core.fetcher.parked
+    sums, total = [], Parked.total_bytes.fget
+    assert total is not None
+    monkeypatch.setattr(Parked, "total_bytes", property(lambda self: sums.append(1) or total(self)))  # type: ignore[func-returns-value]
+    wide.turn()
+    assert len(sums) <= 1
+    wide.core.pause(frozenset(wide.partitions), (), None)
+    sums.clear()
+    wide.turn()
+    assert len(sums) <= 1
+    assert 2000 - len(BATCH) < total(parked) <= 2000, "paused bytes are given up, and no more of them than needed"
