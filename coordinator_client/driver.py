@@ -46,7 +46,7 @@ from kohort.coordinator_client.logs import speaks_for
 from kohort.coordinator_client.loop import Loop, Ready, place
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
-from kohort.coordinator_client.promise import Promise
+from kohort.coordinator_client.promise import Flag, Helpers, Promise, aside
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.sasl import Credentials
 from kohort.coordinator_client.security import Certificates
@@ -56,7 +56,6 @@ from kohort.fastpath._guard import Bell, Guard
 if TYPE_CHECKING:
     import selectors
     import ssl
-    from concurrent.futures import ThreadPoolExecutor
 
     from kohort.coordinator_client.kerberos import TicketDesk
     from kohort.coordinator_client.tape import Tape
@@ -102,12 +101,7 @@ class _Order(Generic[C, T]):
         self.value: Promise[T] = Promise()
 
     def carry_out(self, core: C) -> None:
-        try:
-            value = self._change(core)
-        except BaseException as error:
-            self.value.set_exception(error)
-        else:
-            self.value.set_result(value)
+        self.value.give(self._change, core)
 
 
 class Driver(Generic[C]):
@@ -120,29 +114,33 @@ class Driver(Generic[C]):
         self.core = core(chance=random.random, started=self.now())
         self.lock = Guard(_reentered)
         self.bell = Bell()
+        self.chore: Callable[[], bool] | None = None  # called before each turn, under the lock, until it is done
         self.on_news: Callable[[], None] | None = None
         self.crashed: BaseException | None = None
         self._orders: deque[_Order[C, Any]] = deque()
         self._over = False
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = Credentials.of(config)
         self._tokens = _keeper(config, self._credentials, self.wall_ms)
         self._tokens_made: deque[Any] = deque()
         self._told_tokenless = ""
         self._certificates = Certificates(config)
-        self._rung = False
         self._channels: dict[tuple[Line, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
         self._newest_plan: PlanOrder | None = None
         self._one_plan = threading.Lock()
-        self._helpers: ThreadPoolExecutor | None = None
+        self._helpers: Helpers | None = None
         self._loop: Loop | None = None
         self.stopping = False
-        self.ended = threading.Event()
+        self.ended = Flag()
 
     def start(self) -> None:
+        """Have a loop give it turns."""
+        aside(self._start)
+
+    def _start(self) -> None:
         self._loop = place(self)
         self._loop.ring(self)
 
@@ -158,15 +156,12 @@ class Driver(Generic[C]):
     def side_by_side(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """Run jobs that let go of the GIL on as many threads as there are cores; what they return, in order."""
         if self._helpers is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._helpers = ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
-        return list(self._helpers.map(lambda job: job(), jobs))
+            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
+        return self._helpers.run(jobs)
 
     def wake(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
-        if not self._rung and self._loop is not None:
-            self._rung = True
+        if self._loop is not None:
             self._loop.ring(self)
 
     def execute(self, change: Callable[[C], T]) -> T:
@@ -200,12 +195,16 @@ class Driver(Generic[C]):
         if self._orders:
             self.execute(lambda _core: None)
 
-    def stop(self, timeout_s: float) -> None:
-        """Take no more turns and close every socket."""
+    def stop_soon(self) -> None:
+        """As `stop`, without waiting."""
         self.stopping = True
         self.wake()
         if self._helpers is not None:
-            self._helpers.shutdown(wait=False)
+            self._helpers.stop()
+
+    def stop(self, timeout_s: float) -> None:
+        """Take no more turns and close every socket."""
+        self.stop_soon()
         if self._loop is not None:
             self._loop.join(self, timeout_s)
 
@@ -213,7 +212,7 @@ class Driver(Generic[C]):
 
     def own(self) -> None:
         """Raises ForkError in a forked child, where nobody would take a turn and the lock may be held for ever."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self.pid:
             raise ForkError("this client belongs to the process that made it", hint="make a new one after forking")
 
     def check(self) -> None:
@@ -232,7 +231,9 @@ class Driver(Generic[C]):
 
     def turn(self, ready: Ready) -> float:
         """Hear what sockets brought, let the core decide, write what it owes. When the next is due: 0.0 is at once."""
-        self._rung = False
+        if self.chore is not None:
+            while not self.lock.run(self.chore):
+                pass
         outcomes: list[tuple[Ask, Outcome]] = []
         for channel, mask in ready:
             outcomes += self._on_event(channel, mask)

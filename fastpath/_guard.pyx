@@ -159,57 +159,74 @@ cdef class Bell:
 
 @cython.final
 cdef class Door:
-    """Lets one thread in at a time, as often as it enters. `elsewhere` makes the error for another thread.
+    """Lets one thread in at a time, as often as it visits. `elsewhere` makes the error for another thread; `look` is
+    called before the outermost visit ends.
 
-        door.enter() as the first statement of a `try`, door.leave() in its `finally`.
-
-    Leaving undoes one `enter` of this thread, and does nothing in a thread that is not inside.
+    `handed` is what a visit left behind (`Visit.handed`) and nothing has settled yet.
     """
 
     cdef unsigned long owner
     cdef readonly int depth
     cdef object elsewhere
-    cdef object parcel
+    cdef public object look
+    cdef public object handed
 
     def __cinit__(self, elsewhere):
         self.elsewhere = elsewhere
-        self.parcel = None
 
-    def enter(self):
+    def check(self):
         """Raises the error of `elsewhere` while another thread is inside."""
-        cdef unsigned long me = PyThread_get_thread_ident()
-        if self.depth and self.owner != me:
+        if self.depth and self.owner != PyThread_get_thread_ident():
             raise self.elsewhere()
-        self.owner = me
+
+    def visit(self):
+        """Enter. The visit lasts until it is left; a visit that is dropped is left."""
+        cdef Visit visit = Visit.__new__(Visit)
+        self.check()
+        self.owner = PyThread_get_thread_ident()
         self.depth += 1
+        visit.door = self
+        return visit
+
+
+@cython.final
+cdef class Visit:
+    """A context manager. An exception behind `__enter__`, where no `with` protects yet, drops it and so ends it."""
+
+    cdef Door door
+
+    def __dealloc__(self):
+        if self.door is not None:
+            self.door.depth -= 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.leave()
 
     def leave(self):
-        """Undo one `enter` of this thread."""
-        if self.depth and self.owner == PyThread_get_thread_ident():
-            self.depth -= 1
-
-    def run(self, function, *args):
-        """Enter, call `function`, leave; return its value."""
-        self.enter()
+        """End the visit; nothing if it has ended."""
+        cdef Door door = self.door
+        if door is None:
+            return
         try:
-            return function(*args)
+            if door.look is not None and door.depth == 1:
+                door.look()
         finally:
-            self.leave()
+            if self.door is not None:
+                self.door = None
+                door.depth -= 1
 
     @property
     def handed(self):
-        """The value of the last assignment. An assignment also leaves: one step, behind which no handler runs until
-        the function has returned."""
-        return self.parcel
+        """An assignment hands a value to the door and ends the visit, in one step. No handler runs between it and a
+        `return` or `yield` of what is in a local variable. `Door.look` is not called."""
+        return None if self.door is None else self.door.handed
 
     @handed.setter
-    def handed(self, parcel):
-        self.parcel = parcel
-        self.leave()
-
-    def settle(self, parcel):
-        """Forget `parcel` if it is still the one that was handed over; whether it was."""
-        if self.parcel is not parcel:
-            return False
-        self.parcel = None
-        return True
+    def handed(self, value):
+        cdef Door door = self.door
+        self.door = None
+        door.handed = value
+        door.depth -= 1

@@ -73,7 +73,8 @@ class Report:
     failures: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"{self.raised} points interrupted at {self.places} places, {self.missed} missed, {len(self.failures)} failed"
+        failed = len(self.failures)
+        return f"{self.raised} points interrupted at {self.places} places, {self.missed} missed, {failed} failed"
 
 
 @cache
@@ -191,7 +192,11 @@ def elsewhere(call: Callable[[], T], timeout_s: float = 20.0) -> T:
 
 
 def every_point(
-    script: Callable[[], object], *, stride: int = 1, most_times: int = 2, error: Callable[[], BaseException] = Interrupt
+    script: Callable[[], object],
+    *,
+    stride: int = 1,
+    most_times: int = 2,
+    error: Callable[[], BaseException] = Interrupt,
 ) -> Report:
     """Run `script` once without an interrupt and then once for each point, of one place the first `most_times` times.
 

@@ -84,17 +84,14 @@ def test_who_is_interrupted_while_waiting_for_a_guard_does_not_release_it(alarm:
     def hold() -> None:
         with guard:
             held.set()
-            interrupt()
             go.wait(20)
 
     holder = threading.Thread(target=hold)
-    with pytest.raises(Alarm):  # at the start of the thread, or in the wait
-        try:
-            holder.start()
-            held.wait(20)
-            guard.run(int)
-        finally:
-            assert holder.is_alive()
+    holder.start()
+    held.wait(20)
+    threading.Timer(0.05, interrupt).start()
+    with pytest.raises(Alarm):
+        guard.run(int)
     inside: list[bool] = []
     other = threading.Thread(target=guard.run, args=(inside.append, True))
     other.start()
@@ -138,13 +135,9 @@ def test_a_bell_wakes_all_that_wait() -> None:
 
 def test_a_wait_is_interrupted_and_the_next_ring_is_heard(alarm: None) -> None:
     bell = Bell()
-    timer = threading.Timer(0.05, interrupt)
+    threading.Timer(0.05, interrupt).start()
     with pytest.raises(Alarm):
-        try:
-            timer.start()
-            bell.wait(bell.rings, 60)
-        finally:
-            timer.join(20)
+        bell.wait(bell.rings, 60)
     seen = bell.rings
     threading.Timer(0.05, bell.ring).start()
     assert bell.wait(seen, 60)
@@ -152,26 +145,46 @@ def test_a_wait_is_interrupted_and_the_next_ring_is_heard(alarm: None) -> None:
 
 def test_a_door_counts_one_thread_and_refuses_others() -> None:
     door = Door(Refused)
-    door.enter()
-    door.enter()
-    assert door.depth == 2
-    assert isinstance(in_a_thread(door.enter), Refused)
-    in_a_thread(door.leave)  # in the `finally` of who was refused
-    assert door.depth == 2
-    door.leave()
-    assert isinstance(in_a_thread(door.enter), Refused)
-    door.leave()
-    door.leave()
+    with door.visit(), door.visit():
+        assert door.depth == 2
+        assert isinstance(in_a_thread(door.visit), Refused)
+        assert isinstance(in_a_thread(door.check), Refused)
+        door.check()
+        assert door.depth == 2
     assert door.depth == 0
-    assert in_a_thread(lambda: door.run(lambda: door.depth)) == 1
+    assert in_a_thread(lambda: door.visit().leave()) is None
+
+
+def test_a_visit_is_left_once_and_when_it_is_dropped() -> None:
+    door = Door(Refused)
+    outer = door.visit()
+    inner = door.visit()
+    inner.leave()
+    inner.leave()
+    assert door.depth == 1
+    door.visit()  # its value is lost
+    assert door.depth == 1
+    del outer
+    assert door.depth == 0
 
 
 def test_handing_over_leaves() -> None:
     door, parcel = Door(Refused), object()
-    door.enter()
-    door.handed = parcel
+    visit = door.visit()
+    visit.handed = parcel
     assert (door.depth, door.handed) == (0, parcel)
-    assert not door.settle(object())
-    assert door.handed is parcel
-    assert door.settle(parcel)
-    assert door.handed is None
+    visit.leave()
+    assert door.depth == 0
+
+
+def test_the_look_comes_before_the_outermost_visit_ends_whatever_it_raises() -> None:
+    door, depths = Door(Refused), []
+
+    def look() -> None:
+        depths.append(door.depth)
+        raise ZeroDivisionError
+
+    door.look = look
+    with pytest.raises(ZeroDivisionError), door.visit(), door.visit():
+        pass
+    assert (depths, door.depth) == ([1], 0)
