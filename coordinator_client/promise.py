@@ -45,18 +45,19 @@ class Promise(Generic[T]):
         self._error = error
         self._settle()
 
-    def exception(self) -> BaseException | None:
-        """The error of a promise that is done; None if it has a value."""
-        return self._error
-
-    def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the value. Raises the error, or TimeoutError after `timeout_s` seconds (None: never)."""
+    def exception(self, timeout_s: float | None = None) -> BaseException | None:
+        """Wait for the end: the error, None if there is a value. Raises TimeoutError as `result` does."""
         until = inf if timeout_s is None else monotonic() + timeout_s
         while not self._done:
             if not self._bell.wait(0, until - monotonic()):
                 raise TimeoutError("no value in time")
-        if self._error is not None:
-            raise self._error
+        return self._error
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for the value. Raises the error, or TimeoutError after `timeout_s` seconds (None: never)."""
+        error = self.exception(timeout_s)
+        if error is not None:
+            raise error
         return self._value  # type: ignore[return-value]  # it is done, and this is what it was given
 
     def add_done_callback(self, callback: Callable[["Promise[T]"], object]) -> None:
