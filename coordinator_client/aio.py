@@ -81,25 +81,31 @@ class AsyncConsumer(Face):
 
     async def poll(self, timeout_s: float = 1.0) -> list[RecordColumns]:
         """See `Consumer.poll`."""
-        visit = self._session.use(in_hooks=False)
+        session = self._session
+        visit = session.use(in_hooks=False)
         try:
-            offer = await self._poll(self._session.driver.now() + timeout_s, ALL)
+            offer = await self._poll(session.driver.now() + timeout_s, ALL)
             columns, handed = offer.columns, Handed(offer)
-        except BaseException:
+        except BaseException as problem:
             visit.leave()
+            if problem is session.error:
+                session.error = None
             raise
         visit.handed = handed  # the last step, as in Consumer
         return columns
 
     async def __aiter__(self) -> AsyncIterator[RecordColumns]:
         """Slices as they come, for ever; ends when the consumer is closed."""
-        while not self._session.closed:
-            visit = self._session.use(in_hooks=False)
+        session = self._session
+        while not session.closed:
+            visit = session.use(in_hooks=False)
             try:
-                offer = await self._poll(self._session.driver.now() + 3600.0, 1)
+                offer = await self._poll(session.driver.now() + 3600.0, 1)
                 columns, handed = offer.columns, Handed(offer)
-            except BaseException:
+            except BaseException as problem:
                 visit.leave()
+                if problem is session.error:
+                    session.error = None
                 raise
             if columns:
                 one = columns[0]
@@ -189,6 +195,10 @@ class AsyncConsumer(Face):
                     await self._run_hook(call)
                 elif not await self._wait(until):
                     return
+        except BaseException as problem:
+            if problem is session.error:
+                session.error = None
+            raise
         finally:
             session.poll_ends()
 

@@ -359,12 +359,15 @@ class Consumer(Face):
 
         Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError.
         """
-        visit = self._session.use(in_hooks=False)
+        session = self._session
+        visit = session.use(in_hooks=False)
         try:
-            offer = self._poll(self._session.driver.now() + timeout_s, ALL)
+            offer = self._poll(session.driver.now() + timeout_s, ALL)
             columns, handed = offer.columns, Handed(offer)
-        except BaseException:
+        except BaseException as problem:
             visit.leave()
+            if problem is session.error:
+                session.error = None
             raise
         # The last step: a signal handler that raises before it leaves all records where they were.
         visit.handed = handed
@@ -372,13 +375,16 @@ class Consumer(Face):
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """Slices as they come, for ever; ends when the consumer is closed."""
-        while not self._session.closed:
-            visit = self._session.use(in_hooks=False)
+        session = self._session
+        while not session.closed:
+            visit = session.use(in_hooks=False)
             try:
-                offer = self._poll(self._session.driver.now() + 3600.0, 1)
+                offer = self._poll(session.driver.now() + 3600.0, 1)
                 columns, handed = offer.columns, Handed(offer)
-            except BaseException:
+            except BaseException as problem:
                 visit.leave()
+                if problem is session.error:
+                    session.error = None
                 raise
             if columns:
                 one = columns[0]
@@ -445,6 +451,10 @@ class Consumer(Face):
                     self._run_hook(call)
                 elif not session.wait(until, seen, wakeable=False):
                     return
+        except BaseException as problem:
+            if problem is session.error:
+                session.error = None
+            raise
         finally:
             session.poll_ends()
 
@@ -595,6 +605,7 @@ class Consumer(Face):
                 self._session.run_callbacks()
             finally:
                 session.closed = True
+                session.driver.bell.ring()  # a poll sleeps on, if a signal handler closes
                 session.driver.stop(max(until - session.driver.now(), 1.0))
 
     def _leave(self, until: float) -> None:

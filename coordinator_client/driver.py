@@ -176,14 +176,18 @@ class Driver(Generic[C]):
 
     def enqueue(self, change: Callable[[C], T]) -> "Promise[T]":
         """As `execute`, without waiting. Changes are made in the order of these calls."""
-        if self.lock.owned:
-            raise _reentered()
+        self.check_reentry()
         order = _Order(change)
         self._orders.append(order)
         self.wake()
         if self._over:
             self.lock.run(self._carry_out)  # no thread is left to do it
         return order.value
+
+    def check_reentry(self) -> None:
+        """Raises ConcurrentUseError in a signal handler that has interrupted the owner of the lock."""
+        if self.lock.owned:
+            raise _reentered()
 
     @property
     def behind(self) -> bool:

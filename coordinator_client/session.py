@@ -74,7 +74,7 @@ class Session:
         self.in_callback = False
         self.outcome: Outcome | None = None
         self._callback: Callable[[], object] | None = None
-        self._error: KohortError | None = None
+        self.error: BaseException | None = None  # until it has left the public call
         self._observer: Observer | None = None
         self._wakeup = False
         self._decoded: dict[TopicPartition, Decoded] = {}
@@ -95,6 +95,7 @@ class Session:
         self.driver.own()
         door = self.core.door
         door.check()
+        self.driver.check_reentry()
         if self.closed:
             raise ConsumerClosed("the consumer is closed")
         if self.in_hook and not in_hooks:
@@ -192,25 +193,24 @@ class Session:
         """
         self._settle()
         self.core.news = False
-        if self._wakeup:
-            woken = WakeupError("wakeup() was called")
+        if self.error is None and self._wakeup:
+            self.error = WakeupError("wakeup() was called")
             self._wakeup = False
-            raise woken
+        if self.error is not None:
+            raise self.error
         if (call := self.next_hook()) is not None:
             return call
         if (tell := self.next_callback()) is not None:
             return tell
-        if self._error is None and self.core.error_is_due:
+        if self.core.error_is_due:
             self.call(self._take_error)
-        error = self._error
-        if error is not None:
-            self._error = None
-            raise error
+            if self.error is not None:
+                raise self.error
         return None
 
     def _take_error(self, core: Core) -> None:
-        if self._error is None:
-            self._error = core.take_error()
+        if self.error is None:
+            self.error = core.take_error()
 
     # --- hooks and callbacks
 
@@ -228,6 +228,7 @@ class Session:
             return
         call, answer, error = outcome.call, outcome.answer, outcome.error
         self.call(lambda core: core.hook_done(call, answer, error, self.driver.now()))
+        self.error = error
         self.outcome = None
         if error is not None:
             raise error
@@ -354,7 +355,7 @@ class Session:
         `seen`: `driver.bell.rings` before the last look at what is due.
         """
         left = until - self.driver.now()
-        if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None:
+        if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None or self.closed:
             return True
         if self.core.owes_loss:
             # A poll of no time at all must still be told first that its partitions are gone (B-34).
