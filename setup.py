@@ -15,6 +15,7 @@ EXTENSIONS = [
     )
     for name in (
         "_codec",
+        "_guard",
         "_memory",
         "_store",
         "_bytes_column",

@@ -8,23 +8,24 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.consumer import ALL, Face, Offsets
-from kohort.coordinator_client.core import Core
+from kohort.coordinator_client.core import Core, Handed, Offer
 from kohort.coordinator_client.errors import ConcurrentUseError, IllegalState
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.given import partition_given
 from kohort.coordinator_client.group_question import GroupMate
-from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
+from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
-from kohort.coordinator_client.session import HOOK_GRACE_S, Deliver, RunCallback, RunHook
-from kohort.fastpath import RecordColumns, TopicPartition
+from kohort.coordinator_client.session import HOOK_GRACE_S, Outcome
+from kohort.fastpath import KohortError, RecordColumns, TopicPartition
 
 T = TypeVar("T")
 
@@ -35,6 +36,11 @@ async def _set_within(event: asyncio.Event, timeout_s: float) -> bool:
         async with asyncio.timeout(timeout_s):
             return await event.wait()
     return False
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop may have been closed under a consumer that was not
+        loop.call_soon_threadsafe(call)
 
 
 class AsyncConsumer(Face):
@@ -66,57 +72,78 @@ class AsyncConsumer(Face):
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
         self._news = asyncio.Event()
-        self._busy = False
+        self._busy: object | None = None
         self._hook_runs_in: asyncio.Task[Any] | None = None
         self._hook_over = asyncio.Event()
-        self._session.driver.on_news = self._tell
-
-    def _tell(self) -> None:
-        # The loop may have been closed under a consumer that was not.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._news.set)
+        self._session.driver.on_news = partial(_call_in, self._loop, self._news.set)  # keeps no consumer alive
 
     # --- records
 
     async def poll(self, timeout_s: float = 1.0) -> list[RecordColumns]:
         """See `Consumer.poll`."""
-        with self._session.use(in_hooks=False), self._alone(), self._session.polling():
-            return await self._poll(self._session.driver.now() + timeout_s, ALL)
+        session = self._session
+        visit = session.use(in_hooks=False)
+        try:
+            offer = await self._poll(session.driver.now() + timeout_s, ALL)
+            columns, handed = offer.columns, Handed(offer)
+        except BaseException as problem:
+            visit.leave()
+            if problem is session.error:
+                session.error = None
+            raise
+        visit.handed = handed  # the last step, as in Consumer
+        return columns
 
     async def __aiter__(self) -> AsyncIterator[RecordColumns]:
         """Slices as they come, for ever; ends when the consumer is closed."""
-        while not self._session.closed:
-            with self._session.use(in_hooks=False), self._alone(), self._session.polling():
-                slices = await self._poll(self._session.driver.now() + 3600.0, 1)
-            for one in slices:
-                yield one
-
-    @contextlib.contextmanager
-    def _alone(self) -> Any:
-        if self._busy:
-            raise ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
-
-    async def _poll(self, until: float, most_slices: int) -> list[RecordColumns]:
         session = self._session
-        while True:
-            self._news.clear()
-            due = session.due(most_slices)
-            match due:
-                case Deliver():
-                    if out := session.decoded(due, most_slices):
-                        return out
-                case RunHook(call):
-                    await self._run_hook(call)
-                case RunCallback(tell):
-                    tell()
-                case None:
-                    if session.closed or not await self._wait(until):
-                        return []
+        while not session.closed:
+            visit = session.use(in_hooks=False)
+            try:
+                offer = await self._poll(session.driver.now() + 3600.0, 1)
+                columns, handed = offer.columns, Handed(offer)
+            except BaseException as problem:
+                visit.leave()
+                if problem is session.error:
+                    session.error = None
+                raise
+            if columns:
+                one = columns[0]
+                visit.handed = handed
+                yield one
+            else:
+                visit.leave()
+
+    async def _poll(self, until: float, most_slices: int) -> Offer:
+        session, me = self._session, asyncio.current_task()
+        if self._busy is not None:
+            raise ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
+        try:
+            self._busy = me
+            session.poll_begins()
+            while not session.closed:
+                self._news.clear()
+                due = session.due()
+                if isinstance(due, HookCall):
+                    await self._run_hook(due)
+                elif due is not None:
+                    due()
+                elif (offer := session.gather(most_slices)).columns:
+                    return offer
+                elif offer.items:
+                    session.pass_by(offer)
+                else:
+                    session.driver.check()
+                    if not await self._wait(until):
+                        break
+            return Offer()
+        except KohortError as error:
+            session.poll_failed(error)
+            raise
+        finally:
+            self._busy = None
+            session.poll_ends()
+            session.look()
 
     async def _wait(self, until: float) -> bool:
         left = until - self._session.driver.now()
@@ -129,28 +156,23 @@ class AsyncConsumer(Face):
 
     async def _run_hook(self, call: HookCall) -> None:
         session = self._session
-        answer: Any = None
-        error: BaseException | None = None
-        session.in_hook = True
-        self._hook_runs_in = asyncio.current_task()
+        hook, event, outcome, me = session.hook_of(call), call.event, Outcome(call), asyncio.current_task()
         self._hook_over.clear()
+        session.in_hook = True
+        session.outcome = outcome
+        self._hook_runs_in = me
         try:
-            match call.event:
-                case Revoked():
-                    answer = session.hooks.on_revoked(call.event)
-                case Assigned():
-                    answer = session.hooks.on_assigned(call.event)
-                case Lost():
-                    answer = session.hooks.on_lost(call.event)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except BaseException as problem:
-            error = problem
+            try:
+                answer = hook(event)
+                outcome.answer = await answer if inspect.isawaitable(answer) else answer
+            except BaseException as problem:
+                outcome.error = problem
+            outcome.over = True
         finally:
             session.in_hook = False
             self._hook_runs_in = None
             self._hook_over.set()
-        session.hook_done(call, answer, error)
+        session.hook_over()
 
     async def _hook_of_another(self, until: float) -> None:
         """Nobody parts while a hook runs; where that is another task's, it is waited for."""
@@ -161,14 +183,24 @@ class AsyncConsumer(Face):
     async def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
         session = self._session
         until = session.driver.now() + timeout_s
-        with session.polling(handled=False):
+        try:
+            session.poll_begins(handled=False)
             while True:
                 self._news.clear()
-                call = session.next_hook(reached)
+                session.core.news = False
+                if session.reached(reached):
+                    return
+                call = session.next_hook()
                 if call is not None:
                     await self._run_hook(call)
-                elif session.reached(reached) or not await self._wait(until):
+                elif not await self._wait(until):
                     return
+        except BaseException as problem:
+            if problem is session.error:
+                session.error = None
+            raise
+        finally:
+            session.poll_ends()
 
     async def unsubscribe(self) -> None:
         """See `Consumer.unsubscribe`."""
@@ -280,10 +312,13 @@ class AsyncConsumer(Face):
             try:
                 await self._future(future)
             finally:
-                self._run_callbacks()
+                self._session.run_callbacks()
 
-    async def _future(self, future: "Future[T]") -> T:
-        return await asyncio.wrap_future(future)
+    async def _future(self, promise: "Promise[T]") -> T:
+        done = asyncio.Event()
+        promise.add_done_callback(lambda _promise: _call_in(self._loop, done.set))
+        await done.wait()
+        return promise.result()
 
     # --- the end
 
@@ -293,6 +328,7 @@ class AsyncConsumer(Face):
         until = session.driver.now() + timeout_s
         await self._hook_of_another(until)
         if session.closed:
+            await self._stopped(timeout_s)  # if an interrupt came before that was done
             return
         with session.use(in_hooks=False, when_crashed=True):
             try:
@@ -300,11 +336,18 @@ class AsyncConsumer(Face):
                 await self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
                 await self._leave(until)
-                self._run_callbacks()
+                self._session.run_callbacks()
             finally:
                 session.closed = True
                 self._news.set()  # another task may be waiting in poll
-                await asyncio.to_thread(session.driver.stop, max(until - session.driver.now(), 1.0))
+                await self._stopped(max(until - session.driver.now(), 1.0))
+
+    async def _stopped(self, timeout_s: float) -> None:
+        driver, over = self._session.driver, asyncio.Event()
+        driver.stop_soon()
+        driver.ended.then(partial(_call_in, self._loop, over.set))
+        if await _set_within(over, timeout_s):
+            driver.stop(1.0)  # its thread has nothing left to do
 
     async def _leave(self, until: float) -> None:
         try:

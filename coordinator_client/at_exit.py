@@ -3,14 +3,29 @@ producer sent gets a little time to be acknowledged."""
 
 import atexit
 import contextlib
+import os
+import warnings
 import weakref
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.driver import Driver
 
 
 class Closable(Protocol):
     """What is to be closed, in so much time."""
 
     def close(self, timeout_s: float) -> None: ...
+
+
+def warn_unclosed(kind: str, client_id: str, group: str | None, driver: "Driver[Any]") -> None:
+    """For `__del__` of a client that was not closed: ResourceWarning, and its driver stops. A member's partitions have
+    no owner then until the session timeout is over. Nothing in a forked child, whose driver is its parent's."""
+    if driver.pid != os.getpid():
+        return
+    of = f" of group {group!r}" if group else ""
+    warnings.warn(f"unclosed {kind} {client_id!r}{of}: call close(), or use `with`", ResourceWarning, stacklevel=2)
+    driver.stop_soon()
 
 
 OPEN: "weakref.WeakSet[Closable]" = weakref.WeakSet()

@@ -1,11 +1,11 @@
 """How many records wait in a group's topics: asked from coordinator and leaders, for the assignor that plans."""
 
 from collections.abc import Mapping
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from kohort.coordinator_client.events import BacklogKnown, OffsetToCommit
 from kohort.coordinator_client.lookups import Listed, Lookup
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.ready import BacklogOrder
 from kohort.coordinator_client.resets import EARLIEST, LATEST, ResetKind
 from kohort.fastpath import KohortError, TopicPartition
@@ -81,7 +81,7 @@ class _Measurement:
         self._open += 1
         self._core.questions.put(lookup)
 
-    def _committed_came(self, future: "Future[dict[TopicPartition, OffsetToCommit | None]]") -> None:
+    def _committed_came(self, future: "Promise[dict[TopicPartition, OffsetToCommit | None]]") -> None:
         error = future.exception()
         if error is None:
             self._committed = future.result()

@@ -2,8 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR, Commit, plain
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
@@ -11,6 +11,7 @@ from kohort.coordinator_client.errors import CommitRewind, IllegalState
 from kohort.coordinator_client.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.ready import CommitOrder, MemberView
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError, TopicPartition
@@ -19,12 +20,22 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
 
 
+OnDone = Callable[[Mapping[TopicPartition, OffsetToCommit], KohortError | None], object]
+
+
+class PlannedCommit(NamedTuple):
+    """What is to be committed, and the epochs of the assignment that it was made under."""
+
+    wanted: Mapping[TopicPartition, OffsetToCommit]
+    epochs: Mapping[TopicPartition, int]
+
+
 class Committing:
     """Belongs to one Core, and is used under the same lock."""
 
     def __init__(self, core: "Core") -> None:
         self._core = core
-        self._done_callbacks: deque[Callable[[], None]] = deque()
+        self.callbacks: deque[Callable[[], object]] = deque()  # the caller's thread takes them
 
     def turn(self, now: float) -> None:
         """Send what may be sent, end what has waited too long."""
@@ -126,9 +137,6 @@ class Committing:
         if self._core.subscription is None and unsaved:
             self.put(unsaved, deadline=deadline, allow_rewind=True)
 
-    def take_callback(self) -> Callable[[], None] | None:
-        return self._done_callbacks.popleft() if self._done_callbacks else None
-
     def put(
         self,
         offsets: Mapping[TopicPartition, int | OffsetToCommit] | None,
@@ -136,11 +144,17 @@ class Committing:
         deadline: float,
         allow_rewind: bool = False,
         blocking: bool = False,
-        on_done: Callable[[Mapping[TopicPartition, OffsetToCommit], KohortError | None], None] | None = None,
-    ) -> "Future[None]":
-        """Queue a commit; the future ends when it is settled. None: all positions, as far as poll has returned."""
-        future: Future[None] = Future()
-        future.set_running_or_notify_cancel()
+        on_done: OnDone | None = None,
+    ) -> "Promise[None]":
+        """Queue a commit; the promise ends when it is settled. None: all positions, as far as poll has returned."""
+        planned = self.planned(offsets, allow_rewind=allow_rewind)
+        return self.queue(planned, deadline=deadline, blocking=blocking, on_done=on_done)
+
+    def planned(
+        self, offsets: Mapping[TopicPartition, int | OffsetToCommit] | None, *, allow_rewind: bool
+    ) -> PlannedCommit:
+        """The commit as of now. Changes nothing. Raises IllegalState without a group, CommitRewind, and what `plain`
+        raises."""
         if self._core.config.group is None:
             raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
         wanted = self._core.positions.snapshot() if offsets is None else plain(offsets.items())
@@ -154,12 +168,20 @@ class Committing:
                 topic=partition.topic,
                 partition=partition.partition,
             )
-        epochs = {partition: owned.epoch for partition, owned in self._core.assignment.items()}
+        return PlannedCommit(wanted, {partition: owned.epoch for partition, owned in self._core.assignment.items()})
+
+    def queue(
+        self, planned: PlannedCommit, *, deadline: float, blocking: bool = False, on_done: OnDone | None = None
+    ) -> "Promise[None]":
+        """As `put`, of what is planned."""
+        future: Promise[None] = Promise()
+        wanted, epochs = planned
 
         def finished(error: KohortError | None) -> None:
             self._settled(commit, error)
             if on_done is not None:
-                self._done_callbacks.append(lambda: on_done(wanted, error))
+                # The caller's thread takes it; no frame of ours comes before the user's.
+                self.callbacks.append(partial(on_done, wanted, error))
             self._core.news = True  # close waits until none is left
             if error is None:
                 future.set_result(None)

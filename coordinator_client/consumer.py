@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
@@ -12,7 +10,7 @@ from kohort.assignors import Assignor
 from kohort.coordinator_client.at_exit import OPEN
 from kohort.coordinator_client.commits import LedgerEntry
 from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.core import Core
+from kohort.coordinator_client.core import Core, Handed, Offer
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.coordinator_client.given import (
@@ -26,14 +24,15 @@ from kohort.coordinator_client.given import (
 )
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.health import Health
-from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
+from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
 from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
-from kohort.coordinator_client.session import Deliver, Due, RunCallback, RunHook, Session
+from kohort.coordinator_client.session import Outcome, Session
 from kohort.coordinator_client.subscription import PauseReason, Subscription
 from kohort.coordinator_client.timeline import Rebalance
-from kohort.fastpath import RecordColumns, TopicPartition
+from kohort.fastpath import KohortError, RecordColumns, TopicPartition
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.figures import ConsumerMetrics
@@ -165,11 +164,10 @@ class Face:
         allow_rewind: bool = False,
     ) -> None:
         """As `commit`, without waiting. `on_done(offsets, error or None)` is called inside poll, in sending order."""
-        with self._session.use():
+        with self._session.use(catch_up=False):
             deadline = self._deadline(None)
-            self._session.call(
-                lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, on_done=on_done)
-            )
+            planned = self._session.read(lambda core: core.commits.planned(offsets, allow_rewind=allow_rewind))
+            self._session.driver.enqueue(lambda core: core.commits.queue(planned, deadline=deadline, on_done=on_done))
 
     def group_metadata(self) -> Identity:
         """Who this member is to its group, or was last: offsets of what it read are fenced by that (KIP-447)."""
@@ -288,33 +286,28 @@ class Face:
 
     def _ask_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
-    ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
+    ) -> "Promise[dict[TopicPartition, OffsetToCommit | None]]":
         wanted = tuple(map(partition_given, partitions))
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
 
     def _ask_offsets(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
-    ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
+    ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up(wanted, deadline, stable=stable))
 
-    def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Future[tuple[TopicPartition, ...]]":
+    def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         wanted, deadline = topic_given(topic), self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_topic(wanted, deadline, fresh=fresh))
 
-    def _ask_mates(self, timeout_s: float | None) -> "Future[tuple[GroupMate, ...]]":
+    def _ask_mates(self, timeout_s: float | None) -> "Promise[tuple[GroupMate, ...]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_mates(deadline))
 
-    def _ask_topics(self, timeout_s: float | None) -> "Future[dict[str, tuple[TopicPartition, ...]]]":
+    def _ask_topics(self, timeout_s: float | None) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_topics(deadline))
-
-    def _run_callbacks(self) -> None:
-        """Callbacks of earlier commits come before a later commit, or close, returns (S-08)."""
-        while (tell := self._session.read(lambda core: core.commits.take_callback())) is not None:
-            tell()
 
 
 class Consumer(Face):
@@ -366,66 +359,104 @@ class Consumer(Face):
 
         Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError.
         """
-        with self._session.use(in_hooks=False), self._session.polling():
-            return self._poll(self._session.driver.now() + timeout_s, ALL)
+        session = self._session
+        visit = session.use(in_hooks=False)
+        try:
+            offer = self._poll(session.driver.now() + timeout_s, ALL)
+            columns, handed = offer.columns, Handed(offer)
+        except BaseException as problem:
+            visit.leave()
+            if problem is session.error:
+                session.error = None
+            raise
+        # The last step: a signal handler that raises before it leaves all records where they were.
+        visit.handed = handed
+        return columns
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """Slices as they come, for ever; ends when the consumer is closed."""
-        while not self._session.closed:
-            with self._session.use(in_hooks=False), self._session.polling():
-                slices = self._poll(self._session.driver.now() + 3600.0, 1)
-            yield from slices
-
-    def _poll(self, until: float, most_slices: int) -> list[RecordColumns]:
         session = self._session
-        while not session.closed:  # which a callback may have done
-            due = session.due(most_slices)
-            if isinstance(due, Deliver):
-                if out := session.decoded(due, most_slices):
-                    return out
-            elif due is not None:
-                self._do(due)
-            elif not session.wait(until):
-                break
-        return []
+        while not session.closed:
+            visit = session.use(in_hooks=False)
+            try:
+                offer = self._poll(session.driver.now() + 3600.0, 1)
+                columns, handed = offer.columns, Handed(offer)
+            except BaseException as problem:
+                visit.leave()
+                if problem is session.error:
+                    session.error = None
+                raise
+            if columns:
+                one = columns[0]
+                visit.handed = handed
+                yield one
+            else:
+                visit.leave()
 
-    def _do(self, due: Due) -> None:
-        match due:
-            case RunHook(call):
-                self._run_hook(call)
-            case RunCallback(tell):
-                tell()
+    def _poll(self, until: float, most_slices: int) -> Offer:
+        session = self._session
+        try:
+            session.poll_begins()
+            while not session.closed:  # which a callback may have done
+                seen = session.driver.bell.rings
+                due = session.due()
+                if isinstance(due, HookCall):
+                    self._run_hook(due)
+                elif due is not None:
+                    due()
+                elif (offer := session.gather(most_slices)).columns:
+                    return offer
+                elif offer.items:
+                    session.pass_by(offer)
+                else:
+                    session.driver.check()
+                    if not session.wait(until, seen):
+                        break
+            return Offer()
+        except KohortError as error:
+            session.poll_failed(error)
+            raise
+        finally:
+            session.poll_ends()
+            session.look()
 
     def _run_hook(self, call: HookCall) -> None:
         session = self._session
-        answer: object = None
-        error: BaseException | None = None
+        hook, event, outcome = session.hook_of(call), call.event, Outcome(call)
         session.in_hook = True
+        session.outcome = outcome
         try:
-            match call.event:
-                case Revoked():
-                    answer = session.hooks.on_revoked(call.event)
-                case Assigned():
-                    answer = session.hooks.on_assigned(call.event)
-                case Lost():
-                    session.hooks.on_lost(call.event)
-        except BaseException as problem:
-            error = problem
+            try:
+                outcome.answer = hook(event)
+            except BaseException as problem:
+                outcome.error = problem
+            outcome.over = True
         finally:
             session.in_hook = False
-        session.hook_done(call, answer, error)
+        session.hook_over()
 
     def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
         """Run hooks until the core is there, or the time is up."""
         session = self._session
         until = session.driver.now() + timeout_s
-        with session.polling(handled=False):
+        try:
+            session.poll_begins(handled=False)
             while True:
-                call = session.next_hook(reached)
+                seen = session.driver.bell.rings
+                session.core.news = False
+                if session.reached(reached):
+                    return
+                call = session.next_hook()
                 if call is not None:
                     self._run_hook(call)
-                elif session.reached(reached) or not session.wait(until, wakeable=False):
+                elif not session.wait(until, seen, wakeable=False):
                     return
+        except BaseException as problem:
+            if problem is session.error:
+                session.error = None
+            raise
+        finally:
+            session.poll_ends()
 
     # --- offsets
 
@@ -551,7 +582,7 @@ class Consumer(Face):
             try:
                 self._result(future, timeout_s)
             finally:
-                self._run_callbacks()
+                self._session.run_callbacks()
 
     # --- the end
 
@@ -562,6 +593,7 @@ class Consumer(Face):
         """
         session = self._session
         if session.closed:
+            session.driver.stop(timeout_s)  # if an interrupt came before that was done
             return
         with session.use(in_hooks=False, when_crashed=True):
             until = session.driver.now() + timeout_s
@@ -570,9 +602,10 @@ class Consumer(Face):
                 self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                 session.call(lambda core: core.request_close(session.driver.now(), until))
                 self._leave(until)
-                self._run_callbacks()
+                self._session.run_callbacks()
             finally:
                 session.closed = True
+                session.driver.bell.ring()  # a poll sleeps on, if a signal handler closes
                 session.driver.stop(max(until - session.driver.now(), 1.0))
 
     def _leave(self, until: float) -> None:
@@ -593,9 +626,9 @@ class Consumer(Face):
 
     # --- inner
 
-    def _result(self, future: "Future[T]", timeout_s: float | None) -> T:
+    def _result(self, future: "Promise[T]", timeout_s: float | None) -> T:
         try:
             # The core ends every future at its deadline; this is for a driver that has died.
             return future.result(self._seconds(timeout_s) + 5.0)
-        except FutureTimeout:
+        except TimeoutError:
             raise OperationTimeout("no answer in time") from None

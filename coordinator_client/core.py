@@ -7,9 +7,10 @@ A turn goes in the order in which things depend on each other: the group's machi
 metadata, commits, offsets, fetches. What is asked of brokers lives in `cluster`, `questions` and `committing`.
 """
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.backlog import Backlogs
@@ -19,7 +20,7 @@ from kohort.coordinator_client.committing import Committing
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 from kohort.coordinator_client.endpoints import Endpoints
-from kohort.coordinator_client.errors import ConnectionFailed, IllegalState, RebalanceInProgress
+from kohort.coordinator_client.errors import ConcurrentUseError, ConnectionFailed, IllegalState, RebalanceInProgress
 from kohort.coordinator_client.events import (
     ANSWERS,
     CloseRequested,
@@ -45,7 +46,7 @@ from kohort.coordinator_client.machine import Machine
 from kohort.coordinator_client.make_member import make_member
 from kohort.coordinator_client.metadata import NO_TOPIC_ID, ClusterView
 from kohort.coordinator_client.metrics import Counters, Meters
-from kohort.coordinator_client.offsets import CommitBook, PartitionState, Position, Positions
+from kohort.coordinator_client.offsets import CommitBook, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.pushing import Pushing
 from kohort.coordinator_client.questions import Questions
@@ -58,7 +59,60 @@ from kohort.coordinator_client.slices import Slice, written_ms
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.subscription import Assignment, PauseMarks, Subscription
 from kohort.coordinator_client.telling import Telling
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.fastpath._guard import Door
+
+MOST_AT_ONCE: Final = 64
+"""Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
+
+
+class Decoded(NamedTuple):
+    """A slice's columns, or its error; `corrupt`: batches that were skipped and not counted yet."""
+
+    slice_: Slice
+    columns: RecordColumns | None
+    corrupt: int = 0
+    error: KohortError | None = None
+
+
+class Item(NamedTuple):
+    """A slice that is handed over up to `next_offset`. `rest` is what is left of it; `timestamp_ms` of its last record.
+    """
+
+    slice_: Slice
+    rest: Slice | None
+    next_offset: int
+    timestamp_ms: int | None
+    records: int
+
+
+class Offer:
+    """What a poll gathers: `columns` for the user, the `items` that they come from, and what was decoded and `kept`."""
+
+    def __init__(self) -> None:
+        self.columns: list[RecordColumns] = []
+        self.items: list[Item] = []
+        self.kept: list[Decoded] = []
+        self.errors: list[Decoded] = []
+        self.corrupt = 0
+        self.outlived = False
+
+
+class Handed:
+    """What a poll has returned and the core has not moved behind yet. `settled` items of it are done.
+
+    `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
+    """
+
+    __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
+
+    def __init__(self, offer: Offer) -> None:
+        self.items = tuple(offer.items)
+        self.settled = 0
+        self.slices = len(self.items)
+        self.records = sum(item.records for item in self.items)
+        self.corrupt = offer.corrupt
+        self.outlived = offer.outlived
 
 
 class Core:
@@ -82,6 +136,10 @@ class Core:
         self.view: MemberView | None = None
         self.visible: frozenset[TopicPartition] = frozenset()
         self.last_timestamps: dict[TopicPartition, int] = {}
+        self.door = Door(_elsewhere)
+        self.most_at_once = 0  # slices that were looked at under one hold of the lock
+        self.tells_gaps = False
+        self.untold: deque[Gap] = deque()
         self.notices: deque[Any] = deque(maxlen=1_000)
         self.news = False
         self._assignors = assignors
@@ -89,7 +147,13 @@ class Core:
         self.manual = Assignment()
         self._hook: HookCall | None = None
         self._hook_taken = -1
+        self._hook_over = -1
         self._caller_events: list[Event] = []
+        # By the caller's thread, one assignment each: an interrupt leaves no half of it.
+        self._began: Polled | None = None
+        self._ended: PollEnded | None = None
+        self._seen_began: Polled | None = None
+        self._seen_ended: PollEnded | None = None
         self._socket_events: list[Event] = []
         self.cluster = Cluster(self)
         self.questions = Questions(self)
@@ -124,6 +188,7 @@ class Core:
         self.questions.turn(now)
         self.fetches.turn(now)
         self.pushing.turn(now)
+        self._note_gaps()
         if self._socket_events:
             wakes.append(now)  # something settled at once, and the machine wants to hear of it
         wakes += [
@@ -148,11 +213,12 @@ class Core:
     def _step_member(self, now: float) -> list[float | None]:
         if self.member is None:
             self.committer.judge(None, now, self.chance())
+            self._polls([])
             self._caller_events.clear()
             self._socket_events.clear()
             return []
         # The caller acted on an older view, so its events go first.
-        events = self._caller_events + self._socket_events
+        events = self._polls(self._caller_events) + self._socket_events
         self._caller_events, self._socket_events = [], []
         for event in events:
             self.member.step(event, now)
@@ -187,6 +253,17 @@ class Core:
         if any(notice.kind == "rebalance_ended" for notice in ready.notices):
             self.meters.rebalanced(self.member.timeline.rebalances)
         return [ready.wake_at]
+
+    def _polls(self, events: list[Event]) -> list[Event]:
+        """`events` with the last poll's begin and end, where the machine has not seen them: what a poll does comes
+        between them."""
+        began, ended = self._began, self._ended
+        first: list[Event] = [began] if began is not None and began is not self._seen_began else []
+        last: list[Event] = [ended] if ended is not None and ended is not self._seen_ended else []
+        self._seen_began, self._seen_ended = began, ended
+        if began is not None and ended is not None and ended.at < began.at:
+            return [*last, *first, *events]
+        return [*first, *events, *last]
 
     def _send(self, send: Send, asked_at: float) -> None:
         def done(outcome: Outcome, now: float) -> None:
@@ -253,7 +330,9 @@ class Core:
         assignment = self.assignment
         fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
         before, self.allowed = self.allowed, frozenset(fetchable).difference(self.marks.paused(assignment))
-        self.fetcher.old_ends |= self.allowed - before
+        began = self.allowed - before
+        self.fetcher.old_ends |= began
+        self.fetcher.parked.readmitted(began)
 
     def _watch_topic_ids(self) -> None:
         """Fail the positions in topics that were deleted and created again (KIP-516)."""
@@ -374,16 +453,16 @@ class Core:
         return self.view is not None and self.view.state is MemberState.STALLED
 
     def polled(self, now: float, *, handled: bool) -> None:
-        self._caller_events = [event for event in self._caller_events if not isinstance(event, Polled)]
-        self._caller_events.append(Polled(now))
+        """A poll begins, after everything that was handed over is settled. `handled`: the user comes back for more."""
+        self._began = Polled(now)
         self.counters.polls += 1
         self.meters.polled(now)
         if handled and self.config.enable_auto_commit:
             self.book.returned(self.positions.snapshot())
 
     def poll_ended(self, now: float) -> None:
-        self._caller_events = [event for event in self._caller_events if not isinstance(event, PollEnded)]
-        self._caller_events.append(PollEnded(now))
+        """The user's code goes on."""
+        self._ended = PollEnded(now)
         self.meters.poll_ended(now)
 
     def enforce_rebalance(self, reason: str) -> None:
@@ -415,14 +494,21 @@ class Core:
 
     # --- hooks
 
+    @property
+    def hook_is_due(self) -> bool:
+        """A hook call is due, and no outcome of it is here."""
+        return self._hook is not None and self._hook.serial != self._hook_over
+
     def take_hook(self, now: float) -> HookCall | None:
-        """The hook call that is due, taken: `hook_done` must follow."""
+        """The hook call that is due, taken: `hook_done` must follow. It is given again to a caller that was interrupted
+        before it ran."""
         call = self._hook
-        if call is None or call.serial == self._hook_taken:
+        if call is None or not self.hook_is_due:
             return None
-        self._hook_taken = call.serial
-        self.counters.hooks += 1
-        self.meters.hook_began(now)
+        if call.serial != self._hook_taken:
+            self._hook_taken = call.serial
+            self.counters.hooks += 1
+            self.meters.hook_began(now)
         self._caller_events.append(HookStarted(call.serial, now))
         self._show(call.before)
         if not self.manual:
@@ -431,7 +517,11 @@ class Core:
         return call
 
     def hook_done(self, call: HookCall, answer: object, error: BaseException | None, now: float) -> None:
-        """The user's hook is over. Raises what is wrong with its answer, after the machine was told."""
+        """The user's hook is over. Raises what is wrong with its answer, after the machine was told. Nothing if it was
+        told already."""
+        if call.serial == self._hook_over:
+            return
+        self._hook_over = call.serial
         self.meters.hook_ended(type(call.event).__name__, now)
         meant = meaning(call, answer if error is None else None, self.book.unsaved())
         self.positions.resolved(meant.start)
@@ -447,59 +537,129 @@ class Core:
 
     # --- records
 
-    def take_slice(self, now: float, seen: Set[TopicPartition]) -> Slice | None:
-        """The next slice to decode, of a partition that is not in `seen`; none once membership is uncertain."""
+    def next_slices(self, partitions: Sequence[TopicPartition], most: int, now: float) -> list[tuple[Slice, int]]:
+        """The next slice of each of these partitions, at most `MOST_AT_ONCE`, up to `most` slices; none once membership
+        is uncertain. Each with the offset to decode from. Nothing moves: they stay parked until they are settled."""
+        found: list[tuple[Slice, int]] = []
         if not self._certain(now):
-            return None
-        return self.fetcher.take(self.positions, lambda partition: partition in self.allowed and partition not in seen)
+            return found
+        self._looks_at(len(partitions))
+        for partition in partitions:
+            slice_ = self.fetcher.next_slice(partition, self.positions, self.allowed)
+            if slice_ is not None:
+                found.append((slice_, max(slice_.start, self.positions.state(partition).offset)))
+                if len(found) == most:
+                    break
+        return found
+
+    def _looks_at(self, slices: int) -> None:
+        if slices > self.most_at_once:
+            self.most_at_once = slices
 
     def _certain(self, now: float) -> bool:
         """Whether the group counts on us for sure: a process that slept may own nothing any more (B-33)."""
         return self.view is None or self.subscription is None or now < self.view.lease_until
 
-    def may_show(self, slice_: Slice, now: float) -> bool:
-        """Whether records of a slice may be returned now; if not, they may be later, while it `is_current`."""
-        return slice_.partition in self.allowed and self._certain(now)
-
     def is_current(self, slice_: Slice) -> bool:
         """Whether nothing has voided a slice: no seek, no revocation, no other owner in between."""
         return self.positions.is_current(slice_.partition, slice_.serial)
 
-    def delivered(self, slice_: Slice, next_offset: int, count: int, timestamp_ms: int | None) -> bool:
-        """A decoded slice goes to the user; False if it must not (something moved meanwhile)."""
-        partition = slice_.partition
-        if partition not in self.allowed:
+    def select(self, decoded: Sequence[Decoded], offer: Offer, most: int, room: float, now: float) -> float:
+        """Add to `offer` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but for
+        `offer`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
+        self._looks_at(len(decoded))
+        for one in decoded:
+            slice_ = one.slice_
+            if room <= 0 or len(offer.columns) >= most or not self._is_next(slice_, now):
+                offer.kept.append(one)
+                continue
+            if one.columns is None:
+                offer.errors.append(one)
+                continue
+            part, rest = one.columns, None
+            end = self.fetcher.until.get(slice_.partition)
+            if end is not None and part.next_offset >= end:
+                part = part[: bisect_left(part.offsets, end)]
+            elif not part.complete:
+                rest = slice_._replace(start=part.next_offset)
+            if len(part) > room:
+                later = part[int(room) :]
+                part = part[: int(room)]
+                rest = slice_._replace(start=part.next_offset)
+                offer.kept.append(Decoded(rest, later))
+            offer.items.append(
+                Item(slice_, rest, part.next_offset, part.timestamps_ms[-1] if len(part) else None, len(part))
+            )
+            offer.corrupt += one.corrupt
+            offer.outlived = offer.outlived or self.is_outlived(slice_)
+            if len(part) or part.corrupt:
+                offer.columns.append(part)
+                room -= len(part)
+        return room
+
+    def _is_next(self, slice_: Slice, now: float) -> bool:
+        """The slice may be shown now: not paused, of a membership that is certain, and what its partition goes on with."""
+        return (
+            slice_.partition in self.allowed
+            and self._certain(now)
+            and self.is_current(slice_)
+            and self.fetcher.parked.first(slice_.partition) is slice_
+        )
+
+    def settle(self, handed: Handed) -> bool:
+        """Move behind what was handed over, at most `MOST_AT_ONCE` slices; whether that was all. It may be interrupted
+        and done again at any place."""
+        if self.door.handed is not handed:
+            return True
+        stop = handed.settled + MOST_AT_ONCE
+        items = handed.items[handed.settled : stop]
+        self._looks_at(len(items))
+        for item in items:
+            self._settle(item)
+        handed.settled = stop
+        if stop < len(handed.items):
             return False
-        if not self.positions.consumed(
-            partition, slice_.serial, next_offset, slice_.leader_epoch, slice_.fetched_under
-        ):
-            return False
-        self.counters.slices += 1
-        self.counters.records += count
-        if timestamp_ms is not None:
-            self.last_timestamps[partition] = timestamp_ms
+        counters = self.counters
+        # No calls from here on: it is counted once.
+        counters.slices += handed.slices
+        counters.records += handed.records
+        counters.corrupt_batches += handed.corrupt
+        self.door.handed = None
         return True
+
+    def _settle(self, item: Item) -> None:
+        slice_ = item.slice_
+        partition = slice_.partition
+        state = self.positions.get(partition)
+        if state is not None and state.serial == slice_.serial:
+            if item.next_offset > state.offset:
+                self.positions.consumed(
+                    partition, slice_.serial, item.next_offset, slice_.leader_epoch, slice_.fetched_under
+                )
+            if item.timestamp_ms is not None:
+                self.last_timestamps[partition] = item.timestamp_ms
+        self.fetcher.parked.remove(slice_, item.rest)
+
+    def settled(self) -> bool:
+        """Settle a part of what was handed over last; whether nothing is left of it."""
+        handed = self.door.handed
+        return handed is None or self.settle(handed)
 
     def is_outlived(self, slice_: Slice) -> bool:
         """Whether the leader that gave a slice is none any more: the new one is asked before anything follows it."""
         known = self.keeper.view.partition(slice_.partition)
         return known is not None and slice_.fetched_under < known.leader_epoch
 
-    def put_back(self, rest: Slice) -> None:
-        """Of a slice only a part was decoded: the rest comes next, and what was fetched ahead behind it."""
-        if self.is_current(rest):
-            self.fetcher.parked.put_back(rest)
-
     def refetch(self, partition: TopicPartition) -> None:
         """A slice could not be decoded: what follows it is given up, and fetched again from the position."""
         self.fetcher.drop(partition)
         self.positions.void(partition)
 
-    def take_back(self, before: Mapping[TopicPartition, PartitionState | None]) -> None:
-        """What was taken since then has reached nobody: it is fetched again."""
-        for partition, state in before.items():
-            if state is not None and self.positions.back_to(partition, state):
-                self.fetcher.drop(partition)
+    @property
+    def error_is_due(self) -> bool:
+        """`take_error` would look at one."""
+        fatal = self.view is not None and self.view.fatal is not None and self.subscription is not None
+        return fatal or self._fatal is not None or bool(self._errors) or self.positions.error_is_due
 
     def take_error(self) -> KohortError | None:
         """The next error to raise from poll: fatal ones every time."""
@@ -522,11 +682,14 @@ class Core:
     def fatal(self) -> KohortError | None:
         return self._fatal
 
-    def take_gaps(self) -> list[Gap]:
+    def _note_gaps(self) -> None:
         gaps = self.positions.take_gaps()
-        self.counters.resets += len(gaps)
-        self.telling.gaps(gaps)
-        return gaps
+        if gaps:
+            self.counters.resets += len(gaps)
+            self.telling.gaps(gaps)
+            if self.tells_gaps:
+                self.untold.extend(gaps)
+                self.news = True
 
     # --- pausing
 
@@ -608,3 +771,9 @@ class Core:
     def _sought(self, partition: TopicPartition) -> None:
         self.fetcher.drop(partition)
         self.last_timestamps.pop(partition, None)
+
+
+def _elsewhere() -> ConcurrentUseError:
+    return ConcurrentUseError(
+        "another thread is using this consumer", hint="only wakeup() may be called from other threads"
+    )

@@ -33,6 +33,7 @@ from kohort.coordinator_client.connections import (
 )
 from kohort.coordinator_client.errors import (
     AuthenticationFailed,
+    ConcurrentUseError,
     ConnectionFailed,
     ForkError,
     FrameTooLarge,
@@ -45,15 +46,16 @@ from kohort.coordinator_client.logs import speaks_for
 from kohort.coordinator_client.loop import Loop, Ready, place
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.promise import Flag, Helpers, Promise, aside
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.sasl import Credentials
 from kohort.coordinator_client.security import Certificates
 from kohort.fastpath import KohortError, WireError
+from kohort.fastpath._guard import Bell, Guard
 
 if TYPE_CHECKING:
     import selectors
     import ssl
-    from concurrent.futures import ThreadPoolExecutor
 
     from kohort.coordinator_client.kerberos import TicketDesk
     from kohort.coordinator_client.tape import Tape
@@ -89,34 +91,56 @@ class Maker(Protocol[Made]):
     def __call__(self, *, chance: Callable[[], float], started: float) -> Made: ...
 
 
+class _Order(Generic[C, T]):
+    """A change of the core that the driver's thread carries out."""
+
+    __slots__ = ("_change", "value")
+
+    def __init__(self, change: Callable[[C], T]) -> None:
+        self._change = change
+        self.value: Promise[T] = Promise()
+
+    def carry_out(self, core: C) -> None:
+        self.value.give(self._change, core)
+
+
 class Driver(Generic[C]):
-    """Owns the sockets. `core` may be used by anybody who holds `lock`; `wake` makes the thread look at it again."""
+    """Owns the sockets. `lock` guards `core`; `wake` makes the thread look at it again; `bell` rings when the core has
+    news. A caller reads the core by `lock.run`, and changes it by `execute`, which no signal handler can cut in two.
+    """
 
     def __init__(self, config: Config, core: Maker[C]) -> None:
         self.config = config
         self.core = core(chance=random.random, started=self.now())
-        self.lock = threading.Condition(threading.Lock())
+        self.lock = Guard(_reentered)
+        self.bell = Bell()
+        self.chore: Callable[[], bool] | None = None  # called before each turn, under the lock, until it is done
         self.on_news: Callable[[], None] | None = None
         self.crashed: BaseException | None = None
-        self._pid = os.getpid()
+        self._orders: deque[_Order[C, Any]] = deque()
+        self._over = False
+        self.pid = os.getpid()
         self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = Credentials.of(config)
         self._tokens = _keeper(config, self._credentials, self.wall_ms)
         self._tokens_made: deque[Any] = deque()
         self._told_tokenless = ""
         self._certificates = Certificates(config)
-        self._rung = False
         self._channels: dict[tuple[Line, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
         self._newest_plan: PlanOrder | None = None
         self._one_plan = threading.Lock()
-        self._helpers: ThreadPoolExecutor | None = None
+        self._helpers: Helpers | None = None
         self._loop: Loop | None = None
         self.stopping = False
-        self.ended = threading.Event()
+        self.ended = Flag()
 
     def start(self) -> None:
+        """Have a loop give it turns."""
+        aside(self._start)
+
+    def _start(self) -> None:
         self._loop = place(self)
         self._loop.ring(self)
 
@@ -132,23 +156,59 @@ class Driver(Generic[C]):
     def side_by_side(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """Run jobs that let go of the GIL on as many threads as there are cores; what they return, in order."""
         if self._helpers is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._helpers = ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
-        return list(self._helpers.map(lambda job: job(), jobs))
+            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
+        return self._helpers.run(jobs)
 
     def wake(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
-        if not self._rung and self._loop is not None:
-            self._rung = True
+        if self._loop is not None:
             self._loop.ring(self)
 
-    def stop(self, timeout_s: float) -> None:
-        """Take no more turns and close every socket."""
+    def execute(self, change: Callable[[C], T]) -> T:
+        """Have the driver's thread call `change(core)` under the lock, and return its value, or raise its error.
+
+        A signal handler that raises meanwhile ends the wait only: the change is made whole all the same. Raises
+        ConcurrentUseError in a handler that has interrupted the owner of the lock.
+        """
+        if self._loop is not None and self._loop.is_current:  # a finalizer that runs there; it would wait for itself
+            return self.lock.run(change, self.core)
+        return self.enqueue(change).result()
+
+    def enqueue(self, change: Callable[[C], T]) -> "Promise[T]":
+        """As `execute`, without waiting. Changes are made in the order of these calls."""
+        self.check_reentry()
+        order = _Order(change)
+        self._orders.append(order)
+        self.wake()
+        if self._over:
+            self.lock.run(self._carry_out)  # no thread is left to do it
+        return order.value
+
+    def check_reentry(self) -> None:
+        """Raises ConcurrentUseError in a signal handler that has interrupted the owner of the lock."""
+        if self.lock.owned:
+            raise _reentered()
+
+    @property
+    def behind(self) -> bool:
+        """A change that was enqueued has yet to be made."""
+        return bool(self._orders)
+
+    def catch_up(self) -> None:
+        """Wait for changes whose callers were interrupted."""
+        if self._orders:
+            self.execute(lambda _core: None)
+
+    def stop_soon(self) -> None:
+        """As `stop`, without waiting."""
         self.stopping = True
         self.wake()
         if self._helpers is not None:
-            self._helpers.shutdown(wait=False)
+            self._helpers.stop()
+
+    def stop(self, timeout_s: float) -> None:
+        """Take no more turns and close every socket."""
+        self.stop_soon()
         if self._loop is not None:
             self._loop.join(self, timeout_s)
 
@@ -156,7 +216,7 @@ class Driver(Generic[C]):
 
     def own(self) -> None:
         """Raises ForkError in a forked child, where nobody would take a turn and the lock may be held for ever."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self.pid:
             raise ForkError("this client belongs to the process that made it", hint="make a new one after forking")
 
     def check(self) -> None:
@@ -175,7 +235,9 @@ class Driver(Generic[C]):
 
     def turn(self, ready: Ready) -> float:
         """Hear what sockets brought, let the core decide, write what it owes. When the next is due: 0.0 is at once."""
-        self._rung = False
+        if self.chore is not None:
+            while not self.lock.run(self.chore):
+                pass
         outcomes: list[tuple[Ask, Outcome]] = []
         for channel, mask in ready:
             outcomes += self._on_event(channel, mask)
@@ -183,11 +245,11 @@ class Driver(Generic[C]):
             self._settle(outcomes)
         now = self.now()
         with self.lock:
+            self._carry_out()
             turn = self.core.turn(now, self.wall_ms())
             news = self.core.news
-            if news:
-                self.lock.notify_all()
         if news:
+            self.bell.ring()
             self._tell()
         if turn.plan is not None:
             self._plan(turn.plan)
@@ -208,14 +270,20 @@ class Driver(Generic[C]):
     def over(self, defect: BaseException | None) -> None:
         """The last turn was taken, by a `defect` or since it is stopping."""
         if defect is not None:
-            with self.lock:
-                self.crashed = defect
-                self.lock.notify_all()
+            self.crashed = defect
+            self.bell.ring()
             self._tell()
+        self._over = True
+        with self.lock:
+            self._carry_out()
         for channel in list(self._channels.values()):
             self._forget(channel)
         if self._tape is not None:
             self._tape.close()
+
+    def _carry_out(self) -> None:
+        while self._orders:
+            self._orders.popleft().carry_out(self.core)
 
     def _plan(self, order: PlanOrder) -> None:
         """Let the user's assignor run where it can take its time."""
@@ -455,6 +523,13 @@ class Driver(Generic[C]):
         if channel.watched is not None:
             self._selector.unregister(channel.watched)
             channel.watched = None
+
+
+def _reentered() -> ConcurrentUseError:
+    return ConcurrentUseError(
+        "called from a signal handler while the client is in use",
+        hint="in a handler call only wakeup(), or set a flag that the program looks at",
+    )
 
 
 def _keeper(

@@ -7,7 +7,7 @@ has all it may have parked: the request would name only the idle ones, and the b
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -110,6 +110,7 @@ class Fetcher:
         self._node_attempts: dict[int, Attempts] = {}
         self._orders: Iterator[int] = count(1)
         self._last_asked: dict[int, int] = {}
+        self.held_back = False  # a broker was not asked since too much waits: it can be when some of that is taken
         self.until: dict[TopicPartition, int] = {}  # where reading ends, of partitions that are read to an end
 
     @property
@@ -145,6 +146,7 @@ class Fetcher:
                 continue
             orders.append(self._order(node, wanted[node], positions, view))
             room -= self.config.fetch_max_bytes
+        self.held_back = bool(busy) or len(orders) < len(wanted)
         return orders
 
     def _order(
@@ -385,20 +387,20 @@ class Fetcher:
 
     # --- handing out
 
-    def take(self, positions: Positions, allowed: Callable[[TopicPartition], bool]) -> Slice | None:
-        """The next slice to decode, of a partition that is allowed and in whose order it is the next."""
-        self._drop_void(positions)
-        return self.parked.take(lambda first: allowed(first.partition))
-
-    def has_any(self, positions: Positions, allowed: Callable[[TopicPartition], bool]) -> bool:
-        self._drop_void(positions)
-        return any(allowed(partition) for partition in self.parked)
-
-    def _drop_void(self, positions: Positions) -> None:
-        for partition in list(self.parked):
-            last, state = self.parked.last(partition), positions.get(partition)
-            if last is None or state is None or state.serial != last.serial:
-                self.drop(partition)
+    def next_slice(
+        self, partition: TopicPartition, positions: Positions, allowed: Container[TopicPartition]
+    ) -> Slice | None:
+        """The slice of a partition to decode next, which stays parked until it is removed. None if it may not be shown
+        now: the partition is set aside until it is allowed, and what the barrier has voided is dropped."""
+        first = self.parked.first(partition)
+        if first is None or not positions.is_current(partition, first.serial):
+            self.drop(partition)
+            return None
+        if partition not in allowed:
+            self.parked.set_aside(partition)
+            return None
+        self.parked.take_in_hand(first)
+        return first
 
     def drop(self, partition: TopicPartition) -> None:
         """Forget what is parked of a partition (it was revoked, lost or moved)."""

@@ -1,12 +1,12 @@
 """Who is in the group, as its coordinator sees it (DescribeGroups): asked again where that helps, until a deadline."""
 
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kohort.coordinator_client.commits import NOT_THE_COORDINATOR
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.coordinator_client.errors import AuthorizationFailed, OperationTimeout
 from kohort.coordinator_client.leading import read_assignment
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.retry import FRESH, Attempts
 from kohort.fastpath.errors import KohortError, WireError
 from kohort.fastpath.topic_partition import TopicPartition
@@ -39,7 +39,7 @@ def _told(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
 
 
 class _Asked:
-    def __init__(self, deadline: float, future: "Future[tuple[GroupMate, ...]]") -> None:
+    def __init__(self, deadline: float, future: "Promise[tuple[GroupMate, ...]]") -> None:
         self.deadline = deadline
         self.future = future
         self.under_way = False
@@ -53,10 +53,9 @@ class GroupQuestion:
         self._core = core
         self._asked: list[_Asked] = []
 
-    def ask(self, deadline: float) -> "Future[tuple[GroupMate, ...]]":
+    def ask(self, deadline: float) -> "Promise[tuple[GroupMate, ...]]":
         """The members of the consumer's group; the future raises OperationTimeout, AuthorizationFailed, BrokerError."""
-        asked = _Asked(deadline, Future())
-        asked.future.set_running_or_notify_cancel()  # who stops waiting cancels nothing: its end is still told to it
+        asked = _Asked(deadline, Promise())
         self._asked.append(asked)
         return asked.future
 

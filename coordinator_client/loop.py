@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from kohort.coordinator_client.logs import speaks_for
+from kohort.coordinator_client.promise import Flag
 
 log = logging.getLogger("kohort.driver")
 
@@ -31,7 +32,7 @@ class Turned(Protocol):
     """What a loop gives turns to. Its sockets are registered with the loop's `selector`, with `(self, anything)`."""
 
     stopping: bool
-    ended: threading.Event
+    ended: Flag
 
     def who(self) -> Mapping[str, object]: ...
     def turn(self, ready: Ready) -> float:
@@ -51,7 +52,7 @@ class Loop:
         self.load = 0  # drivers that it has; changes under _placing
         self._due: dict[Turned, float] = {}
         self._rung: deque[Turned] = deque()
-        self._ringing = False
+        self._asleep = False
         self._bell_in, self._bell_out = socket.socketpair()
         self._bell_in.setblocking(False)
         self._bell_out.setblocking(False)
@@ -64,15 +65,19 @@ class Loop:
     def ring(self, driver: Turned) -> None:
         """Give `driver` a turn soon."""
         self._rung.append(driver)
-        if not self._ringing:
-            self._ringing = True
+        if self._asleep:  # it looks at `_rung` once more after it has set this
             with contextlib.suppress(OSError):  # full: it is ringing already; closed: there is nobody to wake
                 self._bell_in.send(b"!")
+
+    @property
+    def is_current(self) -> bool:
+        """The caller runs on this loop's thread."""
+        return self._thread is threading.current_thread()
 
     def join(self, driver: Turned, timeout_s: float) -> None:
         """Wait until a driver has ended, and for the thread if that was its last."""
         until = time.monotonic() + timeout_s
-        if self._thread is threading.current_thread() or not self._thread.is_alive():
+        if self.is_current or not self._thread.is_alive():
             return  # it would wait for itself; or, in a forked child, for a thread that is not there
         if driver.ended.wait(timeout_s) and not self.load:
             self._thread.join(max(0.0, until - time.monotonic()))
@@ -99,11 +104,13 @@ class Loop:
         now = time.monotonic()
         earliest = min(self._due.values(), default=now + LONGEST_SLEEP_S)
         due: dict[Turned, Ready] = {}
-        for key, mask in self.selector.select(max(earliest - now, 0.0)):
+        self._asleep = True
+        ready = self.selector.select(0.0 if self._rung else max(earliest - now, 0.0))
+        self._asleep = False
+        for key, mask in ready:
             if key.data is None:
                 with contextlib.suppress(BlockingIOError):
                     self._bell_out.recv(4096)
-                self._ringing = False  # before who rang is looked at: else one who comes now would wait
             else:
                 driver, what = key.data
                 due.setdefault(driver, []).append((what, mask))

@@ -196,15 +196,6 @@ class Positions:
         self._states[partition] = state._replace(offset=max(next_offset, state.offset), epoch=kept, validated=validated)
         return True
 
-    def back_to(self, partition: TopicPartition, before: PartitionState) -> bool:
-        """Nothing that was handed out since then counts, nor what was fetched behind it. False if the barrier has
-        voided it anyway."""
-        state = self._states.get(partition)
-        if state is None or state.serial != before.serial:
-            return False
-        self._states[partition] = before._replace(serial=next(self._serials), asking=False)
-        return True
-
     # --- what may be fetched
 
     def point(self, partition: TopicPartition) -> FetchPoint | None:
@@ -419,6 +410,11 @@ class Positions:
         """The user has said where to read these: what kept them from being read is settled."""
         for partition in partitions:
             self._errors.pop(partition, None)
+
+    @property
+    def error_is_due(self) -> bool:
+        """There is one to take."""
+        return bool(self._errors)
 
     def take_error(self) -> KohortError | None:
         return self._errors.pop(next(iter(self._errors))) if self._errors else None

@@ -4,7 +4,6 @@ Each question is asked again where a retry helps, ends where none does, and neve
 """
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from kohort.coordinator_client.offset_requests import (
 )
 from kohort.coordinator_client.offsets import EpochAsk, ListAsk, ListedOffset
 from kohort.coordinator_client.outgoing import Line
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.ready import Coordinator
 from kohort.coordinator_client.refusals import (
     TOPIC_AUTHORIZATION,
@@ -52,7 +52,7 @@ class _CommittedLookup:
         self,
         partitions: tuple[TopicPartition, ...],
         deadline: float,
-        future: "Future[dict[TopicPartition, OffsetToCommit | None]]",
+        future: "Promise[dict[TopicPartition, OffsetToCommit | None]]",
         stable: bool,
     ) -> None:
         self.partitions = partitions
@@ -70,7 +70,7 @@ class _TopicLookup:
     `unknown_since`: when it was first seen that a broker knows of no such topic.
     """
 
-    def __init__(self, topic: str | None, deadline: float, after: int, future: "Future[Any]") -> None:
+    def __init__(self, topic: str | None, deadline: float, after: int, future: "Promise[Any]") -> None:
         self.topic = topic
         self.deadline = deadline
         self.after = after
@@ -396,10 +396,9 @@ class Questions:
 
     def look_up(
         self, wanted: Mapping[TopicPartition, int], deadline: float, *, stable: bool = True
-    ) -> "Future[Mapping[TopicPartition, ListedOffset]]":
+    ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
         """Ask ListOffsets for a timestamp by partition; `stable`: see `Lookup`."""
-        future: Future[Mapping[TopicPartition, ListedOffset]] = Future()
-        future.set_running_or_notify_cancel()
+        future: Promise[Mapping[TopicPartition, ListedOffset]] = Promise()
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
             return future
@@ -424,10 +423,9 @@ class Questions:
         self._lookups.append(lookup)
         self._core.keeper.need(lookup.topics)
 
-    def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Future[tuple[TopicPartition, ...]]":
+    def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         """Ask for a topic's partitions; `fresh`: as they are from now on, and not as they were known to be."""
-        future: Future[tuple[TopicPartition, ...]] = Future()
-        future.set_running_or_notify_cancel()
+        future: Promise[tuple[TopicPartition, ...]] = Promise()
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
             return future
@@ -438,10 +436,9 @@ class Questions:
             keeper.stale()
         return future
 
-    def look_up_topics(self, deadline: float) -> "Future[dict[str, tuple[TopicPartition, ...]]]":
+    def look_up_topics(self, deadline: float) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
         """Ask for the partitions of all topics, as they are from now on."""
-        future: Future[dict[str, tuple[TopicPartition, ...]]] = Future()
-        future.set_running_or_notify_cancel()
+        future: Promise[dict[str, tuple[TopicPartition, ...]]] = Promise()
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
             return future
@@ -449,7 +446,7 @@ class Questions:
         self._core.keeper.need_everything()
         return future
 
-    def look_up_mates(self, deadline: float) -> "Future[tuple[GroupMate, ...]]":
+    def look_up_mates(self, deadline: float) -> "Promise[tuple[GroupMate, ...]]":
         """Ask the coordinator who is in the group."""
         if self._core.config.group is None:
             raise IllegalState("there is no group to ask for", hint='Consumer(..., group="...")')
@@ -460,11 +457,10 @@ class Questions:
 
     def look_up_committed(
         self, partitions: Iterable[TopicPartition], deadline: float, *, stable: bool = True
-    ) -> "Future[dict[TopicPartition, OffsetToCommit | None]]":
+    ) -> "Promise[dict[TopicPartition, OffsetToCommit | None]]":
         """Ask the coordinator what is committed, which is answered in the order of `partitions`; `stable`: and wait for
         transactions that may change it (KIP-447)."""
-        future: Future[dict[TopicPartition, OffsetToCommit | None]] = Future()
-        future.set_running_or_notify_cancel()
+        future: Promise[dict[TopicPartition, OffsetToCommit | None]] = Promise()
         if self._core.config.group is None:
             raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
         if self._core.fatal is not None:

@@ -1,30 +1,23 @@
 """What both faces do alike: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
 
 import logging
-import threading
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kohort.assignors import get_all as assignors_of
+from kohort.coordinator_client.at_exit import warn_unclosed
 from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.core import Core
+from kohort.coordinator_client.core import MOST_AT_ONCE, Core, Decoded, Handed, Offer
 from kohort.coordinator_client.driver import Driver
-from kohort.coordinator_client.errors import (
-    CallbackError,
-    ConcurrentUseError,
-    ConsumerClosed,
-    WakeupError,
-)
+from kohort.coordinator_client.errors import CallbackError, ConcurrentUseError, ConsumerClosed, WakeupError
 from kohort.coordinator_client.health import Health
-from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
+from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.resets import Gap
 from kohort.coordinator_client.seeing import health_of
 from kohort.coordinator_client.slices import Slice
 from kohort.fastpath import CorruptRecord, KohortError, RecordColumns, TopicPartition, decode
+from kohort.fastpath._guard import Visit
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.figures import ConsumerMetrics
@@ -37,25 +30,16 @@ HOOK_GRACE_S = 2.0
 SIDE_BY_SIDE_BYTES = 1 << 18  # less is decoded before another thread has woken up
 
 
-class RunHook(NamedTuple):
-    """A hook is due: call it, then `Session.hook_done`."""
+class Outcome:
+    """A hook call at work: what the hook returned or raised, once it is `over`."""
 
-    call: HookCall
+    __slots__ = ("answer", "call", "error", "over")
 
-
-class RunCallback(NamedTuple):
-    """A `commit_async` is settled, or a reset happened: tell the user."""
-
-    tell: Callable[[], None]
-
-
-class Deliver(NamedTuple):
-    """Slices to decode and return."""
-
-    slices: list[Slice]
-
-
-Due = RunHook | RunCallback | Deliver
+    def __init__(self, call: HookCall) -> None:
+        self.call = call
+        self.answer: object = None
+        self.error: BaseException | None = None
+        self.over = False
 
 
 class Observer(Protocol):
@@ -67,84 +51,88 @@ class Observer(Protocol):
     def look(self) -> None: ...
 
 
-class _Leftover(NamedTuple):
-    """Columns of which `max_poll_records` let only a part go out."""
-
-    slice_: Slice
-    columns: RecordColumns
-
-
 class Session:
-    """One consumer's life: its driver, who may use it now, and what its next poll has to do."""
+    """One consumer's life: its driver, who may use it now, and what its next poll has to do.
+
+    A signal handler may raise in any method here, after any call. So nothing is taken from the core that could then be
+    lost: records stay parked until they are with the user (`Visit.handed`); a hook, a callback and an error are kept in
+    an attribute from the moment when they are taken until they are run or raised.
+    """
+
+    closed = True  # until its driver runs
 
     def __init__(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
         assignors = tuple(assignors_of(config.assignors)) if config.group else ()
         self.config = config
         self.driver = Driver(config, partial(Core, config, assignors))
+        self.core: Core = self.driver.core
+        self.driver.chore = self.core.settled
+        self.core.tells_gaps = on_reset is not None
         self.hooks = RebalanceHooks()
         self.on_reset = on_reset
-        self.closed = False
         self.in_hook = False
-        self.observer: Observer | None = None
-        self._user: int | None = None
-        self._depth = 0
-        self._door = threading.Lock()
+        self.in_callback = False
+        self.outcome: Outcome | None = None
+        self._callback: Callable[[], object] | None = None
+        self.error: BaseException | None = None  # until it has left the public call
+        self._observer: Observer | None = None
         self._wakeup = False
-        self._leftovers: deque[_Leftover] = deque()
-        self._untold: deque[Gap] = deque()
+        self._decoded: dict[TopicPartition, Decoded] = {}
+        self.closed = False
         self.driver.start()
 
-    @property
-    def core(self) -> Core:
-        return self.driver.core
+    def __del__(self) -> None:
+        if not self.closed:
+            warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver)
 
     # --- who may come in
 
-    @contextmanager
-    def use(self, *, in_hooks: bool = True, when_crashed: bool = False) -> Iterator[None]:
+    def use(self, *, in_hooks: bool = True, when_crashed: bool = False, catch_up: bool = True) -> Visit:
         """Everything public runs in here. One thread at a time; not in a forked child; not after close.
 
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
         """
         self.driver.own()
-        me = threading.get_ident()
-        with self._door:
-            if self._user not in (None, me):
-                raise ConcurrentUseError(
-                    "another thread is using this consumer", hint="only wakeup() may be called from other threads"
-                )
-            self._user = me
-            self._depth += 1
-        try:
-            if self.closed:
-                raise ConsumerClosed("the consumer is closed")
-            if self.in_hook and not in_hooks:
-                raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
-            if not when_crashed:
-                self.driver.check()
-            yield
-        finally:
-            try:
-                if self.observer is not None and self._depth == 1:
-                    self.observer.look()
-            finally:
-                with self._door:
-                    self._depth -= 1
-                    if not self._depth:
-                        self._user = None
+        door = self.core.door
+        door.check()
+        self.driver.check_reentry()
+        if self.closed:
+            raise ConsumerClosed("the consumer is closed")
+        if self.in_hook and not in_hooks:
+            raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
+        if not when_crashed:
+            self.driver.check()
+        if catch_up and self.driver.behind:
+            self.driver.catch_up()
+        return door.visit()  # kept in no variable: what is raised here must not keep it alive
+
+    @property
+    def observer(self) -> Observer | None:
+        return self._observer
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        self._observer = observer
+        self.core.door.look = observer.look if observer is not None else None
 
     def call(self, what: Callable[[Core], T]) -> T:
-        """Run `what` on the core under the lock, and have the driver look at it."""
-        with self.driver.lock:
-            result = what(self.core)
-        self.driver.wake()
-        return result
+        """Have the driver run `what` on the core: whole, whatever a signal handler raises here."""
+        return self.driver.execute(what)
 
     def read(self, what: Callable[[Core], T]) -> T:
-        """As `call`, where nothing changes. Raises ForkError in a forked child."""
+        """Run `what`, which changes nothing. Raises ForkError in a forked child."""
         self.driver.own()
-        with self.driver.lock:
-            return what(self.core)
+        self._settle()
+        return self.driver.lock.run(what, self.core)
+
+    def _settle(self) -> None:
+        """Move behind what earlier polls returned."""
+        handed: Handed | None = self.core.door.handed
+        if handed is not None:
+            while not self.driver.lock.run(self.core.settle, handed):
+                pass
+            if handed.outlived:
+                self.driver.wake()
 
     def health(self) -> Health:
         """How this consumer is; from any thread."""
@@ -161,232 +149,246 @@ class Session:
         """From any thread, and from a signal's handler: it may have interrupted the one who holds the lock."""
         self._wakeup = True
         self.core.news = True
-        self.driver.wake()  # whose turn tells a poll that waits
+        self.driver.bell.ring()
         if self.driver.on_news is not None:
             self.driver.on_news()
 
     # --- a poll
 
-    @contextmanager
-    def polling(self, *, handled: bool = True) -> Iterator[None]:
-        """The time that the user spends between polls is measured outside of this (KIP-62).
+    def poll_begins(self, *, handled: bool = True) -> None:
+        """The time that the user spends between polls is measured outside of this and `poll_ends` (KIP-62).
 
         `handled`: whether coming back means that what was returned before is dealt with; a close does not say so.
+        Raises ConcurrentUseError inside another poll, unless a callback calls.
         """
-        with self.driver.lock:
-            self.core.polled(self.driver.now(), handled=handled)
-            stalled = self.core.owes_loss
-        if stalled:
+        if handled and self.core.door.depth > 1 and not self.in_callback:
+            raise ConcurrentUseError(
+                "poll was called inside poll, as by a signal handler", hint="in a handler call only wakeup()"
+            )
+        self._settle()
+        self.driver.lock.run(lambda: self.core.polled(self.driver.now(), handled=handled))
+        if self.core.owes_loss:
             self.driver.wake()  # else the machine hears of it at its next turn, which is soon enough
-        observer = self.observer if handled else None
-        if observer is not None:
-            observer.poll_began(self.driver.now())
-        try:
-            yield
-        except KohortError as error:
-            if observer is not None and not isinstance(error, WakeupError):
-                observer.poll_failed(error)
-            raise
-        finally:
-            with self.driver.lock:
-                self.core.poll_ended(self.driver.now())
+        if self._observer is not None and handled:
+            self._observer.poll_began(self.driver.now())
 
-    def due(self, most_slices: int) -> Due | None:
-        """The next thing a poll has to do; None: wait. Raises errors that are due, and WakeupError once."""
-        with self.driver.lock:
-            core = self.core
-            core.news = False
-            if self._wakeup:
-                self._wakeup = False
-                raise WakeupError("wakeup() was called")
-            call = core.take_hook(self.driver.now())
-            if call is not None:
-                return RunHook(call)
-            tell = core.commits.take_callback() or self._gap_to_tell()
-            if tell is not None:
-                return RunCallback(tell)
-            error = core.take_error()
-            if error is not None:
-                raise error
-            self._leftovers = deque(one for one in self._leftovers if core.is_current(one.slice_))
-            now = self.driver.now()
-            if any(core.may_show(one.slice_, now) for one in self._leftovers):
-                return Deliver([])
-            slices = self._slices(most_slices)
-        if slices:
-            self.driver.wake()  # there is room for the next fetch, which goes out while these are decoded
-            return Deliver(slices)
-        self.driver.check()
+    def poll_failed(self, error: KohortError) -> None:
+        """Tell whoever observes."""
+        if self._observer is not None and not isinstance(error, WakeupError):
+            self._observer.poll_failed(error)
+
+    def poll_ends(self) -> None:
+        """See `poll_begins`."""
+        self.driver.lock.run(self.core.poll_ended, self.driver.now())
+
+    def look(self) -> None:
+        """Let whoever observes look, before the outermost visit hands over and ends."""
+        if self._observer is not None and self.core.door.depth == 1:
+            self._observer.look()
+
+    def due(self) -> HookCall | Callable[[], object] | None:
+        """What a poll has to do before it looks for records: run a hook (`run_hook`), or call what is returned.
+
+        Raises errors that are due, and WakeupError once.
+        """
+        self._settle()
+        self.core.news = False
+        if self.error is None and self._wakeup:
+            self.error = WakeupError("wakeup() was called")
+            self._wakeup = False
+        if self.error is not None:
+            raise self.error
+        if (call := self.next_hook()) is not None:
+            return call
+        if (tell := self.next_callback()) is not None:
+            return tell
+        if self.core.error_is_due:
+            self.call(self._take_error)
+            if self.error is not None:
+                raise self.error
         return None
 
-    def _gap_to_tell(self) -> Callable[[], None] | None:
-        self._untold.extend(self.core.take_gaps())
-        if self.on_reset is None:
-            self._untold.clear()
-            return None
-        # One at a time: where the user's function raises, the next poll goes on with the others.
-        return partial(self.on_reset, self._untold.popleft()) if self._untold else None
+    def _take_error(self, core: Core) -> None:
+        if self.error is None:
+            self.error = core.take_error()
 
-    def _slices(self, most: int) -> list[Slice]:
-        now = self.driver.now()
-        slices: list[Slice] = []
-        seen: set[TopicPartition] = set()
-        while len(slices) < most:
-            slice_ = self.core.take_slice(now, seen)
-            if slice_ is None:
-                break
-            seen.add(slice_.partition)
-            slices.append(slice_)
-        return slices
+    # --- hooks and callbacks
 
-    def decoded(self, deliver: Deliver, most: int) -> list[RecordColumns]:
-        """Decode, without lock and GIL; then hand over what the fetch barrier still lets through: so many slices.
+    def next_hook(self) -> HookCall | None:
+        """The hook that is due. Hands in what the last one returned, if an interrupt came before; raises its error."""
+        if self.in_hook:
+            return None  # of another task: two never run beside each other
+        self.hook_over()
+        return self.call(lambda core: core.take_hook(self.driver.now())) if self.core.hook_is_due else None
 
-        A batch that cannot be decoded leaves the position behind the sound ones before it, which are handed over. Its
-        error is raised by this call, or by a later poll if there is something to return.
-        """
-        with self.driver.lock:
-            slices = [*deliver.slices, *(one.slice_ for one in self._leftovers)]
-            before = {slice_.partition: self.core.positions.get(slice_.partition) for slice_ in slices}
+    def hook_over(self) -> None:
+        """Hand in what the hook returned; raises what it raised. Nothing if there is none."""
+        outcome = self.outcome
+        if outcome is None or not outcome.over:
+            return
+        call, answer, error = outcome.call, outcome.answer, outcome.error
+        self.call(lambda core: core.hook_done(call, answer, error, self.driver.now()))
+        self.error = error
+        self.outcome = None
+        if error is not None:
+            raise error
+
+    def hook_of(self, call: HookCall) -> Callable[[Any], Any]:
+        """The user's function for this call."""
+        match call.event:
+            case Revoked():
+                return self.hooks.on_revoked
+            case Assigned():
+                return self.hooks.on_assigned
+            case Lost():
+                return self.hooks.on_lost
+
+    def next_callback(self) -> Callable[[], object] | None:
+        """`run_callback`, where a `commit_async` is settled or a reset happened."""
+        if self._callback is None:
+            for waiting in (self.core.commits.callbacks, self.core.untold):
+                if waiting:
+                    first = waiting[0]
+                    self._callback = first if callable(first) else partial(self.on_reset, first)  # type: ignore[arg-type]
+                    waiting.popleft()
+                    break
+        return self.run_callback if self._callback is not None else None
+
+    def run_callback(self) -> None:
+        """Call the user's function. One at a time: where it raises, the next poll goes on with the others."""
+        before = self.in_callback
+        call = self._callback
+        if call is None:
+            return
+        self.in_callback = True
         try:
-            return self._decoded_and_handed_over(deliver, most)
-        except KohortError:
-            raise
-        except BaseException:
-            # An interrupt, or no memory: what is in hand has been taken and goes to nobody, and would be skipped.
-            with self.driver.lock:
-                self.core.take_back(before)
-            raise
+            self._callback = None  # and nothing comes between this and the call
+            call()
+        finally:
+            self.in_callback = before
 
-    def _decoded_and_handed_over(self, deliver: Deliver, most: int) -> list[RecordColumns]:
-        ready = [(one.slice_, one.columns) for one in self._leftovers]
-        self._leftovers.clear()
-        errors: list[KohortError] = []
-        short: list[Slice] = []
-        for slice_, decoded in zip(deliver.slices, self._decoded(deliver.slices), strict=True):
-            if not isinstance(decoded, KohortError):
-                columns = decoded
-            else:
-                error = decoded
-                before = error.decoded if isinstance(error, CorruptRecord) else None
-                if before is None or before.next_offset <= slice_.start:
-                    errors.append(error)
-                    with self.driver.lock:
-                        self.core.refetch(slice_.partition)
-                    continue
-                columns = before  # the error is met again, first, by the poll that goes on behind these
-            for skipped in columns.corrupt:
-                log.warning("skipped: %s", skipped, extra=self.core.telling.of(slice_.partition))
-            with self.driver.lock:
-                self.core.counters.corrupt_batches += len(columns.corrupt)
-            end = self.core.fetcher.until.get(slice_.partition)
-            if end is not None and columns.next_offset >= end:
-                columns = columns[: bisect_left(columns.offsets, end)]
-            elif not columns.complete:
-                short.append(slice_._replace(start=columns.next_offset))
-            ready.append((slice_, columns))
-        out = self._hand_over(ready, most)
-        with self.driver.lock:
-            for rest in short:
-                self.core.put_back(rest)
-            outlived = any(self.core.is_outlived(slice_) for slice_, _columns in ready)
-        if outlived:
-            self.driver.wake()
-        if errors:
-            if not out:
-                raise errors[0]
-            with self.driver.lock:
-                self.core.put_error(errors[0])
-        if self.observer is not None and out:
-            self.observer.poll_brought(out)
-        return out
+    def run_callbacks(self) -> None:
+        """Callbacks of earlier commits come before a later commit, or close, returns (S-08)."""
+        while self._callback is not None or self.core.commits.callbacks:
+            self.next_callback()
+            self.run_callback()
 
-    def _decoded(self, slices: list[Slice]) -> list[RecordColumns | KohortError]:
+    # --- records
+
+    def gather(self, most: int) -> Offer:
+        """What a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
+
+        Nothing is taken: it is with the user when the visit has `handed` it. A batch that cannot be decoded is an error
+        where the position is; the sound ones before it are handed over first. Its error is raised by this call, or by a
+        later poll if there is something to return.
+        """
+        core, run = self.core, self.driver.lock.run
+        offer = Offer()
+        room = float(self.config.max_poll_records or "inf")
+        # One slice is wanted of those whose turn it is; what may not be shown leaves the line as it is looked at.
+        line = run(core.fetcher.parked.line, MOST_AT_ONCE if most == 1 else None)
+        for at in range(0, len(line), MOST_AT_ONCE):
+            slices = run(core.next_slices, line[at : at + MOST_AT_ONCE], most - len(offer.columns), self.driver.now())
+            if not slices:
+                continue
+            if core.fetcher.held_back:
+                self.driver.wake()  # there is room for the next fetch, which goes out while these are decoded
+            room = run(core.select, self._decode(slices), offer, most, room, self.driver.now())
+            if room <= 0 or len(offer.columns) >= most:
+                break
+        if offer.kept or self._decoded:
+            self._decoded = {one.slice_.partition: one for one in offer.kept}
+        if offer.errors:
+            self._refused(offer)
+        if self._observer is not None and offer.columns:
+            self._observer.poll_brought(offer.columns)
+        return offer
+
+    def pass_by(self, offer: Offer) -> None:
+        """Move behind what has nothing for the user: control batches, records of aborted transactions."""
+        self.core.door.handed = Handed(offer)
+        self._settle()
+
+    def _refused(self, offer: Offer) -> None:
+        """What cannot be decoded is fetched again, and its error raised, now or by the next poll."""
+        first = offer.errors[0].error
+        assert first is not None
+
+        def refetch(core: Core) -> None:
+            for one in offer.errors:
+                if core.fetcher.parked.first(one.slice_.partition) is one.slice_:
+                    core.refetch(one.slice_.partition)
+            if offer.columns:
+                core.put_error(first)
+
+        self.call(refetch)
+        if not offer.columns:
+            raise first
+
+    def _decode(self, slices: Sequence[tuple[Slice, int]]) -> list[Decoded]:
         """Each slice's columns, or what is wrong with it; large ones side by side: decoding lets go of the GIL."""
-        jobs = [partial(_decode_or_error, slice_, self.config) for slice_ in slices]
-        if len(jobs) > 1 and sum(len(slice_.records) for slice_ in slices) >= SIDE_BY_SIDE_BYTES:
-            return self.driver.side_by_side(jobs)
-        return [job() for job in jobs]
-
-    def _hand_over(self, ready: list[tuple[Slice, RecordColumns]], most: int) -> list[RecordColumns]:
-        room = self.config.max_poll_records or float("inf")
-        out: list[RecordColumns] = []
-        with self.driver.lock:
-            now = self.driver.now()
-            for slice_, columns in ready:
-                # Paused, or not certain to be ours at this moment: kept, for the fetches go on behind it, and what is
-                # dropped here would be skipped for good. So would be what an iteration has and its user never sees.
-                if room <= 0 or len(out) >= most or not self.core.may_show(slice_, now):
-                    if self.core.is_current(slice_):
-                        self._leftovers.append(_Leftover(slice_, columns))
-                    continue
-                part = columns
-                if len(columns) > room:
-                    part = columns[: int(room)]
-                    self._leftovers.append(_Leftover(slice_, columns[int(room) :]))
-                last = part.timestamps_ms[-1] if len(part) else None
-                if self.core.delivered(slice_, part.next_offset, len(part), last) and (len(part) or part.corrupt):
-                    out.append(part)
-                    room -= len(part)
-        return out
-
-    def next_hook(self, reached: Callable[[Core], bool]) -> HookCall | None:
-        """The hook that is due while something else than a poll waits for the group."""
-        with self.driver.lock:
-            self.core.news = False
-            return None if reached(self.core) else self.core.take_hook(self.driver.now())
+        known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
+        decoded = [
+            one if one is not None and one.slice_ is slice_ else None
+            for one, (slice_, _offset) in zip(known, slices, strict=True)
+        ]
+        due = [place for place, one in enumerate(decoded) if one is None]
+        jobs = [partial(_decode_or_error, *slices[place], self.config) for place in due]
+        if len(jobs) > 1 and sum(len(slices[place][0].records) for place in due) >= SIDE_BY_SIDE_BYTES:
+            fresh = self.driver.side_by_side(jobs)
+        else:
+            fresh = [job() for job in jobs]
+        for place, one in zip(due, fresh, strict=True):
+            decoded[place] = one
+            if one.corrupt and one.columns is not None:
+                for skipped in one.columns.corrupt:
+                    log.warning("skipped: %s", skipped, extra=self.core.telling.of(one.slice_.partition))
+        return [one for one in decoded if one is not None]
 
     def reached(self, what: Callable[[Core], bool]) -> bool:
         """Whether the core is there, or never will be since its driver has ended."""
         return self.driver.crashed is not None or self.read(what)
 
-    def wait(self, until: float, *, wakeable: bool = True) -> bool:
-        """Sleep until something is due or the time has come; False: the time has come. A wakeup() is for polls only."""
-        with self.driver.lock:
-            if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None:
-                return True
-            left = until - self.driver.now()
-            if self.core.owes_loss:
-                # A poll of no time at all must still be told first that its partitions are gone (B-34).
-                left = max(left, HOOK_GRACE_S)
-            if left <= 0:
-                return False
-            return self.driver.lock.wait(min(left, threading.TIMEOUT_MAX)) or self.driver.now() < until
+    def wait(self, until: float, seen: int, *, wakeable: bool = True) -> bool:
+        """Sleep until something is due or the time has come; False: the time has come. A wakeup() is for polls only.
+
+        `seen`: `driver.bell.rings` before the last look at what is due.
+        """
+        left = until - self.driver.now()
+        if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None or self.closed:
+            return True
+        if self.core.owes_loss:
+            # A poll of no time at all must still be told first that its partitions are gone (B-34).
+            left = max(left, HOOK_GRACE_S)
+        return left > 0 and (self.driver.bell.wait(seen, left) or self.driver.now() < until)
 
     def wait_quietly(self, until: float) -> bool:
         """As `wait`, outside of poll: what is due for a poll stays due."""
-        with self.driver.lock:
-            left = until - self.driver.now()
-            if left <= 0 or self.driver.crashed is not None:
-                return False
-            self.driver.lock.wait(min(left, 0.05))
-            return True
-
-    def hook_done(self, call: HookCall, answer: object, error: BaseException | None) -> None:
-        """The user's hook is over; raises what it raised."""
-        try:
-            with self.driver.lock:
-                self.core.hook_done(call, answer, error, self.driver.now())
-        finally:
-            self.driver.wake()
-        if error is not None:
-            raise error
+        left = until - self.driver.now()
+        if left <= 0 or self.driver.crashed is not None:
+            return False
+        self.driver.bell.wait(self.driver.bell.rings, min(left, 0.05))
+        return True
 
 
-def _decode_or_error(slice_: Slice, config: Config) -> RecordColumns | KohortError:
+def _decode_or_error(slice_: Slice, offset: int, config: Config) -> Decoded:
     try:
-        return _decode(slice_, config)
+        columns = _decode(slice_, offset, config)
     except KohortError as error:
-        return error
+        before = error.decoded if isinstance(error, CorruptRecord) else None
+        if before is None or before.next_offset <= offset:
+            return Decoded(slice_, None, error=error)
+        columns = before  # the error is met again, first, by the poll that goes on behind these
+    return Decoded(slice_, columns, len(columns.corrupt))
 
 
-def _decode(slice_: Slice, config: Config) -> RecordColumns:
+def _decode(slice_: Slice, offset: int, config: Config) -> RecordColumns:
     partition = slice_.partition
     columns = decode(
         slice_.records,
         topic=partition.topic,
         partition=partition.partition,
-        from_offset=slice_.start,
+        from_offset=offset,
         aborted=slice_.aborted,
         on_corrupt=config.on_corrupt,
         max_decompressed_bytes=config.max_decompressed_bytes,

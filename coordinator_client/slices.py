@@ -5,8 +5,9 @@ since the next Fetch must ask for what follows while these are still waiting to 
 """
 
 import struct
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Set
+from itertools import islice
 from typing import NamedTuple
 
 from kohort.fastpath import TopicPartition
@@ -78,45 +79,88 @@ class Slice(NamedTuple):
 
 
 class Parked:
-    """Slices by partition, in order; partitions take turns."""
+    """Slices by partition, in order; partitions take turns. All slices of a partition have the serial of its last.
+
+    The driver's thread puts slices in. The caller's thread looks at them and removes them, where a signal handler may
+    raise after any call: so a slice goes in a few statements that are no calls, and may be removed twice.
+
+    A partition that may not be shown now is set aside, so that no poll walks over it. A slice in hand is being decoded
+    or was handed over: it stays here until that is settled, and does not count as waiting.
+    """
 
     def __init__(self) -> None:
-        self._queues: dict[TopicPartition, deque[Slice]] = {}
+        self._line: OrderedDict[TopicPartition, deque[Slice]] = OrderedDict()
+        self._aside: dict[TopicPartition, deque[Slice]] = {}
         self._bytes: dict[TopicPartition, int] = {}
+        self._in_hand: dict[TopicPartition, Slice] = {}
 
     def put(self, slice_: Slice) -> None:
+        """Add what follows; what has another serial is void and goes."""
         partition = slice_.partition
-        self._queues.setdefault(partition, deque()).append(slice_)
-        self._bytes[partition] = self._bytes.get(partition, 0) + len(slice_.records)
+        queue = self._queue(partition)
+        if queue is not None and queue[-1].serial != slice_.serial:
+            self.drop(partition)
+            queue = None
+        if queue is None:
+            self._in_hand.pop(partition, None)
+            queue = self._line[partition] = deque()
+            self._bytes[partition] = 0
+        queue.append(slice_)
+        self._bytes[partition] += len(slice_.records)
 
-    def put_back(self, slice_: Slice) -> None:
-        """The rest of a slice that was taken: it is the partition's next again."""
+    def line(self, most: int | None = None) -> list[TopicPartition]:
+        """The partitions whose turn comes next, the first `most` of them."""
+        return list(islice(self._line, most))
+
+    def set_aside(self, partition: TopicPartition) -> None:
+        """Take a partition out of the line until it is `readmitted`."""
+        queue = self._line.get(partition)
+        if queue is not None:
+            self._aside[partition] = queue
+            del self._line[partition]
+
+    def readmitted(self, partitions: Set[TopicPartition]) -> None:
+        """Put partitions that were set aside in line again, at its end."""
+        for partition in self._aside.keys() & partitions:
+            self._line[partition] = self._aside.pop(partition)
+
+    def take_in_hand(self, slice_: Slice) -> None:
+        """The first slice of its partition is about to be decoded."""
+        self._in_hand[slice_.partition] = slice_
+
+    def remove(self, slice_: Slice, rest: Slice | None) -> None:
+        """Remove a slice, if it is the first of its partition, whose turn then ends; or put `rest` in its place."""
         partition = slice_.partition
-        self._queues.setdefault(partition, deque()).appendleft(slice_)
-        self._bytes[partition] = self._bytes.get(partition, 0) + len(slice_.records)
-
-    def take(self, wanted: Callable[[Slice], bool]) -> Slice | None:
-        """The next slice of the partition whose turn it is, among those `wanted` says yes to; its turn then ends."""
-        for partition, queue in self._queues.items():
-            if not wanted(queue[0]):
-                continue
-            taken = queue.popleft()
-            self._bytes[partition] -= len(taken.records)
-            del self._queues[partition]
-            if queue:
-                self._queues[partition] = queue
-            else:
-                del self._bytes[partition]
-            return taken
-        return None
+        home: dict[TopicPartition, deque[Slice]] = self._line if partition in self._line else self._aside
+        queue = home.get(partition)
+        if queue is None or queue[0] is not slice_:
+            return
+        if rest is not None:
+            self._in_hand[partition] = rest
+            queue[0] = rest
+            return
+        size, alone = len(slice_.records), len(queue) == 1
+        self._in_hand.pop(partition, None)
+        # No calls from here on: see above.
+        if alone:
+            del self._bytes[partition]
+            del home[partition]
+            return
+        self._bytes[partition] -= size
+        del queue[0]
+        if home is self._line:
+            self._line.move_to_end(partition)
 
     def drop(self, partition: TopicPartition) -> None:
-        self._queues.pop(partition, None)
+        """Forget all slices of a partition."""
+        self._line.pop(partition, None)
+        self._aside.pop(partition, None)
         self._bytes.pop(partition, None)
+        self._in_hand.pop(partition, None)
 
     def drop_newest(self, partition: TopicPartition) -> Slice | None:
         """Give up the last slice (to be fetched again), when memory is short."""
-        queue = self._queues.get(partition)
+        queue = self._queue(partition)
         if not queue:
             return None
         dropped = queue.pop()
@@ -126,22 +170,33 @@ class Parked:
         return dropped
 
     def last(self, partition: TopicPartition) -> Slice | None:
-        queue = self._queues.get(partition)
-        return queue[-1] if queue else None
+        """The last slice that waits."""
+        queue = self._queue(partition)
+        if queue is None or queue[-1] is self._in_hand.get(partition):
+            return None
+        return queue[-1]
 
     def first(self, partition: TopicPartition) -> Slice | None:
-        queue = self._queues.get(partition)
+        """The first slice, also one that is in hand."""
+        queue = self._queue(partition)
         return queue[0] if queue else None
 
     def bytes_of(self, partition: TopicPartition) -> int:
-        return self._bytes.get(partition, 0)
+        """Bytes that wait."""
+        held = self._in_hand.get(partition)
+        return self._bytes.get(partition, 0) - (len(held.records) if held is not None else 0)
 
     @property
     def total_bytes(self) -> int:
+        """Bytes of all slices."""
         return sum(self._bytes.values())
 
+    def _queue(self, partition: TopicPartition) -> deque[Slice] | None:
+        return self._line.get(partition) or self._aside.get(partition)
+
     def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self._queues)
+        yield from self._line
+        yield from self._aside
 
     def __bool__(self) -> bool:
-        return bool(self._queues)
+        return bool(self._line or self._aside)

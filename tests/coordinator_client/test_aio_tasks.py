@@ -48,7 +48,7 @@ def test_a_poll_that_is_cancelled_as_news_arrives_is_cancelled(turns: int) -> No
                 consumer.assign([TopicPartition("topic", 0)])
                 polling = asyncio.create_task(consumer.poll(PATIENCE_S))
                 await asyncio.sleep(0.2)
-                consumer._tell()
+                consumer._news.set()
                 for _ in range(1 + turns):
                     await asyncio.sleep(0)
                 polling.cancel()

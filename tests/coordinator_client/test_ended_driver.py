@@ -82,8 +82,8 @@ def test_a_wakeup_that_nobody_heard_is_for_polls_only() -> None:
         consumer.wakeup()
         session, waits = consumer._session, 0
         until = session.driver.now() + 0.2
-        while session.wait(until, wakeable=False):  # as close() waits: by the wakeup it would spin
-            session.call(lambda core: setattr(core, "news", False))
+        while session.wait(until, session.driver.bell.rings, wakeable=False):  # as close() waits: else it would spin
+            session.core.news = False
             waits += 1
         assert waits < 50  # a few for what the driver found out meanwhile
         with pytest.raises(WakeupError):

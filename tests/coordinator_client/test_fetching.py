@@ -68,7 +68,13 @@ class Rig:
         return self.fetcher.answered(node, response, self.positions, self.view, now=self.now, wall_ms=WALL, chance=0.5)
 
     def take(self) -> Any:
-        return self.fetcher.take(self.positions, self.allowed)
+        readable = {P0, P1, P2} - self.paused
+        self.fetcher.parked.readmitted(readable)
+        for partition in self.fetcher.parked.line():
+            if taken := self.fetcher.next_slice(partition, self.positions, readable):
+                self.fetcher.parked.remove(taken, None)
+                return taken
+        return None
 
 
 def data(number: int, records: bytes = b"", *, code: int = 0, **more: Any) -> PartitionData:

@@ -1,0 +1,232 @@
+# cython: language_level=3
+"""Locks that no signal handler can leave held, or release for another thread.
+
+CPython runs signal handlers between bytecodes: after a call, at a backward jump, at a function's entry. A handler that
+raises there cuts a Python function in two, also `threading.Condition.__enter__`. Compiled code is not cut: each method
+here takes effect whole, or raises and has no effect.
+"""
+
+from time import monotonic
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+
+cdef extern from "pythread.h":
+    ctypedef void *PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_FAILURE
+        PY_LOCK_ACQUIRED
+        PY_LOCK_INTR
+    PyThread_type_lock PyThread_allocate_lock() noexcept
+    void PyThread_free_lock(PyThread_type_lock lock) noexcept
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int interruptible) noexcept nogil
+    void PyThread_release_lock(PyThread_type_lock lock) noexcept nogil
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+
+cdef double LONGEST_WAIT_S = 4e6  # the longest that every platform's lock takes
+
+
+cdef bint _acquired(PyThread_type_lock lock, double timeout_s) except -1:
+    """Acquire a lock; raises what a signal handler raises meanwhile, without the lock. Negative: without end."""
+    cdef PyLockStatus status = PyThread_acquire_lock_timed(lock, 0, 0)
+    cdef double until, left = timeout_s
+    if status == PY_LOCK_ACQUIRED:
+        return True
+    until = <double>monotonic() + timeout_s
+    while True:
+        left = min(left, LONGEST_WAIT_S)
+        with nogil:
+            status = PyThread_acquire_lock_timed(lock, -1 if timeout_s < 0 else <long long>(left * 1e6), 1)
+        if status == PY_LOCK_ACQUIRED:
+            return True
+        if status == PY_LOCK_INTR:
+            PyErr_CheckSignals()
+        if timeout_s >= 0:
+            left = until - <double>monotonic()
+            if left <= 0:
+                return False
+
+
+@cython.final
+cdef class Guard:
+    """A lock that knows its owner. `reentered` makes the error for a thread that acquires what it owns: that is a
+    signal handler which has interrupted the owner."""
+
+    cdef PyThread_type_lock lock
+    cdef unsigned long owner
+    cdef object reentered
+
+    def __cinit__(self, reentered):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError("no lock can be made")
+        self.owner = 0
+        self.reentered = reentered
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    cdef int acquire(self) except -1:
+        if self.owner == PyThread_get_thread_ident():
+            raise self.reentered()
+        _acquired(self.lock, -1)
+        self.owner = PyThread_get_thread_ident()
+        return 0
+
+    cdef void release(self) noexcept:
+        self.owner = 0
+        PyThread_release_lock(self.lock)
+
+    @property
+    def owned(self):
+        """The current thread holds the lock."""
+        return self.owner == PyThread_get_thread_ident()
+
+    def run(self, function, *args):
+        """Call `function` with the lock held, and return its value. The lock is released whatever is raised."""
+        self.acquire()
+        try:
+            return function(*args)
+        finally:
+            self.release()
+
+    def __enter__(self):
+        """For threads in which no signal handler runs. The main thread calls `run`."""
+        self.acquire()
+
+    def __exit__(self, *_error):
+        self.release()
+
+
+@cython.final
+cdef class _Waiter:
+    cdef PyThread_type_lock lock
+    cdef bint woken
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError("no lock can be made")
+        PyThread_acquire_lock_timed(self.lock, 0, 0)
+
+    def __dealloc__(self):
+        PyThread_free_lock(self.lock)
+
+    cdef void wake(self) noexcept:
+        if not self.woken:
+            self.woken = True
+            PyThread_release_lock(self.lock)
+
+
+@cython.final
+cdef class Bell:
+    """Wakes threads that wait outside of any lock. Read `rings`, look whether there is anything to do, then `wait`:
+    a ring in between ends the wait at once."""
+
+    cdef readonly unsigned long rings
+    cdef list waiters
+
+    def __cinit__(self):
+        self.waiters = []
+
+    def ring(self):
+        """Wake all that wait; from any thread, and from a signal handler."""
+        cdef _Waiter waiter
+        cdef list none = []
+        self.rings += 1
+        woken, self.waiters = self.waiters, none
+        for waiter in woken:
+            waiter.wake()
+
+    def wait(self, unsigned long seen, double timeout_s):
+        """Sleep until `rings` differs from `seen`; False after `timeout_s` seconds. Raises what a handler raises."""
+        cdef _Waiter waiter
+        if self.rings != seen:
+            return True
+        if timeout_s <= 0:
+            return False
+        waiter = _Waiter()
+        self.waiters.append(waiter)
+        try:
+            if self.rings == seen:
+                _acquired(waiter.lock, timeout_s)
+            return self.rings != seen
+        finally:
+            if not waiter.woken:
+                self.waiters = [one for one in self.waiters if one is not waiter]
+
+
+@cython.final
+cdef class Door:
+    """Lets one thread in at a time, as often as it visits. `elsewhere` makes the error for another thread; `look` is
+    called before the outermost visit ends.
+
+    `handed` is what a visit left behind (`Visit.handed`) and nothing has settled yet.
+    """
+
+    cdef unsigned long owner
+    cdef readonly int depth
+    cdef object elsewhere
+    cdef public object look
+    cdef public object handed
+
+    def __cinit__(self, elsewhere):
+        self.elsewhere = elsewhere
+
+    def check(self):
+        """Raises the error of `elsewhere` while another thread is inside."""
+        if self.depth and self.owner != PyThread_get_thread_ident():
+            raise self.elsewhere()
+
+    def visit(self):
+        """Enter. The visit lasts until it is left; a visit that is dropped is left."""
+        cdef Visit visit = Visit.__new__(Visit)
+        self.check()
+        self.owner = PyThread_get_thread_ident()
+        self.depth += 1
+        visit.door = self
+        return visit
+
+
+@cython.final
+cdef class Visit:
+    """A context manager. An exception behind `__enter__`, where no `with` protects yet, drops it and so ends it."""
+
+    cdef Door door
+
+    def __dealloc__(self):
+        if self.door is not None:
+            self.door.depth -= 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.leave()
+
+    def leave(self):
+        """End the visit; nothing if it has ended."""
+        cdef Door door = self.door
+        if door is None:
+            return
+        try:
+            if door.look is not None and door.depth == 1:
+                door.look()
+        finally:
+            if self.door is not None:
+                self.door = None
+                door.depth -= 1
+
+    @property
+    def handed(self):
+        """An assignment hands a value to the door and ends the visit, in one step. No handler runs between it and a
+        `return` or `yield` of what is in a local variable. `Door.look` is not called."""
+        return None if self.door is None else self.door.handed
+
+    @handed.setter
+    def handed(self, value):
+        cdef Door door = self.door
+        self.door = None
+        door.handed = value
+        door.depth -= 1
