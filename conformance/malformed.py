@@ -186,7 +186,8 @@ async def short_body(scene: Scene) -> None:
 async def huge_array(scene: Scene) -> None:
     version, request = scene.version, API["JoinGroup"].request
     values: dict[str, object] = {
-        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "", "protocol_type": "consumer",
+        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "",
+        "protocol_type": "consumer",
         "protocols": (),
     }  # fmt: skip
     body = request.build(values, version)

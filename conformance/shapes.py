@@ -186,7 +186,8 @@ class GroupRequest(NamedTuple):
 def _join(scene: Scene) -> dict[str, object]:
     protocols = ({"name": "range", "metadata": b""},)
     return {
-        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "", "protocol_type": "consumer",
+        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "",
+        "protocol_type": "consumer",
         "protocols": protocols,
     }  # fmt: skip
 
