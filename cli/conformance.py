@@ -1,15 +1,18 @@
 """`kohort conformance --bootstrap HOST:PORT`: is that a broker that speaks the group protocol?
 
-Exit codes: 0 nothing failed; 1 something did; 2 wrong usage; 3 nothing could be judged, or the run ended early.
+Exit codes: 0 nothing failed; 1 something did; 2 wrong usage; 3 nothing failed, but something or all could not be
+judged, or the run ended early; 130 and 143 after SIGINT and SIGTERM.
 """
 
 import asyncio
 import json
 import shlex
+import signal
 import ssl
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
@@ -32,7 +35,7 @@ from kohort.conformance.operator import Commands, Operator
 from kohort.conformance.peer import Access
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report
-from kohort.conformance.runner import AT_A_TIME, conduct
+from kohort.conformance.runner import AT_A_TIME, Stop, conduct
 from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
 from kohort.protocol.catalogue import API
@@ -44,6 +47,7 @@ app = typer.Typer(add_completion=False, invoke_without_command=True)
 error_console = Console(stderr=True)
 
 COULD_NOT_JUDGE = 3
+_SIGNALLED = 128  # plus the number of the signal, as shells say it
 STYLE = {
     Verdict.PASS: "green",
     Verdict.FAIL: "bold red",
@@ -114,7 +118,8 @@ def main(
     """Judge a broker's group APIs: every check on every version that both sides speak, with the frames as evidence.
 
     It creates groups and topics named kohort-conformance-*, touches no others, and removes them at the end.
-    Exit code 0: nothing failed. 1: something did. 3: it could not be judged.
+    Exit code 0: nothing failed. 1: something did. 3: it, or a part of it, could not be judged.
+    Ctrl-C or SIGTERM: reports have what was judged until then, and the exit code is 130 or 143.
 
     Example: kohort conformance --bootstrap localhost:9092 --report html --report junit
     """
@@ -128,13 +133,16 @@ def main(
         selection = Selection.of(only, CHECKS, skip)
         accepted = Profile.load(profile) if profile else Profile()
         extra = dict(map(_property, properties or ()))
-        with _broker(bootstrap, start, brokers, acls, extra) as (address, started_user, started_stranger, operator):
+        with (
+            _ended_by_sigterm(),
+            _broker(bootstrap, start, brokers, acls, extra) as (address, started_user, started_stranger, operator),
+        ):
             if stop_command:
                 operator = Commands(stop_command, start_command)
             context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None
             access = _access(context_tls, user or started_user)
             outsider = stranger or started_stranger
-            found = asyncio.run(
+            found, signalled = asyncio.run(
                 _run(
                     address,
                     access,
@@ -162,7 +170,7 @@ def main(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_rendered(found, kind))
         _say(error_console, f"wrote {markup(str(path))}")
-    raise typer.Exit(found.exit_code)
+    raise typer.Exit(_SIGNALLED + signalled if signalled else found.exit_code)
 
 
 @app.command("list")
@@ -240,7 +248,8 @@ async def _run(
     limits: dict[str, int],
     operator: Operator | None,
     profile: Profile,
-) -> Report:
+) -> tuple[Report, int]:
+    """The report, and the number of the signal that ended the run, or 0."""
     target = await Target.reach(address, access, stranger)
     target.leave_traces = leave_traces
     target.session_ms = session_ms
@@ -271,17 +280,61 @@ async def _run(
                 style = STYLE[result.verdict]
                 _say(error_console, f"[{style}]{result.verdict.value}[/] {result.cell} {markup(result.reason[:300])}")
 
-        return await conduct(
-            target,
-            CHECKS,
-            selection=selection,
-            timing=timing,
-            profile=profile,
-            at_a_time=at_a_time,
-            command=_command(),
-            on_plan=planned,
-            on_result=told,
-        )
+        with _stopped_by_signals() as (stop, received):
+            report = await conduct(
+                target,
+                CHECKS,
+                selection=selection,
+                timing=timing,
+                profile=profile,
+                at_a_time=at_a_time,
+                command=_command(),
+                on_plan=planned,
+                on_result=told,
+                stop=stop,
+            )
+        return report, received[0] if received else 0
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[tuple[Stop, list[int]]]:
+    """SIGINT and SIGTERM stop the run, for as long as the block lasts: (what stops, the signals that came)."""
+    stop, received = Stop(), list[int]()
+    loop = asyncio.get_running_loop()
+
+    def receive(number: signal.Signals) -> None:
+        received.append(number)
+        stop.request(f"{number.name} was received")
+
+    handled = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; a thread that is not the main one
+            loop.add_signal_handler(number, receive, number)
+            handled.append(number)
+    try:
+        yield stop, received
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block by SystemExit, so that brokers that were started for it are stopped."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(_SIGNALLED + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Started:

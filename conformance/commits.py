@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 from kohort.conformance.check import Kind, Need, Section
 from kohort.conformance.scene import Scene
-from kohort.conformance.shapes import commit, fetch
+from kohort.conformance.shapes import commit, commit_entries, fetch
 from kohort.conformance.target import Topic
 
 SECTION = Section("F", "OffsetCommit", "OffsetCommit")
@@ -309,9 +309,9 @@ async def null_metadata(scene: Scene) -> None:
 )
 async def all_answered(scene: Scene) -> None:
     wanted = {(topic, index): 1 for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)}
-    codes = await commit(scene, wanted)
-    scene.equal("the partitions answered", sorted(codes), sorted((topic.name, index) for topic, index in wanted))
-    scene.equal("their codes", set(codes.values()), {0})
+    entries = await commit_entries(scene, wanted)
+    expected = sorted((topic.name, index, 0) for topic, index in wanted)
+    scene.equal("the entries, each a topic, a partition and a code", sorted(entries), expected)
 
 
 @SECTION.check(

@@ -464,6 +464,25 @@ async def described(scene: Scene) -> None:
 
 
 @SECTION.check(
+    "M12c",
+    "ConsumerGroupDescribe names the assignor",
+    subject="ConsumerGroupDescribe",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="some name where no member asks for one, else the name that the member asks for",
+)
+async def assignor_described(scene: Scene) -> None:
+    for asked in (None, "range"):
+        scene.group = scene.new_group()
+        member = Consumer(scene, (scene.topic,))
+        answer = await member.join(server_assignor=asked)
+        scene.error(answer.error_code, "NONE", f"the first heartbeat with server_assignor={asked}")
+        name = (await describe(scene)).assignor_name
+        what = f"assignor_name, with server_assignor={asked}"
+        scene.true(what, name == asked if asked else bool(name), asked or "a name", repr(name))
+
+
+@SECTION.check(
     "M12b",
     "ConsumerGroupDescribe of a group that nobody has heard of, and of a classic one",
     subject="ConsumerGroupDescribe",

@@ -12,6 +12,7 @@ from kohort.conformance.scene import Scene
 from kohort.conformance.target import Topic
 from kohort.protocol.errors import error_name
 
+SETTLED_S = 15.0
 Owned = dict[UUID, tuple[int, ...]]
 
 
@@ -79,22 +80,32 @@ async def assigned_group(scene: Scene, count: int = 1, **how: Any) -> list[Consu
 
 
 async def settle(scene: Scene, members: Sequence[Consumer]) -> None:
-    """Let everybody beat until all is assigned and acknowledged. Raises Blocked."""
+    """Let everybody beat until all is assigned and acknowledged. Raises Blocked.
+
+    Where the members have it all and ConsumerGroupDescribe disagrees to the end, theirs is what counts: M12 judges the
+    other.
+    """
     wanted = sorted((topic.id, index) for topic in members[0].topics for index in range(topic.partitions))
 
-    async def whole() -> bool:
+    async def shared_out() -> bool:
         for member in members:
             answer = await member.acknowledge()
             if answer.error_code:
                 raise Blocked(f"a heartbeat says {error_name(answer.error_code)}: {answer.error_message}")
-        if sorted(place for member in members for place in member.partitions) != wanted:
-            return False
+        return sorted(place for member in members for place in member.partitions) == wanted
+
+    async def described_so() -> bool:
         # A coordinator may put off its next assignment (KIP-1263), so that only it knows whether this is the last.
+        if not await shared_out():
+            return False
         told = await describe(scene)
         return told.group_state == "Stable" and {member.epoch for member in members} == {told.group_epoch}
 
-    if not await scene.until(whole, 15):
-        raise Blocked(f"not everything assigned once after 15 s: {[member.partitions for member in members]}")
+    if not await scene.until(shared_out, SETTLED_S):
+        raise Blocked(f"not everything assigned once after {SETTLED_S:g} s: {[one.partitions for one in members]}")
+    await scene.until(described_so, SETTLED_S, signal="ConsumerGroupDescribe")
+    if not await shared_out() or len({member.epoch for member in members}) > 1:
+        raise Blocked(f"members of one group stay in epochs {[member.epoch for member in members]}")
 
 
 async def describe(scene: Scene) -> Any:

@@ -25,12 +25,6 @@ async def completing(scene: Scene) -> None:
 async def preparing(scene: Scene) -> None:
     leader, follower = await scene.stable(2)
     scene.start(leader.join())
-    await asyncio.sleep(0)
-
-    async def told() -> bool:
-        return bool((await follower.heartbeat()).error_code != 0)
-
-    await scene.until(told)
     await scene.hears_of_rebalance(follower, "the follower")
 
 
@@ -42,7 +36,7 @@ async def preparing(scene: Scene) -> None:
     expected="with a short session and a long rebalance, a member that beats and does not rejoin is not removed",
 )
 async def kept_while_preparing(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 1500)
+    session = scene.target.session_within(1500)
     leader = scene.member(session_ms=session)
     await leader.enter()
     slow = await scene.add([leader], session_ms=session)
@@ -98,7 +92,7 @@ async def empty(scene: Scene) -> None:
     expected="the member is removed and unknown, the others are told to rejoin",
 )
 async def silence(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 1500)
+    session = scene.target.session_within(1500)
     leader = scene.member()
     await leader.enter()
     silent = await scene.add([leader], session_ms=session)
@@ -121,7 +115,7 @@ async def silence(scene: Scene) -> None:
     expected="NONE all the time",
 )
 async def alive(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 1500)
+    session = scene.target.session_within(1500)
     (leader,) = await scene.stable(1, session_ms=session)
     for _ in range(8):
         await asyncio.sleep(session / 4000)
@@ -151,7 +145,7 @@ async def fenced(scene: Scene) -> None:
     expected="a member that only commits, for longer than its session timeout, is not removed",
 )
 async def commits_count(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 1500)
+    session = scene.target.session_within(1500)
     (leader,) = await scene.stable(1, session_ms=session)
     for offset in range(8):
         await asyncio.sleep(session / 4000)

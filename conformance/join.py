@@ -433,7 +433,7 @@ async def initial_delay(scene: Scene) -> None:
 )
 async def dropped(scene: Scene) -> None:
     # So long a session that its end cannot pass for the end of the rebalance timeout.
-    session = max(scene.target.min_session_ms, 20_000)
+    session = scene.target.session_within(20_000)
     members = [scene.member(rebalance_ms=1500, session_ms=session)]
     await members[0].enter()
     absent = await scene.add(members, rebalance_ms=1500, session_ms=session)
@@ -462,7 +462,7 @@ async def dropped(scene: Scene) -> None:
     expected="forgotten after its session timeout: UNKNOWN_MEMBER_ID",
 )
 async def pending_expires(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 1000)
+    session = scene.target.session_within(1000)
     member = scene.member(session_ms=session)
     asked = await member.join()
     scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "the first JoinGroup")
@@ -480,7 +480,7 @@ async def pending_expires(scene: Scene) -> None:
     expected="a generation is not complete while somebody holds an unused id, until that id's session timeout",
 )
 async def waits_for_pending(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 2000)
+    session = scene.target.session_within(2000)
     (leader,) = await scene.stable(1)
     pending = scene.member(session_ms=session)
     asked = await pending.join()
@@ -501,7 +501,7 @@ async def waits_for_pending(scene: Scene) -> None:
     expected="no generation without members comes to be: the static member that comes late gets exactly the next one",
 )
 async def no_empty_generation(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 10_000)
+    session = scene.target.session_within(10_000)
     how = {"rebalance_ms": 3000, "session_ms": session}  # so long that a busy machine leaves before it is over
     first = scene.member(instance="i-1", **how)
     await first.enter()

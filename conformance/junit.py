@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from kohort.conformance.check import Check
+from kohort.conformance.evidence import visible
 from kohort.conformance.report import Report
 from kohort.conformance.verdict import Verdict
 
@@ -14,7 +15,7 @@ def render(report: Report, checks: Sequence[Check]) -> str:
     """The document. Not applicable and deviation count as skipped, blocked as an error."""
     known = {check.id: check for check in checks}
     root = ElementTree.Element(
-        "testsuites", name=f"kohort conformance of {report.subject.title}", time=f"{report.took_s:g}"
+        "testsuites", name=_text(f"kohort conformance of {report.subject.title}"), time=f"{report.took_s:g}"
     )
     for letter in dict.fromkeys(result.check[0] for result in report.results):
         suite = ElementTree.SubElement(root, "testsuite", name=letter, timestamp=report.started)
@@ -36,16 +37,18 @@ def render(report: Report, checks: Sequence[Check]) -> str:
             )
             if result.verdict in (Verdict.FAIL, Verdict.BLOCKED):
                 tag = "failure" if result.verdict is Verdict.FAIL else "error"
-                entry = ElementTree.SubElement(case, tag, message=_plain(result.reason))
-                entry.text = _plain("\n".join(str(frame) for frame in result.frames))
+                entry = ElementTree.SubElement(case, tag, message=_text(result.reason))
+                entry.text = _text("\n".join(str(frame) for frame in result.frames))
             elif result.verdict is not Verdict.PASS:
-                ElementTree.SubElement(case, "skipped", message=_plain(f"{result.verdict.value}: {result.reason}"))
+                ElementTree.SubElement(case, "skipped", message=_text(f"{result.verdict.value}: {result.reason}"))
+    if report.ended_early:
+        suite = ElementTree.SubElement(root, "testsuite", name="run", tests="1", failures="0", errors="1", skipped="0")
+        case = ElementTree.SubElement(suite, "testcase", classname="conformance", name="the run comes to its end")
+        ElementTree.SubElement(case, "error", message=_text(f"the run ended early: {report.ended_early}"))
     ElementTree.indent(root, " ")
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _plain(text: str) -> str:
+def _text(text: str) -> str:
     """XML 1.0 has no way to write most control characters."""
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
+    return visible(text, keep="\n\t")

@@ -112,6 +112,29 @@ for _letter, _request in zip("abcdefgh", GROUP_REQUESTS, strict=True):
     _tags(f"N4{_letter}", _request)
 
 
+def _throttled(row: str, request: GroupRequest, versions: str) -> None:
+    @SECTION.check(
+        row,
+        f"The throttle time of {request.api}",
+        subject=request.api,
+        versions=versions,
+        source="KIP-219",
+        needs=request.needs,
+        expected="0 or more milliseconds",
+    )
+    async def throttled(scene: Scene) -> None:
+        answer = await scene.ask(request.api, request.values(scene))
+        scene.true("throttle_time_ms", answer.throttle_time_ms >= 0, "0 or more", answer.throttle_time_ms)
+
+
+_THROTTLED_SINCE = {
+    "JoinGroup": "2+", "SyncGroup": "1+", "Heartbeat": "1+", "LeaveGroup": "1+", "OffsetCommit": "3+",
+    "OffsetFetch": "3+", "DescribeGroups": "1+", "DeleteGroups": "0+",
+}  # fmt: skip
+for _letter, _request in zip("abcdefgh", GROUP_REQUESTS, strict=True):
+    _throttled(f"N9{_letter}", _request, _THROTTLED_SINCE[_request.api])
+
+
 @SECTION.check(
     "N5a",
     "A frame longer than anything",
@@ -163,7 +186,8 @@ async def short_body(scene: Scene) -> None:
 async def huge_array(scene: Scene) -> None:
     version, request = scene.version, API["JoinGroup"].request
     values: dict[str, object] = {
-        "group_id": scene.group, "session_timeout_ms": 30_000, "member_id": "", "protocol_type": "consumer",
+        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "",
+        "protocol_type": "consumer",
         "protocols": (),
     }  # fmt: skip
     body = request.build(values, version)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from kohort.conformance.check import Check
+from kohort.conformance.evidence import visible
 from kohort.conformance.report import Report
 from kohort.conformance.verdict import Result, Verdict
 
@@ -24,22 +26,21 @@ def render(report: Report, checks: Sequence[Check]) -> str:
     known = {check.id: check for check in checks}
     counts = ", ".join(f"{count} {verdict.value}" for verdict, count in report.counts.items() if count)
     lines = [
-        f"# Conformance of {report.subject.title}",
+        f"# Conformance of {inline(report.subject.title)}",
         "",
         f"{counts}: {len({result.check for result in report.results})} checks in {len(report.results)} cells "
         f"(check x version), {report.took_s:g} s, {report.started}.",
         "",
-        f"    {report.command}" if report.command else "",
-        "",
+        *([*fenced([report.command]), ""] if report.command else []),
         f"{report.subject.brokers} broker(s); "
         + (
-            ", ".join(f"{name}={level}" for name, level in sorted(report.subject.features.items()))
+            ", ".join(inline(f"{name}={level}") for name, level in sorted(report.subject.features.items()))
             or "no finalised features"
         ),
         "",
     ]
     if report.ended_early:
-        lines += [f"**The run ended early: {report.ended_early}.**", ""]
+        lines += [f"**The run ended early: {inline(report.ended_early)}.**", ""]
     lines += _failures(report, known)
     lines += ["## Every check", "", "| check | | versions | result |", "|---|---|---|---|"]
     for identity, results in groupby(report.results, key=lambda result: result.check):
@@ -50,7 +51,7 @@ def render(report: Report, checks: Sequence[Check]) -> str:
             for versions, verdict, reason in _spans(list(results))
         ]
     if report.left_behind:
-        lines += ["", "## Left behind", "", *(f"- {entry}" for entry in report.left_behind)]
+        lines += ["", "## Left behind", "", *(f"- {inline(entry)}" for entry in report.left_behind)]
     return "\n".join(lines) + "\n"
 
 
@@ -69,11 +70,11 @@ def _failures(report: Report, known: dict[str, Check]) -> list[str]:
         ]
         if check:
             lines += [f"- expected ({check.source}): {check.expected}"]
-        lines += [f"- {last.verdict.value}: {last.reason}"]
+        lines += [f"- {last.verdict.value}: {inline(last.reason)}"]
         if check and check.note:
             lines += [f"- note: {check.note}"]
-        lines += [f"- again: `kohort conformance --bootstrap {report.subject.address} --only {last.cell}`", ""]
-        lines += ["```", *_frames(last), "```", ""]
+        again = code(f"kohort conformance --bootstrap {report.subject.address} --only {last.cell}")
+        lines += [f"- again: {again}", "", *fenced(_frames(last)), ""]
     return lines
 
 
@@ -101,4 +102,34 @@ def _short(result: Result) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return inline(text).replace("|", "\\|")
+
+
+# What a broker, a command line or a report from elsewhere says may hold Markdown, HTML and terminal sequences. It goes
+# through these three and no other way.
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ,;=/()'+-]*(?:[.:][A-Za-z0-9 ,;=()'+-][A-Za-z0-9 ,;=/()'+-]*)*[.:]?")
+
+
+def inline(text: str) -> str:
+    """Return the text as it is where no reader of Markdown sees more than letters in it, else as a code span."""
+    return text if not text or (_PLAIN.fullmatch(text) and "www." not in text.lower()) else code(text)
+
+
+def code(text: str) -> str:
+    """Return a code span of one line: nothing in it is Markdown, HTML or a control character."""
+    shown = visible(text)
+    quote = "`" * (_longest_run(shown) + 1)
+    space = " " if shown[:1] in ("", "`", " ") or shown[-1:] in ("`", " ") else ""
+    return f"{quote}{space}{shown}{space}{quote}"
+
+
+def fenced(lines: Iterable[str]) -> list[str]:
+    """Return the lines in a fence that none of them can end."""
+    shown = [visible(line) for line in lines]
+    fence = "`" * max([3, *(_longest_run(line) + 1 for line in shown)])
+    return [f"{fence}text", *shown, fence]
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)

@@ -62,7 +62,7 @@ class Peer:
         try:
             _, data = self._wire.send(api, version, values)
         except WireError as error:
-            raise ValueError(f"the check asks for what {api} v{version} cannot hold: {error}") from error
+            raise AssertionError(f"the check asks for what {api} v{version} cannot hold: {error}") from error
         self.usable = False
         await self._write(data)
         try:

@@ -52,12 +52,14 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing failed; 1: something did; 3: the run could not be finished, or judged nothing."""
-        if self.ended_early or not any(
-            self.counts[verdict] for verdict in (Verdict.PASS, Verdict.FAIL, Verdict.DEVIATION)
-        ):
+        """0: nothing failed; 1: something did; 3: the run ended early, or it could not judge something, or anything."""
+        counts = self.counts
+        if self.ended_early:
             return 3
-        return 1 if self.counts[Verdict.FAIL] or self.counts[Verdict.BLOCKED] else 0
+        if counts[Verdict.FAIL]:
+            return 1
+        judged = counts[Verdict.PASS] + counts[Verdict.DEVIATION]
+        return 0 if judged and not counts[Verdict.BLOCKED] else 3
 
     def dump(self, *, all_frames: bool = False) -> str:
         """JSON; with the frames of everything that did not pass, or of all."""

@@ -22,6 +22,7 @@ SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindC
 FAILOVER_SECTION = Section("N", "Malformed and unusual bytes, restarts", "JoinGroup")
 RESTART = (Need.OPERATOR, Need.TOPIC)
 SESSION_MS = 60_000  # a restart must not look like silence
+SHORTEST_SESSION_MS = 20_000
 LIMIT_S = 240.0
 SETTLED_S = 90.0
 FILLING = 360
@@ -103,7 +104,10 @@ async def _settle(scene: Scene) -> Member:
         scene.group = scene.new_group()
     else:
         raise Blocked("every group has the address that was given for its coordinator")
-    member = scene.member(session_ms=max(SESSION_MS, target.min_session_ms))
+    session_ms = target.session_within(SESSION_MS)
+    if session_ms < SHORTEST_SESSION_MS:
+        scene.not_applicable(f"sessions end after {session_ms} ms at most, which a restart may outlast")
+    member = scene.member(session_ms=session_ms)
 
     async def is_served() -> bool:
         return await _fetch(scene, member) == 0
@@ -177,11 +181,17 @@ async def _through_restart(
     member = await _settle(scene)
     await prepare(scene, member)
     node = scene.target.node_of(await scene.coordinator(member.group))
-    await operator.stop(node)
-    starting = scene.start(operator.start(node))
-    told = await asyncio.gather(
-        *(_watch(scene, member, ask, final, starting.done) for ask, final in asks.values()), starting
-    )
+    starting: asyncio.Task[None] | None = None
+    try:
+        await operator.stop(node)
+        starting = scene.start(operator.start(node))
+        told = await asyncio.gather(
+            *(_watch(scene, member, ask, final, starting.done) for ask, final in asks.values()),
+            asyncio.shield(starting),
+        )
+    except asyncio.CancelledError:  # a run that is interrupted leaves no broker down
+        await (starting or operator.start(node))
+        raise
     return member, dict(zip(asks, told, strict=False))  # type: ignore[arg-type]
 
 

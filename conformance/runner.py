@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,8 +23,23 @@ from kohort.protocol.message import Versions
 
 AT_A_TIME = 32
 ALIVE_TIMEOUT_S = 5.0
+# Entries that a response lacks, or has too many of; nulls where a value belongs.
+ODD_SHAPE = (LookupError, ValueError, TypeError, AttributeError)
 ALL = Selection()
 STRICT = Profile()
+
+
+class Stop:
+    """Ends a run early, from its own event loop: the first `request` ends the checks, the second ends cleaning up."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.of_checks, self.of_cleaning = asyncio.Event(), asyncio.Event()
+
+    def request(self, reason: str) -> None:
+        """Set `reason`, which becomes the report's `ended_early`."""
+        (self.of_cleaning if self.of_checks.is_set() else self.of_checks).set()
+        self.reason = self.reason or reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +78,10 @@ async def play(
     profile: Profile = STRICT,
     on_result: Callable[[Result], None] = lambda result: None,
     at_a_time: int = AT_A_TIME,
+    stop: Stop | None = None,
 ) -> tuple[list[Result], str]:
     """Run the cells; (results, why the run ended early or ""). Cells that were not reached have no result."""
+    stop = stop or Stop()
     results = list(laid.known)
     for result in laid.known:
         on_result(result)
@@ -88,17 +105,38 @@ async def play(
     rough = [cell for cell in laid.cells if Need.OPERATOR in cell[0].needs]
     quick = [cell for cell in laid.cells if cell[0].kind is not Kind.TIMING and cell not in rough]
     waiting = [cell for cell in laid.cells if cell[0].kind is Kind.TIMING and cell not in rough]
-    for cells, gated in ((quick, True), (waiting, False)):
-        async with asyncio.TaskGroup() as group:
-            for check, version in cells:
-                group.create_task(one(check, version, gated))
-    for check, version in rough:
-        await one(check, version, False)
-    if rough and not dead.is_set():
-        await target.wake_coordinator()  # what it cleans up must be served again
+
+    async def every_cell() -> None:
+        for cells, gated in ((quick, True), (waiting, False)):
+            async with asyncio.TaskGroup() as group:
+                for check, version in cells:
+                    group.create_task(one(check, version, gated))
+        for check, version in rough:
+            await one(check, version, False)
+        if rough and not dead.is_set():
+            await target.wake_coordinator()  # what it cleans up must be served again
+
+    whole = await _unless(stop.of_checks, every_cell())
     order = {check.id: place for place, check in enumerate(dict.fromkeys(check for check, _ in laid.cells))}
     results.sort(key=lambda result: (order.get(result.check, -1), result.version))
-    return results, "the broker stopped answering" if dead.is_set() else ""
+    if dead.is_set():
+        return results, "the broker stopped answering"
+    return results, "" if whole else stop.reason
+
+
+async def _unless(stopped: asyncio.Event, work: Coroutine[object, object, None]) -> bool:
+    """Run `work`; the event cancels it. Returns True if it came to its end."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stopped.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+            return True
+        return False
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
 
 
 async def conduct(
@@ -112,23 +150,38 @@ async def conduct(
     command: str = "",
     on_plan: Callable[[int], None] = lambda cells: None,
     on_result: Callable[[Result], None] = lambda result: None,
+    stop: Stop | None = None,
 ) -> Report:
-    """A whole run: prepare, play, clean up, report. Cleans up also when it is cancelled."""
+    """A whole run: prepare, play, clean up, report. Cleans up also when it is cancelled.
+
+    `stop` ends it early; the report then has what was judged until then.
+    """
+    stop = stop or Stop()
     started = datetime.now(UTC)
     clock = time.monotonic()
     ended_early = ""
     results: list[Result] = []
     left: list[str] = []
     try:
-        await target.prepare()
-        laid = plan(target, checks, selection, timing=timing)
-        on_plan(len(laid.cells) + len(laid.known))
-        results, ended_early = await play(target, laid, profile=profile, on_result=on_result, at_a_time=at_a_time)
+        if await _unless(stop.of_checks, target.prepare()):
+            laid = plan(target, checks, selection, timing=timing)
+            on_plan(len(laid.cells) + len(laid.known))
+            results, ended_early = await play(
+                target, laid, profile=profile, on_result=on_result, at_a_time=at_a_time, stop=stop
+            )
+        else:
+            ended_early = stop.reason
     finally:
-        try:
-            left = await target.clean_up()
-        except (CheckEnd, WireError, OSError) as error:
-            left = [f"everything named {target.prefix}-*: {error}"]
+        left = [f"everything named {target.prefix}-*: cleaning up was interrupted, too"]
+
+        async def clean() -> None:
+            nonlocal left
+            try:
+                left = await target.clean_up()
+            except (CheckEnd, WireError, OSError) as error:
+                left = [f"everything named {target.prefix}-*: {error}"]
+
+        await _unless(stop.of_cleaning, clean())
         await target.close()
     return Report(
         subject=Subject(
@@ -161,7 +214,12 @@ async def _judge(scene: Scene) -> Result:
         verdict, reason, what, expected, observed = Verdict.FAIL, str(end), "the answer", check.expected, str(end)
     except TimeoutError:
         verdict, reason = Verdict.BLOCKED, f"not over after {check.limit_s:g} s"
-    except Exception as error:  # an answer shaped so oddly that the check trips over it, or a bug: the others go on
+    except ODD_SHAPE as error:
+        what, expected, observed = "the response's shape", check.expected, f"{type(error).__name__}: {error}"
+        verdict, reason = Verdict.FAIL, f"{what}: the check does not find in it what it looks for ({observed})"
+        if not any(not frame.sent for frame in scene.frames):
+            verdict, reason = Verdict.BLOCKED, f"the check broke: {observed}"
+    except Exception as error:  # a bug of the check's own: the others go on
         verdict, reason = Verdict.BLOCKED, f"the check broke: {type(error).__name__}: {error}"
     finally:
         await scene.close()

@@ -14,11 +14,11 @@ from kohort.conformance.evidence import Frame
 from kohort.conformance.member import Member
 from kohort.conformance.peer import Access, Peer
 from kohort.conformance.target import ANSWER_TIMEOUT_S, Target, Topic
+from kohort.conformance.waiting import STEPS_S, Expected
 from kohort.protocol.errors import error_name
 
 PARKED_FOR_S = 0.3  # an answer that is held back has not come after this long; one that is not takes a few ms
 STATE_TIMEOUT_S = 6.0
-POLL_S = 0.03
 _ANYWHERE = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopics", "InitProducerId"})
 T = TypeVar("T")
 
@@ -166,7 +166,8 @@ class Scene:
         """One member more, with whom all the others complete a new generation. Raises Blocked."""
         newcomer = self.member(**({"group": members[0].group} | how))
         entering = self.start(newcomer.enter())
-        await self.rebalancing(members[0])
+        # Not heard of, the rebalance is under way all the same: whether Heartbeat tells of it is for D2a to judge.
+        await self._hears(members[0])
         await asyncio.gather(entering, *(member.enter() for member in members))
         return newcomer
 
@@ -179,26 +180,38 @@ class Scene:
     async def rebalancing(self, member: Member) -> None:
         """Wait until a member is told to rejoin. Raises Blocked."""
         if not await self._hears(member):
-            raise Blocked(f"no heartbeat of {member.id} was told to rejoin within {STATE_TIMEOUT_S:g} s")
+            raise Blocked(
+                f"no Heartbeat response to {member.id} says REBALANCE_IN_PROGRESS, which this check waits for"
+            )
 
     async def hears_of_rebalance(self, member: Member, who: str) -> None:
         """A member must be told to rejoin; what starts the rebalance may still be on its way. Raises Failed."""
         expected = f"REBALANCE_IN_PROGRESS within {STATE_TIMEOUT_S:g} s"
-        self.true(f"Heartbeat of {who}", await self._hears(member), expected, "another code all the time")
+        if not await self._hears(member):
+            raise Failed(f"Heartbeat of {who}", expected, error_name((await member.heartbeat()).error_code))
 
     async def _hears(self, member: Member) -> bool:
         async def told() -> bool:
             return bool((await member.heartbeat()).error_code == REBALANCE_IN_PROGRESS)
 
-        return await self.until(told)
+        return await self.until(told, signal="Heartbeat")
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], timeout_s: float = STATE_TIMEOUT_S) -> bool:
-        """Ask again and again until it holds; whether it came to."""
-        deadline = time.monotonic() + timeout_s
+    async def until(
+        self, holds: Callable[[], Awaitable[bool]], timeout_s: float = STATE_TIMEOUT_S, *, signal: str = ""
+    ) -> bool:
+        """Poll until the condition holds; returns False if it did not within `timeout_s`.
+
+        `signal`: the API whose response tells. Once a run has waited for it in vain, it waits a moment only.
+        """
+        expected = self.target.expected[signal, self.version_of(signal)] if signal else Expected()
+        started = time.monotonic()
+        steps = itertools.chain(STEPS_S, itertools.repeat(STEPS_S[-1]))
         while not await holds():
-            if time.monotonic() > deadline:
+            if time.monotonic() - started > expected.patience_s(timeout_s):
+                expected.missed += 1
                 return False
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(next(steps))
+        expected.came += 1
         return True
 
     # -- verdicts -------------------------------------------------------------------------------------------------

@@ -44,6 +44,26 @@ async def commit(
     **more: object,
 ) -> dict[tuple[str, int], int]:
     """One OffsetCommit; error code by topic name and partition."""
+    codes = await commit_entries(
+        scene, offsets, group=group, generation=generation, member=member, instance=instance, metadata=metadata,
+        leader_epoch=leader_epoch, **more,
+    )  # fmt: skip
+    return {(topic, index): code for topic, index, code in codes}
+
+
+async def commit_entries(
+    scene: Scene,
+    offsets: Mapping[tuple[Topic, int], int],
+    *,
+    group: str | None = None,
+    generation: int = -1,
+    member: str = "",
+    instance: str | None = None,
+    metadata: str | None = "",
+    leader_epoch: int = -1,
+    **more: object,
+) -> list[tuple[str, int, int]]:
+    """One OffsetCommit; (topic name, partition, error code) for each entry of the response, in its order."""
     version = scene.version_of("OffsetCommit")
     topics = {topic.name: topic for topic, _ in offsets}
     entries = []
@@ -66,11 +86,11 @@ async def commit(
         values["group_instance_id"] = instance
     answer = await scene.ask("OffsetCommit", values)
     names = {topic.id: topic.name for topic in topics.values()} if version >= 10 else {}
-    return {
-        (names.get(topic.topic_id, topic.name), entry.partition_index): entry.error_code
+    return [
+        (names.get(topic.topic_id, topic.name), entry.partition_index, entry.error_code)
         for topic in answer.topics
         for entry in topic.partitions
-    }
+    ]
 
 
 async def fetch(
@@ -166,7 +186,8 @@ class GroupRequest(NamedTuple):
 def _join(scene: Scene) -> dict[str, object]:
     protocols = ({"name": "range", "metadata": b""},)
     return {
-        "group_id": scene.group, "session_timeout_ms": 30_000, "member_id": "", "protocol_type": "consumer",
+        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "",
+        "protocol_type": "consumer",
         "protocols": protocols,
     }  # fmt: skip
 

@@ -6,7 +6,7 @@ from kohort.conformance.check import Kind, Need, Section
 from kohort.conformance.errors import Blocked
 from kohort.conformance.member import Member, subscribe
 from kohort.conformance.scene import REBALANCE_IN_PROGRESS, Scene
-from kohort.conformance.shapes import commit, describe_one
+from kohort.conformance.shapes import commit, describe_one, leave
 
 SECTION = Section("I", "Static members", "JoinGroup")
 
@@ -105,7 +105,7 @@ def _fenced(row: str, api: str) -> None:
         elif api == "Heartbeat":
             code = (await old.heartbeat()).error_code
         elif api == "LeaveGroup":
-            code = (await old.leave()).members[0].error_code
+            _, (code,) = await leave(scene, [(old.id, old.instance)])
         else:
             place = {(scene.topic, 0): 1}
             (code,) = (await commit(scene, place, generation=old.generation, member=old.id, instance="i-2")).values()
@@ -206,7 +206,7 @@ async def unknown_instance(scene: Scene) -> None:
     expected="the others complete after the rebalance timeout, and it is still a member until its session is over",
 )
 async def kept(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 10_000)
+    session = scene.target.session_within(10_000)
     how = {"rebalance_ms": 1500, "session_ms": session}
     leader = scene.member(instance="i-1", **how)
     await leader.enter()
@@ -229,7 +229,7 @@ async def kept(scene: Scene) -> None:
     expected="it is removed like anybody else: UNKNOWN_MEMBER_ID",
 )
 async def expires(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 1000)
+    session = scene.target.session_within(1000)
     (leader,) = await scene.stable(1, instance="i-1", session_ms=session)
     await asyncio.sleep(session / 1000 + 1.5)
     scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat after the session timeout")

@@ -173,7 +173,7 @@ async def empty_group(scene: Scene) -> None:
     expected="after the rebalance timeout it is removed, and those that synced are told to rejoin",
 )
 async def never_syncs(scene: Scene) -> None:
-    session = max(scene.target.min_session_ms, 8000)
+    session = scene.target.session_within(8000)
     leader = scene.member(rebalance_ms=1500, session_ms=session)
     await leader.enter()
     silent = await scene.add([leader], rebalance_ms=1500, session_ms=session)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from uuid import UUID
 from kohort.conformance.errors import Blocked, CheckEnd, NoAnswer, PeerClosed, TargetUnreachable
 from kohort.conformance.operator import Operator
 from kohort.conformance.peer import ANYONE, Access, Peer
+from kohort.conformance.waiting import Expected
 from kohort.fastpath.errors import WireError
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import CODES, error_name
@@ -67,6 +69,7 @@ class Target:
     made_topics: list[str] = field(default_factory=list)
     made_groups: dict[str, None] = field(default_factory=dict)
     consumer_members: list[tuple[str, str]] = field(default_factory=list)
+    expected: defaultdict[tuple[str, int], Expected] = field(default_factory=lambda: defaultdict(Expected))
     _idle: list[Peer] = field(default_factory=list)
 
     @property
@@ -292,6 +295,12 @@ class Target:
         told = self.setting("group.min.session.timeout.ms")
         if told is not None:
             self.min_session_ms = told
+        self.session_ms = self.session_within(self.session_ms)
+
+    def session_within(self, session_ms: int) -> int:
+        """Return the session timeout nearest to `session_ms` that the broker's settings allow, in milliseconds."""
+        longest = self.setting("group.max.session.timeout.ms")
+        return max(self.min_session_ms, session_ms if longest is None else min(session_ms, longest))
 
     async def _try_consumer_protocol(self) -> None:
         """ApiVersions may list what is switched off; only a heartbeat tells."""

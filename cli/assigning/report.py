@@ -15,7 +15,7 @@ from rich.table import Table
 
 from kohort.assignors import Rebalance
 from kohort.cli.assigning.simulation import Outcome, State
-from kohort.cli.terminal import cell
+from kohort.cli.terminal import cell, harmless
 
 #: Okabe and Ito's palette: told apart by people who see colours differently.
 KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"
@@ -136,13 +136,13 @@ def write_page(outcomes: Sequence[Outcome], notes: Sequence[str], title: str, pa
     image = path.with_suffix(".png")
     path.parent.mkdir(parents=True, exist_ok=True)
     image.write_bytes(picture)
-    told = "".join(f"<p class=note>{escape(note)}</p>" for note in notes)
+    told = "".join(f"<p class=note>{_shown(note)}</p>" for note in notes)
     tables = "".join(_html(outcome) for outcome in outcomes)
     encoded = base64.b64encode(picture).decode()
     path.write_text(
         "<!doctype html><html lang=en><meta charset=utf-8>"
-        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>{_html_summary(outcomes)}"
-        f"<p class=java>{escape(LEGEND)}</p>"
+        f"<title>{_shown(title)}</title><style>{_STYLE}</style><h1>{_shown(title)}</h1>{_html_summary(outcomes)}"
+        f"<p class=java>{_shown(LEGEND)}</p>"
         f'<img alt="partitions of each member before and after" src="data:image/png;base64,{encoded}">'
         f"{tables}{told}</html>\n"
     )
@@ -210,7 +210,12 @@ def _html(outcome: Outcome) -> str:
         (row.member, row.before, row.after, row.kept, row.before - row.kept, row.after - row.kept, row.far, row.lag)
         for row in rows(outcome)
     ]
-    return f"<h2>{escape(outcome.assignor)}</h2>{_html_table(heads, lines)}"
+    return f"<h2>{_shown(outcome.assignor)}</h2>{_html_table(heads, lines)}"
+
+
+def _shown(text: str) -> str:
+    """Return HTML in which names of members and topics are text: no tag and no control character."""
+    return escape(harmless(text))
 
 
 def _html_summary(outcomes: Sequence[Outcome]) -> str:
@@ -240,8 +245,8 @@ def _html_summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def _html_table(heads: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in line)}</tr>" for line in lines)
+    head = "".join(f"<th>{_shown(each)}</th>" for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{_shown(_cell(value))}</td>' for value in line)}</tr>" for line in lines)
     return f"<table><tr>{head}</tr>{body}</table>"
 
 

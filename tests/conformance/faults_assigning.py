@@ -113,6 +113,16 @@ FAULTS: tuple[Fault, ...] = (
         ("M12b",),
     ),
     Fault(
+        "ConsumerGroupDescribe is an epoch ahead",
+        altered("ConsumerGroupDescribe", _groups(lambda entry: entry._replace(group_epoch=entry.group_epoch + 1))),
+        ("M12",),
+    ),
+    Fault(
+        "ConsumerGroupDescribe names no assignor",
+        altered("ConsumerGroupDescribe", _groups(lambda entry: entry._replace(assignor_name=""))),
+        ("M12c",),
+    ),
+    Fault(
         "ConsumerGroupDescribe does not tell who subscribed to what",
         altered(
             "ConsumerGroupDescribe",

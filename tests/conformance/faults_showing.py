@@ -222,6 +222,23 @@ FAULTS: tuple[Fault, ...] = (
         ),
         ("N7",),
     ),
+    *(
+        Fault(f"{api} has a negative throttle time", altered(api, told(throttle_time_ms=-5)), (f"N9{letter}",))
+        for letter, api in zip(
+            "abcdefgh",
+            (
+                "JoinGroup",
+                "SyncGroup",
+                "Heartbeat",
+                "LeaveGroup",
+                "OffsetCommit",
+                "OffsetFetch",
+                "DescribeGroups",
+                "DeleteGroups",
+            ),
+            strict=True,
+        )
+    ),
     Fault(
         "a commit of nothing names a topic",
         altered(

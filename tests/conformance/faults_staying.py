@@ -32,6 +32,11 @@ FAULTS: tuple[Fault, ...] = (
         ("D1b",),
     ),
     Fault(
+        "Heartbeat never tells of a rebalance",
+        altered("Heartbeat", code("REBALANCE_IN_PROGRESS", "NONE")),
+        ("D2a", "B16", "B17", "E7"),
+    ),
+    Fault(
         "Heartbeat calls an illegal generation an unknown member",
         altered("Heartbeat", code("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID")),
         ("D3a", "D3b"),
@@ -80,6 +85,11 @@ FAULTS: tuple[Fault, ...] = (
             ),
         ),
         ("E1a", "E1b", "E4b"),
+    ),
+    Fault(
+        "LeaveGroup answers without the members",
+        altered("LeaveGroup", lambda call, response: response._replace(members=())),
+        ("E1a", "E1b", "E1c", "E3", "E4a", "E4b", "E5", "E6", "E7", "E8", "E9", "E10", "I3d"),
     ),
     Fault(
         "LeaveGroup answers the members in another order",
@@ -195,6 +205,11 @@ FAULTS: tuple[Fault, ...] = (
             ),
         ),
         ("F14", "F8a"),
+    ),
+    Fault(
+        "a commit is answered with every topic twice",
+        altered("OffsetCommit", lambda call, response: response._replace(topics=response.topics * 2)),
+        ("F14",),
     ),
     # G: OffsetFetch
     Fault(

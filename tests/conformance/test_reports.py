@@ -73,7 +73,11 @@ def test_what_is_no_report_is_one_error(tmp_path: Path, text: str) -> None:
 def test_exit_codes() -> None:
     assert report(PASSED).exit_code == 0
     assert WHOLE.exit_code == 1
-    assert report(PASSED, Result("D1a", 4, Verdict.BLOCKED)).exit_code == 1
+    blocked = Result("D1a", 4, Verdict.BLOCKED)
+    assert report(PASSED, blocked).exit_code == 3
+    assert report(blocked).exit_code == 3
+    assert report(FAILED, blocked).exit_code == 1
+    assert report(PASSED, replace(FAILED, verdict=Verdict.DEVIATION)).exit_code == 0
     assert report(OUT).exit_code == 3
     assert Report(WHOLE.subject, "", 0, "", (PASSED,), ended_early="it died").exit_code == 3
 
@@ -91,8 +95,73 @@ def test_markdown_tells_how_to_run_it_again() -> None:
     page = markdown.render(WHOLE, CHECKS)
     assert "### D1a: While Stable" in page
     assert "--only D1a@4`" in page
-    assert "no delay \\| none" in page
+    assert "`no delay \\| none`" in page
     assert page.count("25 UNKNOWN_MEMBER_ID") == 1
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script>\n```\n\n# FORGED: all checks passed\n\n```````\n| a | b |\n|---|---|\n"
+    "\x1b[31m\u202e[link](http://x) ![](http://y) **bold** @who\ud800 \x9b \u2028 &lt; `tick` www.z.z"
+)
+
+
+def test_markdown_holds_what_a_broker_says_as_text_and_nothing_else() -> None:
+    """Without code spans and fences, nothing of a hostile member id is left that a reader of Markdown would obey."""
+    frame = Frame(3, 1, False, "JoinGroup", 9, {"member_id": HOSTILE})
+    fault = replace(FAILED, reason=HOSTILE, observed=HOSTILE, frames=(*FRAMES, frame))
+    out = replace(OUT, reason=HOSTILE)
+    subject = replace(WHOLE.subject, name=HOSTILE, features={HOSTILE: 1}, address=HOSTILE)
+    page = markdown.render(
+        Report(subject, "then", 1.5, HOSTILE, (fault, out), ended_early=HOSTILE, left_behind=(HOSTILE,)), CHECKS
+    )
+    assert page.encode(), "no lone surrogate is left"
+    assert all(letter.isprintable() or letter == "\n" for letter in page)
+    assert page.count("FORGED") == 8, "each value is there"
+    bare, fence = [], ""
+    for line in page.splitlines():
+        opened = re.match("`{3,}", line)
+        if fence:
+            fence = "" if line == fence else fence
+        elif opened and "`" not in line[opened.end() :]:
+            fence = opened[0]
+        else:
+            bare.append(re.sub(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", "", line))
+    assert fence == "", "every fence ends"
+    left = "\n".join(bare)
+    assert not re.search(r"FORGED|script|alert|http|www|@|bold|link|&lt|`", left)
+    assert [line for line in bare if line.startswith("#")] == [
+        "# Conformance of ", "## What did not pass", "### D1a: While Stable", "## Every check", "## Left behind",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["# x", "- x", "1. x", "a_b_", "a*b*", "<b>", "a`b", "[a](b)", "http://a", "ftp://a", "a | b", "a@b.c", "é"]
+)
+def test_whatever_markdown_may_read_is_a_code_span(text: str) -> None:
+    assert markdown.inline(text) == (f"`{text}`" if "`" not in text else f"``{text}``")
+
+
+@pytest.mark.parametrize("text", ["", "it takes a cluster of two brokers or more", "group.version=1", "127 of 9: x."])
+def test_plain_sentences_stay_as_they_are(text: str) -> None:
+    assert markdown.inline(text) == (text if not text[:1].isdigit() else f"`{text}`")
+
+
+def test_no_other_form_has_control_characters_of_a_broker() -> None:
+    frame = Frame(3, 1, False, "JoinGroup", 9, {"member_id": HOSTILE})
+    fault = replace(FAILED, reason=HOSTILE, observed=HOSTILE, frames=(frame,))
+    whole = report(fault, name=HOSTILE)
+    for text in (junit.render(whole, CHECKS), html.render(whole, CHECKS, TITLES), whole.dump()):
+        assert text.encode()
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "<script>alert" not in html.render(whole, CHECKS, TITLES)
+    assert ElementTree.fromstring(junit.render(whole, CHECKS)) is not None
+
+
+def test_junit_says_that_a_run_ended_early() -> None:
+    ended = replace(WHOLE, ended_early="SIGINT was received")
+    error = ElementTree.fromstring(junit.render(ended, CHECKS)).find("testsuite[@name='run']/testcase/error")
+    assert error is not None
+    assert error.get("message") == "the run ended early: SIGINT was received"
 
 
 def test_html_holds_all_frames_and_asks_nobody() -> None:

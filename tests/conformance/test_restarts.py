@@ -14,11 +14,11 @@ from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
 from kohort.conformance.errors import Blocked
 from kohort.conformance.operator import Commands
-from kohort.conformance.runner import plan, play
+from kohort.conformance.runner import Stop, plan, play
 from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
 from kohort.protocol.errors import CODES
-from kohort.testing.fake_broker import Alter, Call, FakeBroker
+from kohort.testing.fake_broker import Alter, Call, CoordinatorSettings, FakeBroker
 
 LOADING = CODES["COORDINATOR_LOAD_IN_PROGRESS"]
 LOADS_FOR_S = 0.3
@@ -48,11 +48,16 @@ class Puppeteer:
         return self.started > 0 and time.monotonic() - self.started < LOADS_FOR_S
 
 
-def judged(broker: FakeBroker, operator: Puppeteer, only: str) -> dict[str, Result]:
+def judged(
+    broker: FakeBroker, operator: Puppeteer, only: str, settings: dict[str, str] | None = None
+) -> dict[str, Result]:
+    """Results by check. `settings`: what the scripted broker, which has no DescribeConfigs, would tell of itself."""
+
     async def run() -> dict[str, Result]:
         target = await Target.reach(broker.bootstrap)
         target.operator = operator
         await target.prepare()
+        target.settings = settings or {}
         results, _ = await play(target, plan(target, CHECKS, Selection.of(only, CHECKS)))
         assert await target.clean_up() == []
         await target.close()
@@ -99,6 +104,44 @@ def test_sound_broker_is_seen_loading_and_passes() -> None:
     assert {name: result.verdict for name, result in found.items()} == {
         "A10a": Verdict.PASS, "A10b": Verdict.PASS, "N3a": Verdict.PASS, "N3b": Verdict.NOT_APPLICABLE,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("longest_ms", "is_judged"), [(40_000, True), (10_000, False)])
+def test_restarts_keep_to_the_longest_session_that_the_broker_allows(longest_ms: int, is_judged: bool) -> None:
+    with FakeBroker(settings=CoordinatorSettings(group_max_session_timeout_ms=longest_ms)) as broker:
+        operator = Puppeteer(broker)
+        loads(broker, operator, SOUND)
+        settings = {"group.max.session.timeout.ms": str(longest_ms)}
+        found = judged(broker, operator, "A10a,A10b,N3a", settings)
+    verdict = Verdict.PASS if is_judged else Verdict.NOT_APPLICABLE
+    assert {name: result.verdict for name, result in found.items()} == dict.fromkeys(("A10a", "A10b", "N3a"), verdict)
+    if not is_judged:
+        assert "sessions end after 10000 ms at most" in found["N3a"].reason
+
+
+def test_an_interrupted_restart_leaves_no_broker_down() -> None:
+    with FakeBroker() as broker:
+        operator, stop = Puppeteer(broker), Stop()
+
+        async def run() -> str:
+            target = await Target.reach(broker.bootstrap)
+            target.operator = operator
+            await target.prepare()
+            stopped = operator.stop
+
+            async def interrupted(node: int) -> None:
+                await stopped(node)
+                stop.request("SIGINT was received")
+                await asyncio.Event().wait()
+
+            operator.stop = interrupted  # type: ignore[method-assign]
+            results, ended_early = await play(target, plan(target, CHECKS, Selection.of("N3a", CHECKS)), stop=stop)
+            assert results == []
+            await target.close()
+            return ended_early
+
+        assert asyncio.run(run()) == "SIGINT was received"
+        assert operator.started > 0
 
 
 def test_broker_that_loads_in_no_time_is_not_judged_on_loading() -> None:

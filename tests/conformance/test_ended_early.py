@@ -1,0 +1,154 @@
+"""Runs that a signal ends, and waits that would last too long: what was judged is reported."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kohort.conformance.catalogue import CHECKS
+from kohort.conformance.check import Selection
+from kohort.conformance.errors import Blocked
+from kohort.conformance.report import Report
+from kohort.conformance.runner import Stop, conduct
+from kohort.conformance.scene import Scene
+from kohort.conformance.target import Target
+from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.waiting import BRIEF_S, TRIES, Expected
+from kohort.testing.fake_broker import Alter, FakeBroker, Hold
+from tests.conformance.bending import altered, code
+
+BY_ID = {check.id: check for check in CHECKS}
+
+
+def conducted(broker: FakeBroker, only: str, stop: Stop | None = None, **how: object) -> Report:
+    async def run() -> Report:
+        target = await Target.reach(broker.bootstrap)
+        return await conduct(target, CHECKS, selection=Selection.of(only, CHECKS), timing=False, stop=stop, **how)  # type: ignore[arg-type]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_and_every_report_is_written(
+    number: signal.Signals, exit_code: int, tmp_path: Path
+) -> None:
+    with FakeBroker() as broker:
+        # From here on Heartbeat is not answered: the run stands still among its checks until the signal.
+        hold = Hold()
+        broker.control("Heartbeat", lambda call: hold)
+        output = tmp_path / "report"
+        command = [sys.executable, "-m", "kohort.cli.main", "conformance", "--bootstrap", broker.bootstrap,
+                   "--only", "B1,B4,D3c", "--at-a-time", "64", "--json", "--output", str(output)]  # fmt: skip
+        for kind in ("html", "md", "json", "junit"):
+            command += ["--report", kind]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as running:
+            assert hold.reached.wait(60)
+            running.send_signal(number)
+            said, complained = running.communicate(timeout=60)
+        hold.release()
+        assert running.returncode == exit_code, complained
+        told = json.loads(said)
+        assert told["ended_early"] == f"{number.name} was received"
+        assert told["left_behind"] == []
+        assert not any(entry["check"] == "D3c" for entry in told["results"])
+        assert json.loads(output.with_suffix(".json").read_text()) == told
+        assert f"**The run ended early: {number.name} was received.**" in output.with_suffix(".md").read_text()
+        assert output.with_suffix(".html").stat().st_size > 20_000
+        assert ElementTree.parse(output.with_suffix(".xml")).find("testsuite[@name='run']/testcase/error") is not None
+        assert broker._cluster.groups.classic.groups == {}
+
+
+def test_the_first_request_to_stop_keeps_what_was_judged_and_cleans_up() -> None:
+    with FakeBroker() as broker:
+        stop, seen = Stop(), list[Result]()
+
+        def count(result: Result) -> None:
+            seen.append(result)
+            if len(seen) == 5:
+                stop.request("enough")
+
+        report = conducted(broker, "B*", stop, on_result=count, at_a_time=1)
+        assert 5 <= len(report.results) < 20
+        assert {result.verdict for result in report.results} <= {Verdict.PASS, Verdict.NOT_APPLICABLE}
+        assert (report.ended_early, report.left_behind, report.exit_code) == ("enough", (), 3)
+        assert broker._cluster.groups.classic.groups == {}
+
+
+def test_the_second_request_ends_cleaning_up_too() -> None:
+    with FakeBroker() as broker:
+        stop, hold = Stop(), Hold()
+        broker.control("DeleteGroups", lambda call: hold)
+
+        def twice(result: Result) -> None:
+            stop.request("first")
+            stop.request("second")
+
+        report = conducted(broker, "B4", stop, on_result=twice)
+        hold.release()
+        assert report.ended_early == "first"
+        assert "cleaning up was interrupted" in report.left_behind[0]
+
+
+def test_a_request_to_stop_before_the_first_check_is_reported_as_well() -> None:
+    with FakeBroker() as broker:
+        stop = Stop()
+        stop.request("at once")
+        report = conducted(broker, "B4", stop)
+        assert (report.results, report.ended_early, report.exit_code) == ((), "at once", 3)
+
+
+def test_a_run_that_nothing_stops_comes_to_its_end() -> None:
+    with FakeBroker() as broker:
+        report = conducted(broker, "B4", Stop())
+        assert (report.ended_early, report.exit_code) == ("", 0)
+
+
+def test_what_never_came_is_waited_for_a_moment_only() -> None:
+    expected = Expected()
+    for _ in range(TRIES):
+        assert expected.patience_s(6.0) == 6.0
+        expected.missed += 1
+    assert expected.patience_s(6.0) == BRIEF_S
+    assert expected.patience_s(0.1) == 0.1
+    expected.came += 1
+    assert expected.patience_s(6.0) == 6.0
+
+
+def test_waits_end_early_and_in_growing_steps_once_they_were_in_vain() -> None:
+    """The number of Heartbeats that a broker without REBALANCE_IN_PROGRESS costs is bounded."""
+    with FakeBroker() as broker:
+        altered("Heartbeat", code("REBALANCE_IN_PROGRESS", "NONE"))(broker)
+
+        async def run() -> tuple[list[int], Expected]:
+            target = await Target.reach(broker.bootstrap)
+            counts = []
+            for serial in range(TRIES + 1):
+                scene = Scene(target, BY_ID["D2a"], 4, serial)
+                (leader,) = await scene.stable(1)
+                before = len(broker.calls_of("Heartbeat"))
+                with pytest.raises(Blocked, match="REBALANCE_IN_PROGRESS"):
+                    await scene.rebalancing(leader)
+                counts.append(len(broker.calls_of("Heartbeat")) - before)
+                await scene.close()
+            await target.close()
+            return counts, target.expected["Heartbeat", 4]
+
+        counts, expected = asyncio.run(run())
+    assert max(counts[:TRIES]) <= 40, "steps of 30 ms would be 200"
+    assert counts[TRIES] <= 15
+    assert (expected.came, expected.missed) == (0, TRIES + 1)
+
+
+def test_a_response_that_lacks_what_a_check_reads_is_a_fail() -> None:
+    with FakeBroker() as broker:
+        broker.control("DeleteGroups", lambda call: Alter(lambda response: response._replace(results=())))
+        report = conducted(broker, "H4b@2")
+    (result,) = report.results
+    assert result.verdict is Verdict.FAIL
+    assert "the response's shape" in result.reason
