@@ -12,7 +12,7 @@ from typing import Any
 from kohort.conformance.check import Kind, Need, Section
 from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
 from kohort.conformance.evidence import Frame
-from kohort.conformance.member import Member
+from kohort.conformance.member import MEMBER_ID_REQUIRED, Member
 from kohort.conformance.scene import Scene
 from kohort.conformance.shapes import commit, describe_one, fetch
 from kohort.fastpath.errors import WireError
@@ -109,11 +109,19 @@ async def _settle(scene: Scene) -> Member:
         scene.not_applicable(f"sessions end after {session_ms} ms at most, which a restart may outlast")
     member = scene.member(session_ms=session_ms)
 
-    async def is_served() -> bool:
-        return await _fetch(scene, member) == 0
+    async def has_joined() -> bool:
+        """Another check may have restarted the brokers just now: the coordinator may load, and go once more."""
+        try:
+            answer = await member.join()
+            if answer.error_code == MEMBER_ID_REQUIRED:
+                answer = await member.join(member_id=answer.member_id)
+        except (PeerClosed, NoAnswer, WireError):
+            return False
+        return error_name(answer.error_code) not in (*AWAY, LOADING)
 
-    await scene.until(is_served, SETTLED_S)  # another check may have restarted the brokers just now
-    await member.enter()
+    await scene.until(has_joined, SETTLED_S)
+    if member.generation < 0:
+        await member.enter()
     await member.settle({member.id: b"the share"})
     return member
 

@@ -116,6 +116,20 @@ def test_the_page_is_whole_and_its_picture_a_picture(capsys: pytest.CaptureFixtu
     assert len(image) > 10_000
 
 
+def test_the_page_shows_a_members_name_and_obeys_nothing_in_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    saved, page = tmp_path / "group.json", tmp_path / "plan.html"
+    said(capsys, *SIX, "--save", str(saved))
+    document = json.loads(saved.read_text())
+    document["members"]["<script>x\x1b[31m"] = document["members"].pop("member-1")
+    saved.write_text(json.dumps(document))
+    said(capsys, str(saved), "--no-java", "--report", str(page))
+    html = page.read_text()
+    assert "\x1b" not in html
+    assert "&lt;script&gt;x\\x1b[31m" in html
+
+
 def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assign", "simulate", *SIX, "-e", "join", "-a", "sticky"]) == 0
     told = capsys.readouterr().out
