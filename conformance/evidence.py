@@ -64,22 +64,6 @@ def readable(value: Any, name: str = "") -> Any:
     return value
 
 
-def visible(text: str, keep: str = "") -> str:
-    """Return the text with every character that a terminal obeys or does not show as its escape, but those in `keep`.
-
-    Line breaks, bidirectional controls and lone surrogates are among them.
-    """
-    return "".join(
-        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
-
-
-def cut(text: str) -> str:
-    """A text that a report can hold."""
-    return text if len(text) <= MAX_TEXT_SHOWN else f"{text[:MAX_TEXT_SHOWN]}... ({len(text)} letters)"
-
-
 def blob(data: bytes) -> str:
     """Bytes as text where they are text, else as hex; cut where they are long."""
     shown = data[:MAX_BYTES_SHOWN]

@@ -13,9 +13,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from kohort.conformance.check import Check
-from kohort.conformance.evidence import visible
 from kohort.conformance.page import SCRIPT, STYLE
 from kohort.conformance.report import Report
+from kohort.fastpath.foreign_text import escaped
 
 MAX_FRAMES_PASSED = 40  # of a passing cell; those of others are kept whole
 
@@ -43,7 +43,7 @@ def render(report: Report, checks: Sequence[Check], titles: Mapping[str, str]) -
         ],
     }
     packed = base64.b64encode(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), 9, mtime=0)).decode()
-    title = html.escape(visible(f"Conformance of {report.subject.title}"))
+    title = html.escape(escaped(f"Conformance of {report.subject.title}"))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title><style>{STYLE}</style></head>

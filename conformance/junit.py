@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from kohort.conformance.check import Check
-from kohort.conformance.evidence import visible
 from kohort.conformance.report import Report
 from kohort.conformance.verdict import Verdict
+from kohort.fastpath.foreign_text import escaped
 
 
 def render(report: Report, checks: Sequence[Check]) -> str:
@@ -51,4 +51,4 @@ def render(report: Report, checks: Sequence[Check]) -> str:
 
 def _text(text: str) -> str:
     """XML 1.0 has no way to write most control characters."""
-    return visible(text, keep="\n\t")
+    return escaped(text, lines=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from kohort.conformance.check import Check
-from kohort.conformance.evidence import visible
 from kohort.conformance.report import Report
 from kohort.conformance.verdict import Result, Verdict
+from kohort.fastpath.foreign_text import escaped
 
 MAX_FRAMES = 14
 SIGN = {
@@ -118,7 +118,7 @@ def inline(text: str) -> str:
 
 def code(text: str) -> str:
     """Return a code span of one line: nothing in it is Markdown, HTML or a control character."""
-    shown = visible(text)
+    shown = escaped(text)
     quote = "`" * (_longest_run(shown) + 1)
     space = " " if shown[:1] in ("", "`", " ") or shown[-1:] in ("`", " ") else ""
     return f"{quote}{space}{shown}{space}{quote}"
@@ -126,7 +126,7 @@ def code(text: str) -> str:
 
 def fenced(lines: Iterable[str]) -> list[str]:
     """Return the lines in a fence that none of them can end."""
-    shown = [visible(line) for line in lines]
+    shown = [escaped(line) for line in lines]
     fence = "`" * max([3, *(_longest_run(line) + 1 for line in shown)])
     return [f"{fence}text", *shown, fence]
 

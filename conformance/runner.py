@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 
 from kohort.conformance.check import Check, Kind, Need, Selection
 from kohort.conformance.errors import Blocked, CheckEnd, Failed, NoAnswer, NotApplicable, PeerClosed
-from kohort.conformance.evidence import cut
+from kohort.conformance.evidence import MAX_TEXT_SHOWN
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
 from kohort.conformance.scene import Scene
 from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
 from kohort.fastpath.errors import WireError
+from kohort.fastpath.foreign_text import cut
 from kohort.protocol.message import Versions
 
 AT_A_TIME = 32
@@ -227,10 +228,10 @@ async def _judge(scene: Scene) -> Result:
         check.id,
         scene.version,
         verdict,
-        cut(reason),
-        cut(what),
-        cut(expected),
-        cut(observed),
+        cut(reason, MAX_TEXT_SHOWN),
+        cut(what, MAX_TEXT_SHOWN),
+        cut(expected, MAX_TEXT_SHOWN),
+        cut(observed, MAX_TEXT_SHOWN),
         int((time.monotonic() - started) * 1000),
         tuple(scene.frames),
     )

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from kohort.assignors import Rebalance
 from kohort.cli.assigning.simulation import Outcome, State
-from kohort.cli.terminal import cell, harmless
+from kohort.cli.terminal import cell
+from kohort.fastpath.foreign_text import escaped
 
 #: Okabe and Ito's palette: told apart by people who see colours differently.
 KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"
@@ -215,7 +216,7 @@ def _html(outcome: Outcome) -> str:
 
 def _shown(text: str) -> str:
     """Return HTML in which names of members and topics are text: no tag and no control character."""
-    return escape(harmless(text))
+    return escape(escaped(text))
 
 
 def _html_summary(outcomes: Sequence[Outcome]) -> str:
