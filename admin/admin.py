@@ -119,7 +119,8 @@ class Admin:
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset not older than a time, by partition; -1 where there is none.
 
-        Partitions that are not there, have no leader, or whose leader refuses are missing.
+        Partitions that are not there, that no replica in sync can lead, or whose leader refuses are missing. A leader
+        that is being elected is waited for, and within `default_api_timeout_ms` given up: then they are missing too.
         """
         times = mapping_given(times_ms, "times (ms since 1970)")
         wanted = {partition_given(one): _time(time) for one, time in times.items()}
@@ -147,11 +148,14 @@ class Admin:
         return topics.list_topics(self._asker(), internal=internal)
 
     def describe_topic(self, topic: str) -> topics.TopicDescription:
-        """Partitions, leaders, replicas and the topic's own settings. Raises UnknownTopic."""
+        """Partitions, leaders, replicas and the topic's own settings. Raises UnknownTopic, after 5 s: not every broker
+        has heard of a new topic at once. Leaders that are being elected are waited for within
+        `default_api_timeout_ms`."""
         return topics.describe_topic(self._asker(), topic_given(topic))
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, topics.TopicDescription | KohortError]:
-        """Many at once, without their settings; UnknownTopic or AuthorizationFailed in the place of one."""
+        """Many at once, as they are now, without their settings. UnknownTopic or AuthorizationFailed stands in the
+        place of one."""
         return topics.describe_topics(self._asker(), names_given(names, "names"))
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
