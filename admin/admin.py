@@ -17,7 +17,6 @@ from kohort.coordinator_client.given import (
     mapping_given,
     name_given,
     names_given,
-    offset_given,
     partition_given,
     topic_given,
     unsendable,
@@ -123,7 +122,7 @@ class Admin:
         that is being elected is waited for, and within `default_api_timeout_ms` given up: then they are missing too.
         """
         times = mapping_given(times_ms, "times (ms since 1970)")
-        wanted = {partition_given(one): _time(time) for one, time in times.items()}
+        wanted = {partition_given(one): _bounded(time, "a time (ms)", LEAST_TIME) for one, time in times.items()}
         return {one: found.offset for one, found in offsets.listed(self._asker(), wanted).items()}
 
     def newest_ms(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -138,7 +137,8 @@ class Admin:
 
         What was, or with `dry_run` would be, changed. Raises GroupNotEmpty.
         """
-        wanted = {partition_given(one): offset_given(offset) for one, offset in mapping_given(to, "offsets").items()}
+        given = mapping_given(to, "offsets")
+        wanted = {partition_given(one): _bounded(offset, "an offset", -INT64_MAX) for one, offset in given.items()}
         return offsets.reset(self._asker(), _group(group), wanted, dry_run=dry_run)
 
     # --- topics
@@ -232,9 +232,9 @@ def _configs(configs: Mapping[str, str]) -> Mapping[str, str]:
     return configs
 
 
-def _time(time_ms: int) -> int:
-    if isinstance(time_ms, bool) or not isinstance(time_ms, int):
-        raise TypeError(f"a time is an int, in ms since 1970, not {time_ms!r}")
-    if not LEAST_TIME <= time_ms <= INT64_MAX:
-        raise ValueError(f"a time has 63 bits: {time_ms}")
-    return time_ms
+def _bounded(number: int, what: str, least: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{what} is an int, not {number!r}")
+    if not least <= number <= INT64_MAX:
+        raise ValueError(f"{what} is from {least} to {INT64_MAX}, not {number}")
+    return number
