@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 EXTRAS = ("arrow", "fast", "cli", "prometheus", "opentelemetry", "postgres")
-TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "opentelemetry-sdk", "PyJWT", "Cython", "setuptools")
+TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "opentelemetry-sdk", "PyJWT", "Cython")
 
 
 def needed(metadata: str) -> list[Requirement]:
