@@ -86,7 +86,7 @@ def partition_given(partition: tuple[str, int]) -> TopicPartition:
     return TopicPartition(topic_given(topic), number)
 
 
-def each_partition(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+def each_partition(partitions: object) -> list[TopicPartition]:
     """Partitions in their order. Raises TypeError for one partition in the place of several, and as
     `partition_given`."""
     if isinstance(partitions, TopicPartition) or _is_pair(partitions):
@@ -109,7 +109,7 @@ def partitions_given(partitions: Iterable[TopicPartition] | None) -> frozenset[T
     return None if partitions is None else frozenset(each_partition(partitions))
 
 
-def mapping_given(values: Mapping[TopicPartition, Any], what: str) -> Mapping[TopicPartition, Any]:
+def mapping_given(values: object, what: str) -> Mapping[TopicPartition, Any]:
     """Values by partition. Raises TypeError that names `what` they are, and what to write for those things that are
     most often given instead."""
     if isinstance(values, Mapping):
