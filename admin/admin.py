@@ -9,8 +9,22 @@ from kohort.admin.asking import Asker
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import VersionRanges
 from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.given import (
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    each_partition,
+    mapping_given,
+    name_given,
+    names_given,
+    partition_given,
+    topic_given,
+    unsendable,
+)
 from kohort.coordinator_client.resets import EARLIEST, LATEST
 from kohort.fastpath import KohortError, TopicPartition
+
+LEAST_TIME = -6  # of the times that ListOffsets gives a meaning of its own: EARLIEST, LATEST, ...
 
 
 class Admin:
@@ -24,7 +38,7 @@ class Admin:
     `default_api_timeout_ms`.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **settings: Any) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
         self._driver = asking.driver(Config.of(bootstrap=bootstrap, **settings))
 
     @classmethod
@@ -58,11 +72,11 @@ class Admin:
 
     def describe_group(self, group: str) -> groups.GroupDescription:
         """State, assignor and members of a group, classic or KIP-848. Raises GroupMissing."""
-        return groups.describe_group(self._asker(), group)
+        return groups.describe_group(self._asker(), _group(group))
 
     def delete_groups(self, *names: str) -> None:
         """Delete groups that have no members, with their offsets. Raises GroupNotEmpty, GroupMissing."""
-        groups.delete_groups(self._asker(), names)
+        groups.delete_groups(self._asker(), _apart(names, "groups"))
 
     def remove_members(
         self, group: str, members: Iterable[str] | None = None, *, reason: str = "removed by an operator"
@@ -72,9 +86,9 @@ class Admin:
         A live dynamic member joins again; a static one is fenced for good (KIP-345). Classic groups only: a KIP-848
         coordinator takes a static member's leave, and refuses the rest.
         """
+        wanted = None if members is None else frozenset(names_given(members, "members"))
         asker = self._asker()
-        described = groups.describe_group(asker, group)
-        wanted = None if members is None else frozenset(members)
+        described = groups.describe_group(asker, _group(group))
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
         known = {name for one in chosen for name in (one.member_id, one.instance_id)}
         if wanted is not None and (strange := wanted - known):
@@ -87,30 +101,33 @@ class Admin:
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetToCommit]:
         """All offsets that the group has committed."""
-        return offsets.committed(self._asker(), group)
+        return offsets.committed(self._asker(), _group(group))
 
     def lag(self, group: str) -> list[offsets.PartitionLag]:
         """How many records wait in each partition that the group has committed."""
-        return offsets.lag(self._asker(), group)
+        return offsets.lag(self._asker(), _group(group))
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each log begins; which are missing: see `offsets_at`."""
-        return self.offsets_at(dict.fromkeys(partitions, EARLIEST))
+        return self.offsets_at(dict.fromkeys(each_partition(partitions), EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each log ends: the offset of the next record; which are missing: see `offsets_at`."""
-        return self.offsets_at(dict.fromkeys(partitions, LATEST))
+        return self.offsets_at(dict.fromkeys(each_partition(partitions), LATEST))
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset not older than a time, by partition; -1 where there is none.
 
-        Partitions that are not there, have no leader, or whose leader refuses are missing.
+        Partitions that are not there, that no replica in sync can lead, or whose leader refuses are missing. A leader
+        that is being elected is waited for, and within `default_api_timeout_ms` given up: then they are missing too.
         """
-        return {one: found.offset for one, found in offsets.listed(self._asker(), times_ms).items()}
+        times = mapping_given(times_ms, "times (ms since 1970)")
+        wanted = {partition_given(one): _bounded(time, "a time (ms)", LEAST_TIME) for one, time in times.items()}
+        return {one: found.offset for one, found in offsets.listed(self._asker(), wanted).items()}
 
     def newest_ms(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The latest timestamp in each log (ms); partitions without records are missing."""
-        found = offsets.listed(self._asker(), dict.fromkeys(partitions, offsets.NEWEST))
+        found = offsets.listed(self._asker(), dict.fromkeys(each_partition(partitions), offsets.NEWEST))
         return {one: newest.timestamp_ms for one, newest in found.items() if newest.offset >= 0}
 
     def reset_offsets(
@@ -120,7 +137,9 @@ class Admin:
 
         What was, or with `dry_run` would be, changed. Raises GroupNotEmpty.
         """
-        return offsets.reset(self._asker(), group, to, dry_run=dry_run)
+        given = mapping_given(to, "offsets")
+        wanted = {partition_given(one): _bounded(offset, "an offset", -INT64_MAX) for one, offset in given.items()}
+        return offsets.reset(self._asker(), _group(group), wanted, dry_run=dry_run)
 
     # --- topics
 
@@ -129,16 +148,19 @@ class Admin:
         return topics.list_topics(self._asker(), internal=internal)
 
     def describe_topic(self, topic: str) -> topics.TopicDescription:
-        """Partitions, leaders, replicas and the topic's own settings. Raises UnknownTopic."""
-        return topics.describe_topic(self._asker(), topic)
+        """Partitions, leaders, replicas and the topic's own settings. Raises UnknownTopic, after 5 s: not every broker
+        has heard of a new topic at once. Leaders that are being elected are waited for within
+        `default_api_timeout_ms`."""
+        return topics.describe_topic(self._asker(), topic_given(topic))
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, topics.TopicDescription | KohortError]:
-        """Many at once, without their settings; UnknownTopic or AuthorizationFailed in the place of one."""
-        return topics.describe_topics(self._asker(), names)
+        """Many at once, as they are now, without their settings. UnknownTopic or AuthorizationFailed stands in the
+        place of one."""
+        return topics.describe_topics(self._asker(), names_given(names, "names"))
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
         """All settings in force, topic by topic. Raises AuthorizationFailed."""
-        return cluster.topic_configs(self._asker(), names)
+        return cluster.topic_configs(self._asker(), names_given(names, "names"))
 
     def create_topic(
         self,
@@ -150,12 +172,16 @@ class Admin:
     ) -> None:
         """Make a topic; -1 leaves a number to the broker. Raises TopicExists."""
         topics.create_topic(
-            self._asker(), topic, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+            self._asker(),
+            topic_given(topic),
+            partitions=_count(partitions, "partitions", INT32_MAX),
+            replication_factor=_count(replication_factor, "replication_factor", INT16_MAX),
+            configs=_configs(configs or {}),
         )
 
     def delete_topics(self, *names: str) -> None:
         """Delete topics and all that is in them. Raises UnknownTopic."""
-        topics.delete_topics(self._asker(), names)
+        topics.delete_topics(self._asker(), _apart(names, "topics"))
 
     # --- the cluster
 
@@ -172,4 +198,43 @@ class Admin:
     ) -> dict[int, cluster.Configs]:
         """These settings as each of these brokers has them; what it does not know is missing. Raises
         AuthorizationFailed."""
-        return cluster.broker_configs(self._asker(), nodes, names)
+        return cluster.broker_configs(self._asker(), nodes, names_given(names, "names"))
+
+
+def _group(group: str) -> str:
+    return name_given(group, "group", empty=True)  # which simple consumers once had, and which lists show
+
+
+def _apart(names: tuple[str, ...], field: str) -> tuple[str, ...]:
+    """Names that were given as arguments of their own."""
+    if len(names) == 1 and not isinstance(names[0], str) and isinstance(names[0], Iterable):
+        raise TypeError(f"{field} are arguments of their own, not {names[0]!r}; write *names")
+    return names_given(names, field)
+
+
+def _count(count: int, field: str, most: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{field} is an int, not {count!r}")
+    if not -1 <= count <= most:
+        raise ValueError(f"{field} is from 1 to {most}, or -1 for the broker's default: {count}")
+    return count
+
+
+def _configs(configs: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(configs, Mapping):
+        raise TypeError(f"configs are values by name, as in {{'retention.ms': '3600000'}}, not {configs!r}")
+    for name, value in configs.items():
+        name_given(name, "the name of a setting")
+        if not isinstance(value, str):
+            raise TypeError(f"the setting {name} is a str, not {value!r}")
+        if reason := unsendable(value):
+            raise ValueError(f"the setting {name} cannot be sent: {reason}")
+    return configs
+
+
+def _bounded(number: int, what: str, least: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{what} is an int, not {number!r}")
+    if not least <= number <= INT64_MAX:
+        raise ValueError(f"{what} is from {least} to {INT64_MAX}, not {number}")
+    return number

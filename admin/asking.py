@@ -261,6 +261,15 @@ class Asker:
                 raise group_error(found.error_code, group)
             time.sleep(PAUSE_S)
 
+    def pause(self, within_s: float = float("inf")) -> bool:
+        """Wait a moment before a question is put again; False, at once, where the call's time is up, or `within_s`
+        seconds of it have passed."""
+        passed_s = self.config.default_api_timeout_ms / 1000 - self._left_s()
+        if self._left_s() <= PAUSE_S or passed_s >= within_s:
+            return False
+        time.sleep(PAUSE_S)
+        return True
+
     def _left_s(self) -> float:
         return max(0.0, self._until - time.monotonic())
 

@@ -9,6 +9,7 @@ from kohort.admin.asking import Asker, Question
 from kohort.admin.groups import GroupNotEmpty
 from kohort.admin.topics import Leaders
 from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, commit_request
+from kohort.coordinator_client.connections import Endpoint
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.coordinator_client.offset_requests import (
     ListFailure,
@@ -69,29 +70,35 @@ def committed(asker: Asker, group: str) -> dict[TopicPartition, OffsetToCommit]:
 
 
 def listed(asker: Asker, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-    """Offsets by time (ms; EARLIEST, LATEST, NEWEST): of the first record not older. -1: there is none; a partition
-    without a leader, or whose leader refuses, is missing."""
-    leaders = Leaders.asked(asker, {partition.topic for partition in wanted})
-    by_leader: dict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
-    for partition, timestamp in sorted(wanted.items()):
-        if partition in leaders.of:
-            by_leader[leaders.of[partition]].append((partition, timestamp, -1))
-    brokers = asker.brokers()
-    questions = [
-        Question(
-            "ListOffsets",
-            list_offsets_request(asks, read_committed=False, timeout_ms=asker.config.request_timeout_ms),
-            brokers[node],
-        )
-        for node, asks in by_leader.items()
-        if node in brokers
-    ]
-    return {
-        partition: found
-        for answer in asker.all(questions)
-        for partition, found in listed_offsets(answer).items()
-        if not isinstance(found, ListFailure)
-    }
+    """Offsets by time (ms; EARLIEST, LATEST, NEWEST): of the first record not older. -1: there is none.
+
+    A leader that is being elected, and one that does not know yet that it leads, is waited for within the call's time.
+    A partition that is not there, that no replica in sync can lead, or whose leader refuses for good is missing.
+    """
+    found: dict[TopicPartition, ListedOffset] = {}
+    left = dict(wanted)
+    while left:
+        leaders = Leaders.asked(asker, left)
+        by_leader: dict[Endpoint, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
+        for partition, timestamp in sorted(left.items()):
+            if partition in leaders.of:
+                by_leader[leaders.of[partition]].append((partition, timestamp, -1))
+        timeout_ms = asker.config.request_timeout_ms
+        questions = [
+            Question("ListOffsets", list_offsets_request(asks, read_committed=False, timeout_ms=timeout_ms), leader)
+            for leader, asks in by_leader.items()
+        ]
+        coming = set(leaders.coming)
+        for answer in asker.all(questions):
+            for partition, outcome in listed_offsets(answer).items():
+                if not isinstance(outcome, ListFailure):
+                    found[partition] = outcome
+                elif BrokerError(outcome.code).retriable:
+                    coming.add(partition)
+        left = {one: left[one] for one in left if one in coming}
+        if left and not asker.pause():
+            break
+    return found
 
 
 def lag(asker: Asker, group: str) -> list[PartitionLag]:

@@ -8,9 +8,15 @@ from uuid import UUID
 from kohort.admin.asking import Asker, first_of
 from kohort.admin.configs import TOPIC, describe_configs
 from kohort.admin.rights import operations
+from kohort.coordinator_client.connections import Endpoint
 from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
-from kohort.coordinator_client.refusals import TOPIC_AUTHORIZATION, topic_error
+from kohort.coordinator_client.refusals import (
+    TOPIC_AUTHORIZATION,
+    UNKNOWN_TOPIC,
+    UNKNOWN_TOPIC_GRACE_S,
+    topic_error,
+)
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.apis.create_topics import (
     CreatableTopic,
@@ -24,7 +30,7 @@ from kohort.protocol.errors import BrokerError
 from kohort.protocol.message import first_version
 
 TOPIC_ALREADY_EXISTS: Final = 36
-UNKNOWN_TOPIC: Final = 3
+LEADER_NOT_AVAILABLE: Final = 5
 TOPIC_ITSELF: Final = 1
 FIRST_VERSION_BY_STATE: Final = first_version(DeleteTopicsRequest, "topics")
 FIRST_WITH_RIGHTS: Final = first_version(MetadataRequest, "include_topic_authorized_operations")
@@ -55,24 +61,35 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """Which node leads which partition."""
+    """Which broker leads which partition. `coming`: partitions that have no leader, and will have one soon."""
 
-    of: Mapping[TopicPartition, int]
+    of: Mapping[TopicPartition, Endpoint]
+    coming: frozenset[TopicPartition]
 
     @classmethod
-    def asked(cls, asker: Asker, topics: Iterable[str]) -> Self:
-        """Of these topics, as the cluster says now; a topic that is not there has none."""
-        names = sorted(set(topics))
-        found = metadata(asker, names).topics if names else ()
+    def asked(cls, asker: Asker, partitions: Iterable[TopicPartition]) -> Self:
+        """As the cluster says now; a partition that is not there has none, and none is coming."""
+        wanted = frozenset(partitions)
+        answer = metadata(asker, sorted({one.topic for one in wanted}))
+        brokers = {one.node_id: Endpoint(one.host, one.port) for one in answer.brokers}
+        topics = [one for one in answer.topics if one.name is not None]
+        states = {
+            TopicPartition(one.name, each.partition_index): each
+            for one in topics
+            if not one.error_code
+            for each in one.partitions
+        }
+        made = {one.name for one in topics if one.error_code == LEADER_NOT_AVAILABLE}  # and its partitions are not yet
         return cls(
-            {
-                TopicPartition(one.name, each.partition_index): each.leader_id
-                for one in found
-                if one.name is not None and not one.error_code
-                for each in one.partitions
-                if each.leader_id >= 0
-            }
+            {one: brokers[each.leader_id] for one, each in states.items() if each.leader_id in brokers},
+            frozenset(one for one in wanted if one.topic in made or (one in states and _awaits_leader(states[one]))),
         )
+
+
+def _awaits_leader(one: Any) -> bool:
+    """Whether the partition has no leader and an election can give it one: a replica in sync is up, or none is known.
+    Where all of them are down it waits for a broker, which may take hours."""
+    return one.leader_id < 0 and (not one.isr_nodes or not set(one.isr_nodes) <= set(one.offline_replicas))
 
 
 def metadata(asker: Asker, names: Iterable[str] | None, *, rights: bool = False) -> Any:
@@ -109,13 +126,35 @@ def describe_topics(asker: Asker, topics: Iterable[str]) -> dict[str, TopicDescr
 
 def describe_topic(asker: Asker, topic: str) -> TopicDescription:
     """One topic with the settings that are its own. Raises UnknownTopic, AuthorizationFailed."""
-    found = first_of(metadata(asker, [topic]).topics, "Metadata", topic=topic)
-    if found.error_code:
-        raise _topic_error(topic, found.error_code)
-    answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
-    result = first_of(answer.results, "DescribeConfigs", topic=topic)
+    found = once_led(asker, topic)
+    while True:
+        answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
+        result = first_of(answer.results, "DescribeConfigs", topic=topic)
+        if result.error_code != UNKNOWN_TOPIC or not asker.pause():  # of a broker that has not heard of it yet
+            break
     own = {one.name: one.value for one in result.configs if _is_own(one)}
     return _described(found, own)
+
+
+def once_led(asker: Asker, topic: str) -> Any:
+    """Metadata of one topic, with leaders. Raises UnknownTopic, AuthorizationFailed.
+
+    A topic that no broker knows is asked for again for UNKNOWN_TOPIC_GRACE_S, since brokers hear of a new one at
+    different times. Leaders that an election can give are waited for within the call's time; then it is as it is.
+    """
+    while True:
+        found = first_of(metadata(asker, [topic]).topics, "Metadata", topic=topic)
+        if found.error_code == UNKNOWN_TOPIC:
+            again = asker.pause(UNKNOWN_TOPIC_GRACE_S)
+        elif found.error_code:
+            again = found.error_code == LEADER_NOT_AVAILABLE and asker.pause()
+        else:
+            again = any(map(_awaits_leader, found.partitions)) and asker.pause()
+        if again:
+            continue
+        if found.error_code:
+            raise _topic_error(topic, found.error_code)
+        return found
 
 
 def _is_own(config: Any) -> bool:

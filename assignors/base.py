@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
@@ -62,12 +62,13 @@ class Assignor(Protocol):
         """Whether members give up everything before they join."""
 
     def subscription(
-        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
+        self, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
     ) -> MemberSubscription:
         """What this member tells the leader.
 
-        `owned`: the partitions its last completed generation gave it, also where an eager member has already let go of
-        them; empty after they were lost. `generation`: that generation, or -1.
+        `topics`: what it subscribes to, sorted. `owned`: the partitions its last completed generation gave it, also
+        where an eager member has already let go of them; empty after they were lost. `generation`: that generation,
+        or -1.
         """
 
     def assign(self, group: GroupView) -> Plan:

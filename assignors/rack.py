@@ -9,7 +9,7 @@ they stay where they are) need not, and an assignor that plans in bundles is ref
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from kohort.assignors.balance import Classes, withheld
 from kohort.assignors.base import Assignor, MemberSubscription, Rebalance
@@ -48,7 +48,7 @@ class RackAssignor:
         return getattr(self.inner, "needs_lag", False)
 
     def subscription(
-        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
+        self, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
     ) -> MemberSubscription:
         return self.inner.subscription(topics, owned, generation)
 

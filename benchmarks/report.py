@@ -1,7 +1,7 @@
 """What a benchmark measured: rows of (work, who, value), printed as ratios and kept as JSON with the machine.
 
 A row's unit decides which way is better: times and memory shrink, rates grow. A ratio is always *ours over theirs in
-our favour*: 2.0x means twice as good as that peer.
+our favour*: 2.0x means twice as good as that peer. It is computed from two rows of one work and one unit.
 """
 
 import json
@@ -9,15 +9,23 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 OURS = "kohort"
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("aiokafka", "confluent-kafka", "construct", "Cython", "kafka-python", "kio", "pyarrow", "pyspark")
-LOWER_IS_BETTER = frozenset({"s", "ms", "us", "bytes", "kB", "MB", "threads", "% of a core"})
+TIME, AMOUNT = ("faster", "slower"), ("less", "more")
+UNITS: Mapping[str, tuple[bool, tuple[str, str]]] = MappingProxyType(
+    dict.fromkeys(("s", "ms", "us"), (True, TIME))
+    | dict.fromkeys(("bytes", "kB", "MB", "threads", "% of a core", "rebalances", "commits"), (True, AMOUNT))
+    | {"records/s": (False, TIME)}
+)
+"""By unit: whether a lower figure is better, and the words for a better and a worse one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,45 @@ class Row:
     value: float
     unit: str
     note: str = ""
+
+
+class Ratio(NamedTuple):
+    """How many times better ours is than `peer`, by the figures in `unit`."""
+
+    work: str
+    peer: str
+    unit: str
+    times_better: float
+
+    def __str__(self) -> str:
+        _, (better, worse) = UNITS[self.unit]
+        if self.times_better >= 1:
+            return f"{self.times_better:.2f}x {better}"
+        times = f"{1 / self.times_better:.2f}x " if self.times_better else ""  # nothing at all on the other side
+        return f"{times}{worse}"
+
+
+def ratios(rows: Sequence[Row]) -> list[Ratio]:
+    """A ratio for every peer's row of a work and unit that ours has too, in their order.
+
+    Raises ValueError where a peer's row has two of ours to be compared with, and KeyError for an unknown unit.
+    """
+    ours: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.who == OURS:
+            ours.setdefault((row.work, row.unit), []).append(row.value)
+    found = []
+    for row in rows:
+        mine = ours.get((row.work, row.unit))
+        if row.who == OURS or mine is None:
+            continue
+        if len(mine) > 1:
+            raise ValueError(f"{len(mine)} rows of ours for one of {row.who}: {row.work} ({row.unit})")
+        less_is_better, _ = UNITS[row.unit]
+        over, under = (row.value, mine[0]) if less_is_better else (mine[0], row.value)
+        if under:
+            found.append(Ratio(row.work, row.who, row.unit, round(over / under, 3)))
+    return found
 
 
 @dataclass(slots=True)
@@ -44,21 +91,9 @@ class Report:
         self.rows.append(Row(work, who, value, unit, note))
         print(f"  {work:<58} {who:<26} {_human(value):>10} {unit}  {note}", flush=True)
 
-    def ratios(self) -> list[tuple[str, str, float]]:
-        """(work, peer, how many times better ours is), for every peer measured on the same work and unit."""
-        ours = {(row.work, row.unit): row.value for row in self.rows if row.who == OURS}
-        found = []
-        for row in self.rows:
-            mine = ours.get((row.work, row.unit))
-            if row.who == OURS or not mine or not row.value:
-                continue
-            better = row.value / mine if row.unit in LOWER_IS_BETTER else mine / row.value
-            found.append((row.work, row.who, better))
-        return found
-
     def print_ratios(self) -> None:
-        for work, peer, better in self.ratios():
-            print(f"  {work:<58} {better:>8.2f}x {peer}", flush=True)
+        for one in ratios(self.rows):
+            print(f"  {one.work:<58} {one!s:>16} {one.peer} ({one.unit})", flush=True)
 
     def save(self) -> Path:
         RESULTS.mkdir(exist_ok=True)
@@ -68,7 +103,7 @@ class Report:
             "command": self.command or f"python -m benchmarks {self.name}",
             "machine": machine(),
             "rows": [asdict(row) for row in self.rows],
-            "ratios": [{"work": work, "peer": peer, "times_better": round(x, 3)} for work, peer, x in self.ratios()],
+            "ratios": [one._asdict() for one in ratios(self.rows)],
         }
         path.write_text(json.dumps(document, indent=1) + "\n")
         return path

@@ -39,18 +39,25 @@ class NotBytes(KohortError):
     """Text that is neither hex, base64 nor the name of a file."""
 
 
+SHORTEST_FRAME = 8  # a length, and the correlation id of a response
+
+
 def literal(text: str) -> bytes:
     """Hex (spaces, colons, 0x and line breaks allowed) or base64."""
     squeezed = re.sub(r"0x|[\s:,]", "", text)
     if re.fullmatch(r"(?:[0-9a-fA-F]{2})+", squeezed):
         return bytes.fromhex(squeezed)
     try:
-        return base64.b64decode(squeezed, validate=True)
+        decoded = base64.b64decode(squeezed, validate=True)
     except binascii.Error:
+        decoded = b""
+    # Many a mistyped file name is base64: but a frame has a length and a header, and 16 MiB of it are not pasted.
+    if len(decoded) < SHORTEST_FRAME or decoded[0]:
         raise NotBytes(
-            f"{text[:40]!r} is neither hex nor base64, and no file of that name is there",
+            f"{text[:40]!r} is no frame in hex or base64, and no file of that name is there",
             hint="give a frame as hex or base64, a file, a pcap, or - for standard input",
-        ) from None
+        )
+    return decoded
 
 
 def is_pcap(data: bytes) -> bool:

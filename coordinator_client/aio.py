@@ -10,7 +10,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Never, Self, TypeVar
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.config import Config
@@ -18,7 +18,7 @@ from kohort.coordinator_client.consumer import ALL, Face, Offsets
 from kohort.coordinator_client.core import Core, Handed, Offer
 from kohort.coordinator_client.errors import ConcurrentUseError, IllegalState
 from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.given import partition_given
+from kohort.coordinator_client.given import each_partition, seconds_given, times_given
 from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
@@ -52,12 +52,16 @@ class AsyncConsumer(Face):
                 ...
                 await consumer.commit(columns.next_offsets)
 
+    What waits is awaited; `subscribe`, `assign`, `seek` and `pause` do not wait, and are not awaited.
+
     Make it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError).
     """
 
+    _awaits = True
+
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: str | Sequence[str] = (),
         *,
         group: str | None = None,
         assignors: Sequence[str | Assignor] | None = None,
@@ -79,8 +83,9 @@ class AsyncConsumer(Face):
 
     # --- records
 
-    async def poll(self, timeout_s: float = 1.0) -> list[RecordColumns]:
+    async def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[RecordColumns]:
         """See `Consumer.poll`."""
+        timeout_s = seconds_given(timeout_s, **strange)
         session = self._session
         visit = session.use(in_hooks=False)
         try:
@@ -241,23 +246,21 @@ class AsyncConsumer(Face):
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """See `Consumer.beginning_offsets`."""
-        return await self._offsets(dict.fromkeys(map(partition_given, partitions), EARLIEST), timeout_s)
+        return await self._offsets(dict.fromkeys(each_partition(partitions), EARLIEST), timeout_s)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
         """See `Consumer.end_offsets`."""
-        wanted = dict.fromkeys(map(partition_given, partitions), LATEST)
+        wanted = dict.fromkeys(each_partition(partitions), LATEST)
         return await self._offsets(wanted, timeout_s, stable=stable)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """See `Consumer.offsets_for_times`."""
-        if early := [time for time in times_ms.values() if time < 0]:
-            raise ValueError(f"a time is not negative: {early[0]}")
+        wanted = times_given(times_ms)
         with self._session.use():
-            wanted = {partition_given(one): time for one, time in times_ms.items()}
             found = await self._future(self._ask_offsets(wanted, timeout_s))
         return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
 
@@ -324,6 +327,7 @@ class AsyncConsumer(Face):
 
     async def close(self, timeout_s: float = 30.0) -> None:
         """See `Consumer.close`."""
+        timeout_s = seconds_given(timeout_s)
         session = self._session
         until = session.driver.now() + timeout_s
         await self._hook_of_another(until)

@@ -5,13 +5,13 @@ partitions that are still owned under the same epoch, and fails for the others, 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count, takewhile
 from typing import Any, NamedTuple
 
 from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, OperationTimeout, RebalanceInProgress
 from kohort.coordinator_client.events import Identity, OffsetToCommit
-from kohort.coordinator_client.given import partition_given
+from kohort.coordinator_client.given import epoch_given, mapping_given, name_given, offset_given, partition_given
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.reactions import CommitVerdict, commit_verdict
 from kohort.coordinator_client.ready import MemberView
@@ -358,21 +358,25 @@ def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
     )
 
 
-def plain(offsets: Iterable[tuple[tuple[str, int], object]]) -> dict[TopicPartition, OffsetToCommit]:
+def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, OffsetToCommit]:
     """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
 
-    Raises ValueError for a negative offset or partition, TypeError for what is not an offset, or no partition.
+    Raises ValueError for a negative offset or partition and for metadata that no request can carry, TypeError for what
+    is not an offset, or no partition.
     """
-    checked = {}
-    for partition, value in offsets:
-        found = value if isinstance(value, OffsetToCommit) else _offset(value)
-        if found.offset < 0:
-            raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
-        checked[partition_given(partition)] = found
-    return checked
+    return {partition_given(one): _offset(one, value) for one, value in mapping_given(offsets, "offsets").items()}
 
 
-def _offset(value: object) -> OffsetToCommit:
-    if isinstance(value, bool) or not isinstance(value, int | tuple):
+def _offset(partition: TopicPartition, value: object) -> OffsetToCommit:
+    if isinstance(value, bool) or not isinstance(value, int | tuple) or (isinstance(value, tuple) and len(value) > 3):
         raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
-    return OffsetToCommit(value) if isinstance(value, int) else OffsetToCommit(*value)
+    found = OffsetToCommit(value) if isinstance(value, int) else OffsetToCommit(*value)
+    if not isinstance(found.offset, int) or not isinstance(found.leader_epoch, int):
+        raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
+    if found.offset < 0:
+        raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
+    offset_given(found.offset)
+    epoch_given(found.leader_epoch)
+    if found.metadata:
+        name_given(found.metadata, "the metadata of an offset")
+    return found

@@ -157,7 +157,7 @@ class Committing:
         raises."""
         if self._core.config.group is None:
             raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
-        wanted = self._core.positions.snapshot() if offsets is None else plain(offsets.items())
+        wanted = self._core.positions.snapshot() if offsets is None else plain(offsets)
         wanted = {partition: self._with_epoch(partition, to) for partition, to in wanted.items()}
         backwards = {} if allow_rewind else self._core.book.rewinds(wanted)
         if backwards:

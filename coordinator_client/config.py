@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, dataclass_transform
 
 from kohort.coordinator_client.errors import ConfigError
+from kohort.coordinator_client.given import INT16_MAX, unsendable
 from kohort.coordinator_client.settings import MemberSettings
 from kohort.fastpath.frozen import Frozen
 
 
 class Setting(NamedTuple):
-    """One row of the table. `kind` is one of int, float, bool, str, list (of str), any; bounds are inclusive."""
+    """One row of the table. `kind` is one of int, float, bool, str, sent (a str that requests carry), list (of str),
+    any; bounds are inclusive."""
 
     name: str
     kafka: str
@@ -78,6 +80,7 @@ class Settings(Frozen):
 
 
 KIB, MIB = 1024, 1024 * 1024
+NUL = "\0"
 INT32_MAX = 2**31 - 1
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -98,16 +101,16 @@ class Config(Settings):
     # fmt: off
     # --- who and where
     bootstrap: tuple[str, ...] = row("bootstrap.servers", "list", (), "Brokers to ask first, as host:port; one that answers is enough.")
-    group: str | None = row("group.id", "str", None, "The group to be a member of; without one a consumer only assigns.", optional=True)
-    group_instance_id: str | None = row("group.instance.id", "str", None, "Makes the member static: it comes back to its partitions within the session timeout (KIP-345).", optional=True)
-    client_id: str = row("client.id", "str", "kohort", "Shown in the broker's logs, quotas and metrics.")
+    group: str | None = row("group.id", "sent", None, "The group to be a member of; without one a consumer only assigns.", optional=True)
+    group_instance_id: str | None = row("group.instance.id", "sent", None, "Makes the member static: it comes back to its partitions within the session timeout (KIP-345).", optional=True)
+    client_id: str = row("client.id", "sent", "kohort", "Shown in the broker's logs, quotas and metrics.")
     enable_metrics_push: bool = row("enable.metrics.push", "bool", True, "Whether a consumer pushes its metrics to a broker that asks for them (KIP-714); needs kohort[opentelemetry], and nothing is sent where no broker asks.")
-    rack: str | None = row("client.rack", "str", None, "Where this client is: read from a replica there if the broker offers one (KIP-392).", optional=True)
+    rack: str | None = row("client.rack", "sent", None, "Where this client is: read from a replica there if the broker offers one (KIP-392).", optional=True)
 
     # --- membership
     assignors: tuple[Any, ...] = row("partition.assignment.strategy", "assignors", ("range",), "Assignors in order of preference, by name or as instances; the group uses one that all members list.")
     protocol: str = row("group.protocol", "str", "classic", "classic: a member assigns the group; consumer: the coordinator does (KIP-848).", choices=("classic", "consumer"))
-    remote_assignor: str | None = row("group.remote.assignor", "str", None, "The coordinator's assignor to ask for, under protocol consumer; without it the group's.", optional=True)
+    remote_assignor: str | None = row("group.remote.assignor", "sent", None, "The coordinator's assignor to ask for, under protocol consumer; without it the group's.", optional=True)
     session_timeout_ms: int = row("session.timeout.ms", "int", 45_000, "A member silent for longer is dead to the group.", low=1, high=INT32_MAX)
     heartbeat_interval_ms: int = row("heartbeat.interval.ms", "int", 3_000, "Between heartbeats; at most a third of the session timeout is wise.", low=1, high=INT32_MAX)
     max_poll_interval_ms: int = row("max.poll.interval.ms", "int", 300_000, "A member that does not poll for longer leaves the group; also how long a rebalance waits for it.", low=1, high=INT32_MAX)
@@ -155,8 +158,8 @@ class Config(Settings):
     ssl_check_hostname: bool = row("kohort.ssl.check.hostname", "bool", True, "Whether the broker's certificate must name the host that was called.")
     ssl_context: Any = row("kohort.ssl.context", "any", None, "An ssl.SSLContext of your own; wins over the ssl_ settings.", optional=True)
     sasl_mechanism: str | None = row("sasl.mechanism", "str", None, "How to prove who we are.", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"), optional=True)
-    sasl_username: str | None = row("sasl.username", "str", None, "For PLAIN and SCRAM.", optional=True)
-    sasl_password: str | None = row("sasl.password", "str", None, "For PLAIN and SCRAM; never logged.", optional=True)
+    sasl_username: str | None = row("sasl.username", "sent", None, "For PLAIN and SCRAM.", optional=True)
+    sasl_password: str | None = row("sasl.password", "sent", None, "For PLAIN and SCRAM; never logged.", optional=True)
     sasl_oauth_token: Any = row("kohort.sasl.oauth.token", "callable", None, "For OAUTHBEARER: called without arguments on a thread of its own; returns a token, (token, expires_at) or (token, expires_at, extensions), expires_at in seconds since 1970.", optional=True)
     sasl_oauth_token_endpoint_url: str | None = row("sasl.oauthbearer.token.endpoint.url", "str", None, "For OAUTHBEARER: the issuer that is asked for tokens with the client's credentials.", optional=True)
     sasl_oauth_allowed_urls: tuple[str, ...] = row("org.apache.kafka.sasl.oauthbearer.allowed.urls", "list", (), "The only token endpoints that the client's secret may be sent to.")
@@ -167,7 +170,7 @@ class Config(Settings):
     sasl_oauth_extensions: tuple[str, ...] = row("sasl.oauthbearer.extensions", "list", (), "SASL extensions to show with the token (KIP-342), as name=value.")
     sasl_oauth_ca_path: str | None = row("https.ca.location", "str", None, "PEM file of the authorities to trust for the token endpoint; without it the system's.", optional=True)
     sasl_oauth_timeout_ms: int = row("kohort.sasl.oauth.timeout.ms", "int", 10_000, "How long a connection waits for a token.", low=1, high=INT32_MAX)
-    sasl_kerberos_service_name: str = row("sasl.kerberos.service.name", "str", "kafka", "For GSSAPI: brokers are SERVICE/HOST to the KDC, and this is the service.")
+    sasl_kerberos_service_name: str = row("sasl.kerberos.service.name", "sent", "kafka", "For GSSAPI: brokers are SERVICE/HOST to the KDC, and this is the service.")
     sasl_kerberos_principal: str | None = row("sasl.kerberos.principal", "str", None, "For GSSAPI: who we are, if keytab or cache hold several.", optional=True)
     sasl_kerberos_keytab: str | None = row("sasl.kerberos.keytab", "str", None, "For GSSAPI: the file with our key; without it the tickets count that kinit has got.", optional=True)
     sasl_kerberos_ccache: str | None = row("kohort.sasl.kerberos.ccache", "str", None, "For GSSAPI: where tickets are, as KRB5CCNAME has it, which counts otherwise.", optional=True)
@@ -227,6 +230,10 @@ _IN_ANY_CASE: Mapping[str, Callable[[str], str]] = MappingProxyType(
 _EMPTY_IS_NONE = frozenset({"rack"})
 
 SETTINGS: Mapping[str, Setting] = Config.table
+# What other clients and people call our settings, where the nearest name by its letters would be another one.
+_CALLED = MappingProxyType(
+    dict.fromkeys(("bootstrap_servers", "servers", "server", "brokers", "broker", "broker_list", "hosts"), "bootstrap")
+)
 # Names by which other clients know the same things, and ours of them.
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -266,7 +273,9 @@ def _nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | N
 
 def unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
     # A mistyped name is most often one of ours or one of Kafka's, whichever way the user came.
-    nearest = _nearest(name.replace(".", "_") if noun == "setting" else name, known, cutoff=0.5)
+    ours = name.replace(".", "_") if noun == "setting" else name
+    nearest = _CALLED.get(ours) if noun == "setting" else None
+    nearest = nearest or _nearest(ours, known, cutoff=0.5)
     hint = f"did you mean {nearest!r}?" if nearest else "kohort.coordinator_client.config.SETTINGS lists them"
     return ConfigError(f"unknown {noun} {name!r}", hint=hint, setting=name)
 
@@ -311,6 +320,22 @@ def _check_str(setting: Setting, value: Any) -> str:
             setting=setting.name,
         )
     return value
+
+
+def _check_sent(setting: Setting, value: Any) -> str:
+    """Raises ConfigError for what no request can carry. NUL separates fields in SASL PLAIN, and nothing means it."""
+    text = _check_str(setting, value)
+    reason = unsendable(text) or (f"it has a NUL at {text.index(NUL)}" if NUL in text else "")
+    if reason and setting.name in _HIDDEN:
+        reason = "it is no UTF-8, has a NUL, or is too long"
+    if reason:
+        shown = "" if setting.name in _HIDDEN else f": {text[:80]!r}"
+        raise ConfigError(
+            f"{setting.name} cannot be sent: {reason}{shown}",
+            hint=f"at most {INT16_MAX} bytes of UTF-8, without NUL",
+            setting=setting.name,
+        )
+    return text
 
 
 def _check_list(setting: Setting, value: Any) -> tuple[str, ...]:
@@ -365,6 +390,7 @@ _CHECKS = {
     "int": _check_int,
     "bool": _check_bool,
     "str": _check_str,
+    "sent": _check_sent,
     "list": _check_list,
     "assignors": _check_assignors,
     "reset": _check_reset,
@@ -375,7 +401,7 @@ _CHECKS = {
 
 def _wrong(setting: Setting, value: object) -> ConfigError:
     kind = {
-        "list": "a str or a sequence of str", "assignors": "names or assignors", "reset": "a str",
+        "sent": "str", "list": "a str or a sequence of str", "assignors": "names or assignors", "reset": "a str",
         "callable": "a function",
     }  # fmt: skip
     shown = "" if setting.name in _HIDDEN else f" {value!r}"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 from uuid import UUID
 
 from kohort.assignors import Assignor
@@ -14,12 +14,17 @@ from kohort.coordinator_client.core import Core, Handed, Offer
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.coordinator_client.given import (
+    callback_given,
+    each_partition,
     ends_given,
     epoch_given,
+    hooks_given,
     offset_given,
     partition_given,
     partitions_given,
     pattern_given,
+    seconds_given,
+    times_given,
     topic_given,
 )
 from kohort.coordinator_client.group_question import GroupMate
@@ -47,6 +52,7 @@ class Face:
 
     _config: Config
     _session: Session
+    _awaits = False  # whether hooks may be coroutine functions
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any], *, on_reset: Callable[[Gap], None] | None = None) -> Self:
@@ -56,6 +62,7 @@ class Face:
         return consumer
 
     def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+        callback_given(on_reset, "on_reset")
         self._config = config
         self._session = Session(config, on_reset)
 
@@ -73,10 +80,19 @@ class Face:
         """Join the group for `topics`, or for all topics that match `pattern` (whole name) and not `exclude`.
 
         `broker_pattern` is matched by the coordinator instead (RE2, whole name; needs `protocol="consumer"`). Replaces
-        an earlier subscription. `hooks` are called inside poll.
+        an earlier subscription. `hooks` are called inside poll. Raises IllegalState for topics and patterns that cannot
+        be meant, TypeError for hooks that cannot be called.
         """
-        if sum(one is not None for one in (topics, pattern, broker_pattern)) != 1:
-            raise IllegalState("subscribe to topics or to a pattern, and not to both")
+        given = sum(one is not None for one in (topics, pattern, broker_pattern))
+        if given != 1:
+            raise IllegalState(
+                "subscribe to topics or to a pattern, and not to both"
+                if given
+                else "subscribe needs topics or a pattern, and neither was given",
+                hint="subscribe([...]), subscribe(pattern=...) or subscribe(broker_pattern=...)",
+            )
+        if hooks is not None:
+            hooks_given(hooks, awaits=self._awaits)
         if topics is not None:
             subscription = Subscription.of(topics)
         elif broker_pattern is not None:
@@ -100,10 +116,10 @@ class Face:
         A mapping also gives the offsets to start at, before anything is looked up. Each call seeks to them, as `seek`
         does, also for partitions that stay. `until`: the first offset that is not read, for any of them. Nothing is
         fetched behind it, poll returns nothing from there on, and the position that has reached it says that all is
-        read. Raises ValueError if it names a partition that is not among `partitions`, and for an offset to start at
-        that no log has.
+        read. Raises TypeError for what is no list of partitions, and ValueError if `until` names a partition that is not
+        among `partitions` and for an offset to start at that no log has.
         """
-        wanted = frozenset(map(partition_given, partitions))
+        wanted = frozenset(each_partition(partitions))
         given = partitions if isinstance(partitions, Mapping) else {}
         starts = {partition_given(one): offset_given(offset) for one, offset in given.items()}
         ends = ends_given(until, wanted)
@@ -148,7 +164,7 @@ class Face:
 
     def _seek_by_time(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
         with self._session.use():
-            chosen = self.assignment if partitions is None else frozenset(map(partition_given, partitions))
+            chosen = self.assignment if partitions is None else frozenset(each_partition(partitions))
 
             def seek(core: Core) -> None:
                 for partition in chosen:
@@ -164,6 +180,7 @@ class Face:
         allow_rewind: bool = False,
     ) -> None:
         """As `commit`, without waiting. `on_done(offsets, error or None)` is called inside poll, in sending order."""
+        callback_given(on_done, "on_done")
         with self._session.use(catch_up=False):
             deadline = self._deadline(None)
             planned = self._session.read(lambda core: core.commits.planned(offsets, allow_rewind=allow_rewind))
@@ -193,7 +210,7 @@ class Face:
         Membership goes on, and so must polling. What is fetched already stays and is returned after resume.
         """
         with self._session.use():
-            self._session.call(lambda core: core.pause(partitions_given(partitions), tuple(topics), pattern))
+            self._session.call(lambda core: core.pause(partitions_given(partitions), _several(topics), pattern))
 
     def resume(
         self,
@@ -204,7 +221,7 @@ class Face:
     ) -> None:
         """Lift what `pause` with the same arguments laid."""
         with self._session.use():
-            self._session.call(lambda core: core.resume(partitions_given(partitions), tuple(topics), pattern))
+            self._session.call(lambda core: core.resume(partitions_given(partitions), _several(topics), pattern))
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Pause partitions whether or not they are assigned or exist; only `release` lifts it."""
@@ -257,7 +274,7 @@ class Face:
         self._session.call(lambda core: core.commits.before_parting(self._deadline(None)))
 
     def _seconds(self, timeout_s: float | None) -> float:
-        return self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
+        return self._config.default_api_timeout_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
 
     def _deadline(self, timeout_s: float | None) -> float:
         return self._session.driver.now() + self._seconds(timeout_s)
@@ -287,7 +304,7 @@ class Face:
     def _ask_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
     ) -> "Promise[dict[TopicPartition, OffsetToCommit | None]]":
-        wanted = tuple(map(partition_given, partitions))
+        wanted = tuple(each_partition(partitions))
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
 
@@ -310,6 +327,10 @@ class Face:
         return self._session.call(lambda core: core.questions.look_up_topics(deadline))
 
 
+def _several(topics: Iterable[str]) -> tuple[str, ...]:
+    return (topics,) if isinstance(topics, str) else tuple(topics)
+
+
 class Consumer(Face):
     """A member of a consumer group, or, with `assign`, a reader of given partitions.
 
@@ -323,6 +344,9 @@ class Consumer(Face):
     `on_reset`: called inside poll with a `Gap` when a position had to be chosen by `auto_offset_reset`.
     `settings`: by our names, see `kohort.coordinator_client.config.SETTINGS`.
 
+    `timeout_s` of any call is in seconds. Infinity is allowed; every time longer than 2,000,000 s (23 days) counts as
+    that, and a negative one as 0. Raises ValueError for NaN.
+
     One thread at a time may use it (ConcurrentUseError), except for `wakeup`. Heartbeats and fetches run on a thread of
     their own. Every error derives from KohortError. Raises ConfigError at once for settings that cannot work; that no
     broker answers is raised by the first call that needs one.
@@ -330,7 +354,7 @@ class Consumer(Face):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: str | Sequence[str] = (),
         *,
         group: str | None = None,
         assignors: Sequence[str | Assignor] | None = None,
@@ -354,11 +378,13 @@ class Consumer(Face):
 
     # --- records
 
-    def poll(self, timeout_s: float = 1.0) -> list[RecordColumns]:
+    def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[RecordColumns]:
         """Records that are there, one RecordColumns a partition, waiting up to `timeout_s` seconds for the first.
 
-        Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError.
+        Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError. Raises
+        IllegalState where nothing was subscribed to or assigned; an empty list of topics or partitions will do.
         """
+        timeout_s = seconds_given(timeout_s, **strange)
         session = self._session
         visit = session.use(in_hooks=False)
         try:
@@ -488,21 +514,19 @@ class Consumer(Face):
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each log. No assignment is needed."""
-        return self._offsets(dict.fromkeys(map(partition_given, partitions), EARLIEST), timeout_s)
+        return self._offsets(dict.fromkeys(each_partition(partitions), EARLIEST), timeout_s)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record of each log (of the last stable one under read_committed, if `stable`)."""
-        return self._offsets(dict.fromkeys(map(partition_given, partitions), LATEST), timeout_s, stable=stable)
+        return self._offsets(dict.fromkeys(each_partition(partitions), LATEST), timeout_s, stable=stable)
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """The first record not older than a time (ms since the epoch), None where there is none that late."""
-        if early := [time for time in times_ms.values() if time < 0]:
-            raise ValueError(f"a time is not negative: {early[0]}")
-        found = self._look_up({partition_given(one): time for one, time in times_ms.items()}, timeout_s)
+        found = self._look_up(times_given(times_ms), timeout_s)
         return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
 
     def _offsets(
@@ -591,6 +615,7 @@ class Consumer(Face):
 
         Done after `timeout_s` seconds at the latest; what a hook raises is raised then. Safe to call again.
         """
+        timeout_s = seconds_given(timeout_s)
         session = self._session
         if session.closed:
             session.driver.stop(timeout_s)  # if an interrupt came before that was done

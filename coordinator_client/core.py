@@ -132,6 +132,7 @@ class Core:
         self.committer = Committer(config.group or "", self.backoff)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
+        self.told_to_read = False  # subscribe and assign say it, even of nothing; unsubscribe takes it back
         self.member: Machine | None = None
         self.view: MemberView | None = None
         self.visible: frozenset[TopicPartition] = frozenset()
@@ -412,11 +413,13 @@ class Core:
         if self.member is None:
             self.member = make_member(self.config, self._assignors, self.chance)
         self.subscription = subscription
+        self.told_to_read = True
         self.marks = self.marks.resubscribed(subscription)
         self.cluster.forget_missing()
         self._caller_events.append(Subscribed(subscription))
 
     def unsubscribe(self) -> None:
+        self.told_to_read = False
         if self.subscription is not None:
             self.subscription = None
             self._caller_events.append(Unsubscribed())
@@ -436,6 +439,7 @@ class Core:
         if self.subscription is not None:
             raise IllegalState("this consumer is subscribed", hint="unsubscribe() first")
         self.manual = self.manual.replaced(partitions).started(starts)
+        self.told_to_read = True
         self.visible = partitions
         self.marks = self.marks.kept_on(partitions)
         topics = frozenset(partition.topic for partition in partitions)
@@ -670,6 +674,11 @@ class Core:
         while self._errors:
             if not is_of_others(error := self._errors.popleft(), self.named_topics()):
                 return error
+        if not self.told_to_read:
+            return IllegalState(
+                "not subscribed to any topics or assigned any partitions",
+                hint="subscribe([...]) or assign([...]) first",
+            )
         return self.positions.take_error()
 
     def put_error(self, error: KohortError) -> None:

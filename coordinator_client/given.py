@@ -1,10 +1,16 @@
 """What callers hand in, as the core takes it: any pair is a partition."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import index
+from typing import Any
 
-from kohort.fastpath import TopicPartition
+from kohort.fastpath import Record, RecordColumns, TopicPartition
+
+LONGEST_S = 2_000_000.0
+"""The longest wait (23 days): a longer one counts as this, since selectors take no more milliseconds than an int32."""
+
+HOOKS = ("on_revoked", "on_assigned", "on_lost")
 
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 INLINE_FLAGS = ((re.A, "a"), (re.I, "i"), (re.M, "m"), (re.S, "s"), (re.X, "x"))
@@ -21,10 +27,37 @@ def pattern_given(pattern: str | re.Pattern[str]) -> str:
 
 def fits_the_wire(name: str) -> bool:
     """Whether a name can be sent at all: text that UTF-8 has, and no longer than a string of Kafka's may be."""
+    return not unsendable(name)
+
+
+def unsendable(text: str) -> str:
+    """The reason why no request can carry `text`; empty where one can."""
     try:
-        return len(name.encode()) <= INT16_MAX
-    except UnicodeEncodeError:
-        return False
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        return f"UTF-8 has no character {text[error.start]!r} (at {error.start})"
+    return f"it has {size} bytes of UTF-8, and the limit is {INT16_MAX}" if size > INT16_MAX else ""
+
+
+def name_given(name: str, field: str, *, empty: bool = False) -> str:
+    """A name that a request carries, of a group, a member, a resource. Raises TypeError for what is no str,
+    ValueError for an empty one, unless `empty` allows it, and for one that no request can carry; both name `field`."""
+    if not isinstance(name, str):
+        raise TypeError(f"{field} is a str, not {name!r}")
+    if not name and not empty:
+        raise ValueError(f"{field} is empty")
+    if reason := unsendable(name):
+        raise ValueError(f"{field} cannot be sent: {reason}: {name[:80]!r}")
+    return name
+
+
+def names_given(names: Iterable[str], field: str) -> tuple[str, ...]:
+    """Raises TypeError for a lone string, whose letters are never meant, and as `name_given`."""
+    if isinstance(names, str):
+        raise TypeError(f"{field} is a list of names, not one string; write [{names!r}]")
+    if not isinstance(names, Iterable):
+        raise TypeError(f"{field} is a list of names, not {names!r}")
+    return tuple(name_given(name, f"a name in {field}") for name in names)
 
 
 def topic_given(topic: str) -> str:
@@ -32,30 +65,137 @@ def topic_given(topic: str) -> str:
     other, they say."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic's name is a str, not {topic!r}")
-    if not fits_the_wire(topic):
-        raise ValueError(f"no topic can have this name: {topic[:80]!r}")
+    if reason := unsendable(topic):
+        raise ValueError(f"no topic can have this name: {topic[:80]!r}: {reason}")
     return topic
 
 
 def partition_given(partition: tuple[str, int]) -> TopicPartition:
     """Raises TypeError and ValueError for what cannot be one: the driver, who meets it otherwise, can tell nobody."""
-    topic, number = partition
+    if isinstance(partition, str):
+        raise TypeError(f"a partition is (topic, number), not one string: write TopicPartition({partition!r}, 0)")
     try:
+        topic, number = partition
         number = index(number)
-    except TypeError:
-        raise TypeError(f"a partition is (topic, number), not {partition!r}") from None
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"a partition is (topic, number), as in TopicPartition('payments', 0), not {partition!r}"
+        ) from None
     if not 0 <= number <= INT32_MAX:
         raise ValueError(f"a partition's number is from 0 to {INT32_MAX}: {partition!r}")
     return TopicPartition(topic_given(topic), number)
 
 
+def each_partition(partitions: object) -> list[TopicPartition]:
+    """Partitions in their order. Raises TypeError for one partition in the place of several, and as
+    `partition_given`."""
+    if isinstance(partitions, TopicPartition) or _is_pair(partitions):
+        raise TypeError(f"a list of partitions is needed, not one partition; write [{partitions!r}]")
+    if isinstance(partitions, str):
+        raise TypeError(
+            f"a list of partitions is needed, not one string; write [TopicPartition({partitions!r}, 0)], "
+            f"or subscribe([{partitions!r}]) for all partitions of a topic"
+        )
+    if not isinstance(partitions, Iterable):
+        raise TypeError(f"a list of partitions is needed, not {partitions!r}")
+    return [partition_given(one) for one in partitions]
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], int)
+
+
 def partitions_given(partitions: Iterable[TopicPartition] | None) -> frozenset[TopicPartition] | None:
-    return None if partitions is None else frozenset(map(partition_given, partitions))
+    return None if partitions is None else frozenset(each_partition(partitions))
+
+
+def mapping_given(values: object, what: str) -> Mapping[TopicPartition, Any]:
+    """Values by partition. Raises TypeError that names `what` they are, and what to write for those things that are
+    most often given instead."""
+    if isinstance(values, Mapping):
+        return values
+    if isinstance(values, RecordColumns):
+        raise TypeError(f"{what} by partition are needed, not RecordColumns; write columns.next_offsets")
+    if isinstance(values, Record):
+        raise TypeError(
+            f"{what} by partition are needed, not a Record; write "
+            "{TopicPartition(record.topic, record.partition): record.offset + 1}"
+        )
+    raise TypeError(f"{what} by partition are needed, as in {{TopicPartition('payments', 0): 42}}, not {values!r}")
+
+
+def times_given(times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Times (ms since 1970) by partition. Raises TypeError for what is no int, ValueError for a negative one."""
+    times = {}
+    for one, time in mapping_given(times_ms, "times (ms since 1970)").items():
+        try:
+            times[partition_given(one)] = index(time)
+        except TypeError:
+            partition_given(one)
+            raise TypeError(f"a time is an int, in ms since 1970, not {time!r}") from None
+        if not 0 <= time <= INT64_MAX:
+            raise ValueError(f"a time is not negative and has 63 bits: {time}")
+    return times
+
+
+def seconds_given(timeout_s: float, **strange: object) -> float:
+    """A time-out (s): at most LONGEST_S, which infinity counts as too; a negative one counts as 0.
+
+    `strange`: keyword arguments that the call does not have. Raises TypeError for those and for what is no number,
+    ValueError for NaN.
+    """
+    for name, value in strange.items():
+        hint = (
+            f"; it is timeout_s, in seconds: timeout_s={value / 1000 if name.endswith('ms') else value!r}"
+            if (name.startswith("timeout") and isinstance(value, int | float))
+            else ""
+        )
+        raise TypeError(f"no argument {name!r}{hint}")
+    try:
+        seconds = 0.0 + timeout_s
+    except TypeError:
+        raise TypeError(
+            f"timeout_s is a number of seconds, not {timeout_s!r}; float('inf') waits for as long as possible"
+        ) from None
+    except OverflowError:
+        return LONGEST_S if timeout_s > 0 else 0.0
+    if seconds != seconds:
+        raise ValueError("timeout_s is a number of seconds, not NaN")
+    return min(max(seconds, 0.0), LONGEST_S)
+
+
+def hooks_given(hooks: Any, *, awaits: bool) -> Any:
+    """`hooks` of a subscription. `awaits`: whether they may be coroutine functions. Raises TypeError."""
+    if isinstance(hooks, type):
+        raise TypeError(f"hooks is an instance, not the class {hooks.__name__}; write hooks={hooks.__name__}()")
+    if not all(callable(getattr(hooks, name, None)) for name in HOOKS):
+        raise TypeError(
+            f"hooks is an instance of a subclass of RebalanceHooks, with {', '.join(HOOKS)}; {hooks!r} is none"
+        )
+    if not awaits:
+        for name in HOOKS:
+            if _is_async(getattr(hooks, name)):
+                raise TypeError(f"{name} is a coroutine function, which only AsyncConsumer awaits; write def {name}")
+    return hooks
+
+
+def callback_given(callback: Callable[..., object] | None, field: str) -> None:
+    """Raises TypeError for what cannot be called, and for a coroutine function, which nothing would await."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"{field} is a function, not {callback!r}")
+    if callback is not None and _is_async(callback):
+        raise TypeError(f"{field} is a plain function: a coroutine function is not awaited here")
+
+
+def _is_async(function: object) -> bool:
+    from inspect import iscoroutinefunction  # only for those who give functions: a consumer starts without it
+
+    return iscoroutinefunction(function) or iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004
 
 
 def ends_given(until: Mapping[TopicPartition, int], partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
     """Raises ValueError for an end of what is not among `partitions`."""
-    ends = {partition_given(one): index(offset) for one, offset in until.items()}
+    ends = {partition_given(one): _offset_number(offset) for one, offset in mapping_given(until, "offsets").items()}
     if strange := sorted(ends.keys() - partitions):
         raise ValueError(f"`until` names a partition that is not to be read: {strange[0]}")
     return ends
@@ -63,7 +203,7 @@ def ends_given(until: Mapping[TopicPartition, int], partitions: frozenset[TopicP
 
 def offset_given(offset: int) -> int:
     """Raises ValueError for what no log has: brokers would be asked for it, and take -2 and -1 for out of range."""
-    offset = index(offset)
+    offset = _offset_number(offset)
     if offset < 0:
         raise ValueError(f"an offset is not negative: {offset}")
     if offset > INT64_MAX:
@@ -71,9 +211,19 @@ def offset_given(offset: int) -> int:
     return offset
 
 
+def _offset_number(offset: object) -> int:
+    try:
+        return index(offset)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"an offset is an int, not {offset!r}") from None
+
+
 def epoch_given(leader_epoch: int) -> int:
     """Raises ValueError for what no leader has; -1: it is not known."""
-    leader_epoch = index(leader_epoch)
+    try:
+        leader_epoch = index(leader_epoch)
+    except TypeError:
+        raise TypeError(f"a leader epoch is an int, not {leader_epoch!r}") from None
     if not -1 <= leader_epoch <= INT32_MAX:
         raise ValueError(f"a leader epoch is from 0 to {INT32_MAX}, or -1 where it is not known: {leader_epoch}")
     return leader_epoch

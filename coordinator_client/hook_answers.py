@@ -35,9 +35,11 @@ def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, Off
 
 def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetToCommit]:
     """Offsets by partition. Raises TypeError and ValueError for what is none, IllegalState for a foreign partition."""
+    if hasattr(answer, "__await__"):
+        raise TypeError(f"only AsyncConsumer awaits what a hook returns, and this is {answer!r}")
     if not isinstance(answer, Mapping):
         raise TypeError(f"a hook answers None or offsets by partition, not {answer!r}")
-    given = plain(answer.items())
+    given = plain(answer)
     allowed = call.before if isinstance(call.event, Revoked) else call.after
     for partition in given:
         if partition not in allowed:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kohort.coordinator_client.errors import ConfigError
 from kohort.fastpath import TopicPartition
 
+INT64_MAX = 2**63 - 1
 EARLIEST, LATEST = -2, -1  # ListOffsets' special timestamps
 
 
@@ -20,8 +21,15 @@ class ResetKind(Enum):
     BY_DURATION = "by_duration"
 
 
-# ISO 8601 durations as Java's Duration.parse reads them (KIP-1106): days, then a T, then hours, minutes, seconds.
-_DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
+# ISO 8601 durations as Java's Duration.parse reads them (KIP-1106), in any case: days, then a T with hours, minutes or
+# seconds behind it, each with a sign of its own, and a fraction of the seconds behind a point or a comma.
+_DURATION = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]+)D)?"
+    r"(?:T(?=[-+0-9])(?:(?P<hours>[-+]?[0-9]+)H)?(?:(?P<minutes>[-+]?[0-9]+)M)?"
+    r"(?:(?P<seconds>[-+]?[0-9]+)(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?",
+    re.IGNORECASE,
+)
+_SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
 
 class ResetPolicy(NamedTuple):
@@ -78,11 +86,16 @@ class Gap(NamedTuple):
 
 
 def _milliseconds(text: str, duration: str) -> int:
-    found = re.fullmatch(_DURATION, duration)
-    if found is None or not any(found.groups()):
+    found = _DURATION.fullmatch(duration)
+    if found is None or not any(found[part] for part in _SECONDS):
         raise _refused(text)
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    milliseconds = 1000 * sum(int(found[part] or 0) * seconds for part, seconds in _SECONDS.items())
+    fraction = int(((found["fraction"] or "") + "000")[:3])
+    milliseconds += -fraction if (found["seconds"] or "").startswith("-") else fraction
+    milliseconds = -milliseconds if found["sign"] == "-" else milliseconds
+    if not 0 <= milliseconds <= INT64_MAX:
+        raise _refused(text)
+    return milliseconds
 
 
 def _refused(text: str) -> ConfigError:

@@ -29,5 +29,7 @@ def main(bootstrap: str, group: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/consume.py BOOTSTRAP GROUP TOPIC, as in localhost:9092 billing payments")
     with contextlib.suppress(KeyboardInterrupt):
         main(*sys.argv[1:])

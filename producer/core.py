@@ -13,6 +13,7 @@ from kohort.coordinator_client.connections import Ask, Endpoint
 from kohort.coordinator_client.endpoints import Endpoints
 from kohort.coordinator_client.errors import AuthorizationFailed, IllegalState, UnknownTopic
 from kohort.coordinator_client.events import Event
+from kohort.coordinator_client.given import INT16_MAX, fits_the_wire
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
 from kohort.coordinator_client.ready import Notice
@@ -153,8 +154,11 @@ class ProducerCore:
                 self.keeper.unneed([topic])
             raise error
         if topic not in self._topics:
-            if not isinstance(topic, str) or not topic or not topic.isascii():
-                raise IllegalState("a topic name is a non-empty string of ASCII", topic=repr(topic))
+            if not isinstance(topic, str) or not topic or not topic.isascii() or not fits_the_wire(topic):
+                raise IllegalState(
+                    f"a topic name is a non-empty string of ASCII, of {INT16_MAX} bytes at most",
+                    topic=repr(topic)[:100],
+                )
             self._topics.add(topic)
             self.keeper.need([topic])
             self.cluster.forget_missing()

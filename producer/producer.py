@@ -12,6 +12,7 @@ from kohort.coordinator_client.commits import plain
 from kohort.coordinator_client.driver import Driver
 from kohort.coordinator_client.errors import OperationTimeout, UnknownTopic
 from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.coordinator_client.given import seconds_given
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
 from kohort.fastpath._rows import grouped, lay_out, spread
@@ -43,11 +44,13 @@ class Producer:
             producer.send("totals", value)
             producer.send_offsets(columns.next_offsets, consumer.group_metadata())
 
+    `timeout_s` of any call is in seconds, as `Consumer` has it: infinity is allowed, NaN a ValueError.
+
     `settings`: by our names, see `kohort.producer.SETTINGS`. Any thread may use it. Every error derives from
     KohortError; a failed record's is raised by its delivery, by `flush`, or by `commit`.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **settings: Any) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
         self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
 
     @classmethod
@@ -202,6 +205,7 @@ class Producer:
 
         Raises the first failure that no delivery has told of, and OperationTimeout after `timeout_s` seconds.
         """
+        timeout_s = None if timeout_s is None else seconds_given(timeout_s)
         driver = self._own()
         with driver.lock:
             self._check()
@@ -221,6 +225,7 @@ class Producer:
         A commit or an abort that is under way is waited for. Raises what `flush` or `commit` raises, after everything
         is closed.
         """
+        timeout_s = seconds_given(timeout_s)
         if self._closed:
             return
         self._own()
@@ -304,13 +309,16 @@ class Producer:
 
         Raises CommitFailed when the group has gone on without the member: then `abort()`.
         """
-        checked = plain(offsets.items())
+        checked = plain(offsets)
+        if not isinstance(group, Identity):
+            raise TypeError(f"group is consumer.group_metadata(), not {group!r}")
+        patience_s = self._seconds(timeout_s)
         driver = self._own()
         with driver.lock:
             self._check()
             order = driver.core.transactions.order(checked, group)
         driver.wake()
-        self._wait(lambda: order.done, self._seconds(timeout_s))
+        self._wait(lambda: order.done, patience_s)
         if order.error is not None:
             raise order.error
 
@@ -333,12 +341,13 @@ class Producer:
         return self._driver.core.transactions.state
 
     def _end(self, what: Callable[[ProducerCore], None], timeout_s: float | None) -> None:
+        patience_s = self._seconds(timeout_s)
         driver = self._own()
         with driver.lock:
             self._check()
             what(driver.core)
         driver.wake()
-        self._wait(lambda: driver.core.transactions.settled, self._seconds(timeout_s))
+        self._wait(lambda: driver.core.transactions.settled, patience_s)
 
     def _end_transaction(self, timeout_s: float) -> None:
         """Whatever is under way comes to its end: else readers of what is committed would wait until it times out."""
@@ -356,7 +365,7 @@ class Producer:
                 transactions.outcome()
 
     def _seconds(self, timeout_s: float | None) -> float:
-        return self._settings.max_block_ms / 1000 if timeout_s is None else timeout_s
+        return self._settings.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
 
     def _own(self) -> Driver[ProducerCore]:
         """The driver, before anybody waits for its lock: in a forked child that may be held for ever."""
@@ -404,7 +413,7 @@ class Producer:
     def _wait(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
         driver = self._own()
         with driver.lock:
-            until = threading.TIMEOUT_MAX if timeout_s is None else driver.now() + timeout_s
+            until = threading.TIMEOUT_MAX if timeout_s is None else driver.now() + seconds_given(timeout_s)
             while not reached():
                 driver.check()
                 fatal = driver.core.fatal

@@ -41,7 +41,7 @@ class Producing(Settings):
     """The producer's own rows."""
 
     # fmt: off
-    transactional_id: str | None = row("transactional.id", "str", None, "Makes the producer transactional; of two with the same id the newer fences the older.", optional=True)
+    transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional; of two with the same id the newer fences the older.", optional=True)
     transaction_timeout_ms: int = row("transaction.timeout.ms", "int", 60_000, "A transaction that is open for longer is aborted by the coordinator.", low=1, high=INT32_MAX)
     compression: str = row("compression.type", "str", "none", "How batches are compressed.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     compression_level: int | None = row("kohort.compression.level", "int", None, "The codec's own level.", low=-(1 << 17), high=22, optional=True)

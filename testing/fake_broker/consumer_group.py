@@ -135,7 +135,7 @@ class ConsumerGroup:
         for member in self.members.values():
             target = self.target.get(member.member_id, NOWHERE)
             owned = [TopicPartition(names[one.topic_id], one.partition) for one in target if one.topic_id in names]
-            said = assignor.subscription(member.topics, owned, self.target_epoch)
+            said = assignor.subscription(sorted(member.topics), owned, self.target_epoch)
             members[member.member_id] = {
                 "topics": said.topics, "user_data": said.user_data, "generation": said.generation_id,
                 "instance_id": member.instance_id,

@@ -103,9 +103,9 @@ def test_a_member_may_be_named_by_both_its_names() -> None:
 
 
 def test_no_offset_is_moved_to_where_a_log_was_not_seen_to_begin() -> None:
-    def moved(answer: Any) -> Any:
+    def hidden(answer: Any) -> Any:
         (topic,) = answer.topics
-        refused = tuple(one._replace(error_code=6, offset=-1) for one in topic.partitions)
+        refused = tuple(one._replace(error_code=29, offset=-1) for one in topic.partitions)
         return answer._replace(topics=(topic._replace(partitions=refused),))
 
     place = TopicPartition("topic", 0)
@@ -113,7 +113,7 @@ def test_no_offset_is_moved_to_where_a_log_was_not_seen_to_begin() -> None:
         fake.produce("topic", 0, [(None, b"v")] * 10)
         fake.produce("topic", 0, [(None, b"v")])
         fake.trim("topic", 0, 10)
-        fake.control("ListOffsets", lambda _call: Alter(moved), times=1)
+        fake.control("ListOffsets", lambda _call: Alter(hidden), times=1)
         with pytest.raises(KohortError, match="no leader"):
             admin.reset_offsets("group", {place: 3})
         assert fake.group("group").offsets == {}

@@ -73,7 +73,9 @@ def test_a_response_needs_its_version(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"), [("no-such-file", "neither hex nor base64"), ("00ff", "")], ids=["no file", "two bytes"]
+    ("wrong", "says"),
+    [("no-such-file", "no frame in hex or base64"), ("zzzz", "no frame in hex or base64"), ("00ff", "")],
+    ids=["no file", "no file, and base64", "two bytes"],
 )
 def test_what_is_no_frame(capsys: pytest.CaptureFixture[str], wrong: str, says: str) -> None:
     code, out, err = run(capsys, "explain", wrong)

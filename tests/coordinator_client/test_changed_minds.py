@@ -1,5 +1,6 @@
 """Subscribing, assigning and unsubscribing in turns: what was asked for last holds, and nothing besides."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -102,7 +103,8 @@ def test_a_topic_that_is_not_meant_any_more_is_not_missed(
             assert time.monotonic() < limit
             time.sleep(0.01)
         go_on(consumer)
-        consumer.poll(0.1)
+        with contextlib.suppress(IllegalState):  # of a poll after unsubscribe, which is not what is missed
+            consumer.poll(0.1)
         consumer.subscribe(["misspelt"])
         with pytest.raises(UnknownTopic):
             poll_until(consumer, lambda: False)

@@ -358,9 +358,9 @@ def test_without_membership_the_group_alone_is_named() -> None:
 
 
 def test_what_users_write() -> None:
-    assert plain([(P0, 1), (("t", 1), (2, 3, "note"))]) == {P0: OffsetToCommit(1), P1: OffsetToCommit(2, 3, "note")}
+    assert plain({P0: 1, P1: (2, 3, "note")}) == {P0: OffsetToCommit(1), P1: OffsetToCommit(2, 3, "note")}
     with pytest.raises(ValueError, match="not negative"):
-        plain([(P0, -1)])
+        plain({P0: -1})
     for wrong in (True, "1", 1.0, None):
         with pytest.raises(TypeError):
-            plain([(P0, wrong)])
+            plain({P0: wrong})

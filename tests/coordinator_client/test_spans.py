@@ -65,6 +65,7 @@ def test_a_poll_that_brings_records_is_a_span_linked_with_those_that_they_name(t
             broker, [("traceparent", PARENT)], [], [("TraceParent", other), ("x", b"\xff")], [("traceparent", PARENT)]
         )
         ConsumerSpans(told.tracer, consumer)
+        consumer.assign([])
         assert consumer.poll(0.01) == []
         consumer.assign({TopicPartition("t", 0): 0})
         with told.tracer.start_as_current_span("loop") as loop:

@@ -15,6 +15,7 @@ from tests.coordinator_client.kit import PATIENCE_S
 def test_a_handler_may_wake_the_consumer_whose_lock_is_held_by_who_was_interrupted() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         consumer = Consumer(fake.bootstrap)
+        consumer.assign([])
 
         def is_interrupted() -> None:
             with consumer._session.driver.lock:
@@ -33,6 +34,7 @@ def test_a_handler_may_wake_the_consumer_whose_lock_is_held_by_who_was_interrupt
 @pytest.mark.proves("S-11")
 def test_a_poll_that_waits_is_woken_from_another_thread_and_by_a_signal() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap) as consumer:
+        consumer.assign([])
         before = signal.signal(signal.SIGUSR1, lambda _number, _frame: consumer.wakeup())
         here = threading.get_ident()
         try:

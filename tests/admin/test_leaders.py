@@ -1,0 +1,145 @@
+"""A topic that was made a moment ago: Admin waits for its leaders, within its time, and for none that cannot come."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kohort import TopicPartition
+from kohort.admin import Admin
+from kohort.admin import topics as admin_topics
+from kohort.cli.topic import app
+from kohort.coordinator_client.errors import UnknownTopic
+from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Alter
+from kohort.testing.selection import Broker
+
+P0 = TopicPartition("topic", 0)
+LEADER_NOT_AVAILABLE, NOT_LEADER, UNKNOWN = 5, 6, 3
+Change = Callable[[Any], Any]
+
+
+def without_leader(answer: Any, **how: Any) -> Any:
+    """Metadata in which every partition waits for its leader."""
+    return answer._replace(
+        topics=tuple(
+            topic._replace(
+                partitions=tuple(one._replace(leader_id=-1, error_code=5, **how) for one in topic.partitions)
+            )
+            for topic in answer.topics
+        )
+    )
+
+
+def as_topic_error(code: int) -> Change:
+    return lambda answer: answer._replace(
+        topics=tuple(topic._replace(error_code=code, partitions=()) for topic in answer.topics)
+    )
+
+
+def refused(code: int) -> Change:
+    def change(answer: Any) -> Any:
+        return answer._replace(
+            topics=tuple(
+                topic._replace(partitions=tuple(one._replace(error_code=code, offset=-1) for one in topic.partitions))
+                for topic in answer.topics
+            )
+        )
+
+    return change
+
+
+def of_the_topic(change: Change) -> Callable[[Any], Alter | None]:
+    """The first call, in which a client asks for no topic, is left alone."""
+    return lambda call: Alter(change) if call.request.topics else None
+
+
+LATE = [
+    pytest.param("Metadata", without_leader, id="no leader"),
+    pytest.param("Metadata", lambda answer: without_leader(answer, isr_nodes=(1,), replica_nodes=(1,)), id="in sync"),
+    pytest.param("Metadata", as_topic_error(LEADER_NOT_AVAILABLE), id="no leader of the topic"),
+    pytest.param("ListOffsets", refused(NOT_LEADER), id="not leader yet"),
+    pytest.param("ListOffsets", refused(LEADER_NOT_AVAILABLE), id="leader not available"),
+    pytest.param("ListOffsets", refused(UNKNOWN), id="unknown to its leader yet"),
+]
+
+
+@pytest.mark.parametrize(("api", "change"), LATE)
+def test_offsets_are_asked_for_until_there_is_a_leader(api: str, change: Change) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        fake.produce("topic", 0, [(None, b"v")])
+        fake.commit("group", {P0: 0})
+        for call, expected in (
+            (lambda: admin.end_offsets([P0]), {P0: 1}),
+            (lambda: admin.first_offsets([P0]), {P0: 0}),
+            (lambda: [one.lag for one in admin.lag("group")], [1]),
+            (lambda: [one.after for one in admin.reset_offsets("group", {P0: 9}, dry_run=True)], [1]),
+        ):
+            fake.control(api, of_the_topic(change), times=2)
+            assert call() == expected
+
+
+@pytest.mark.parametrize("change", [param.values[1] for param in LATE[:3]] + [as_topic_error(UNKNOWN)])
+def test_a_topic_is_described_once_its_leaders_are_there(change: Change) -> None:
+    with FakeBroker(topics={"topic": 2}) as fake, Admin(fake.bootstrap) as admin:
+        admin.brokers()
+        fake.control("Metadata", of_the_topic(change), times=2)
+        assert [one.leader_id for one in admin_topics.once_led(admin._asker(), "topic").partitions] == [1, 1]
+
+
+def test_the_wait_ends_with_the_time_of_the_call() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=700) as admin:
+        admin.brokers()
+        fake.control("Metadata", of_the_topic(without_leader))
+        assert admin.end_offsets([P0]) == {}
+        assert [one.leader_id for one in admin_topics.once_led(admin._asker(), "topic").partitions] == [-1]
+        assert len(fake.calls_of("Metadata")) > 4  # it asked again, in both
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda answer: without_leader(answer, isr_nodes=(7,), offline_replicas=(7,)), id="all down"),
+        pytest.param(as_topic_error(UNKNOWN), id="no such topic"),
+    ],
+)
+def test_offsets_wait_for_nothing_that_cannot_come(change: Change) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        admin.brokers()
+        fake.control("Metadata", of_the_topic(change))
+        assert admin.end_offsets([P0]) == {}
+        assert sum(bool(call.request.topics) for call in fake.calls_of("Metadata")) == 1
+
+
+def test_a_refusal_that_no_retry_cures_is_not_asked_again() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        fake.control("ListOffsets", of_the_topic(refused(29)))
+        assert admin.end_offsets([P0]) == {}
+        assert len(fake.calls_of("ListOffsets")) == 1
+
+
+def test_a_topic_that_is_not_there_is_missed_after_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_topics, "UNKNOWN_TOPIC_GRACE_S", 0.3)
+    with FakeBroker() as fake, Admin(fake.bootstrap) as admin:
+        admin.brokers()
+        before = len(fake.calls_of("Metadata"))
+        with pytest.raises(UnknownTopic):
+            admin_topics.once_led(admin._asker(), "missing")
+        assert len(fake.calls_of("Metadata")) > before + 1
+
+
+@pytest.mark.broker
+def test_a_topic_is_described_with_its_offsets_right_after_it_was_made(
+    broker: Broker, unique: Callable[[str], str]
+) -> None:
+    with Admin(broker.bootstrap) as admin:
+        for _ in range(5):
+            topic = unique("topic")
+            admin.create_topic(topic, partitions=20)
+            shown = CliRunner().invoke(app, ["describe", topic, "--bootstrap", broker.bootstrap, "--json"])
+            assert shown.exit_code == 0, shown.output
+            rows = json.loads(shown.stdout)["partitions"]
+            assert [(one["first_offset"], one["end_offset"]) for one in rows] == [(0, 0)] * 20
+            assert all(one["leader"] >= 0 for one in rows)
