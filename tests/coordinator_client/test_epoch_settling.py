@@ -19,6 +19,7 @@ from kohort.testing.fake_broker import Close, ConsumerGroupState, CoordinatorSet
 from kohort.testing.selection import Broker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.kit import Witness, numbers, poll_all_until, poll_until, produce
+from tests.testing.group_client import EpochClient, Stage
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
@@ -260,3 +261,20 @@ class TestOnABroker:
                 lambda: (other.assignment, after.assignment) == (all_of(one, 6), all_of(two, 1)),
                 patience_s=PATIENCE_S,
             )
+
+    @pytest.mark.proves("G-17", "E-09")
+    def test_a_static_member_with_a_join_that_was_never_answered(
+        self, broker: Broker, topic: str, unique: Name
+    ) -> None:
+        group = unique("group")
+        with member(broker.bootstrap, group, group_instance_id="i") as consumer:
+            consumer.subscribe([topic])
+            poll_until(consumer, lambda: consumer.assignment == all_of(topic, 3))
+            member_id = consumer.group_metadata().member_id
+            consumer.unsubscribe()
+            with EpochClient(Stage(broker.bootstrap, topic, group), instance_id="i") as unanswered:
+                unanswered.member_id = member_id
+                assert unanswered.enter().error_code == 0
+            consumer.subscribe([topic])
+            poll_until(consumer, lambda: consumer.assignment == all_of(topic, 3), patience_s=PATIENCE_S)
+            assert consumer.group_metadata().member_id == member_id
