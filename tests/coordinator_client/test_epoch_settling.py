@@ -37,9 +37,7 @@ on_a_broker = [
 @pytest.fixture
 def fake() -> Iterator[FakeBroker]:
     """A broker that wants to hear often, and like Kafka plans some time after it saw a change (KIP-1263)."""
-    settings = CoordinatorSettings(
-        group_consumer_heartbeat_interval_ms=200, group_consumer_assignment_interval_ms=400
-    )
+    settings = CoordinatorSettings(group_consumer_heartbeat_interval_ms=200, group_consumer_assignment_interval_ms=400)
     with FakeBroker(topics={"a": 6, "b": 2}, settings=settings) as broker:
         yield broker
         assert broker.faults == []
@@ -156,7 +154,8 @@ def test_a_static_member_that_is_restarted_waits_for_the_session_of_its_dead_pre
             dead.subscribe(["a"])
             poll_until(dead, lambda: len(dead.assignment) == 2)
             mute = fake.control(
-                HEARTBEAT, lambda call: Drop() if call.request.member_id == name else None  # type: ignore[attr-defined]
+                HEARTBEAT,
+                lambda call: Drop() if call.request.member_id == name else None,  # type: ignore[attr-defined]
             )
             name = dead.group_metadata().member_id
             with member(fake.bootstrap, group_instance_id="i") as again:
@@ -197,9 +196,7 @@ def test_names_take_the_place_of_a_pattern_that_an_earlier_static_member_had(fak
     with member(fake.bootstrap) as other, member(fake.bootstrap, group_instance_id="i") as after:
         other.subscribe(["a"])
         after.subscribe(["b"])
-        poll_all_until(
-            [other, after], lambda: (other.assignment, after.assignment) == (all_of("a", 6), all_of("b", 2))
-        )
+        poll_all_until([other, after], lambda: (other.assignment, after.assignment) == (all_of("a", 6), all_of("b", 2)))
 
 
 # ------------------------------------------------------------------------------------------------- on a real broker
