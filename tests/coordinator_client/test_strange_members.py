@@ -1,4 +1,4 @@
-"""Members of other clients that say what cannot be, beside a leader of ours: the group goes on, and the log names them."""
+"""Members of other clients that say what cannot be, beside a leader of ours: the group goes on, and the log says so."""
 
 import logging
 import threading
