@@ -36,7 +36,7 @@ class AssignorFailed(KohortError):
 
 
 class Said(NamedTuple):
-    """What one member told the group. `trouble`: the part of it that could not be used, and why; "" if there is none."""
+    """What one member told the group. `trouble`: the part of it that could not be used, and why; "" for none."""
 
     subscription: Subscription
     instance_id: str | None
@@ -44,12 +44,12 @@ class Said(NamedTuple):
 
 
 def read_members(members: Iterable[JoinGroupResponseMember], assignor: str, generation: int) -> dict[str, Said]:
-    """Member id -> what it said under `assignor` when it joined `generation`.
+    """Member id -> its subscription under `assignor`, as of its join of `generation`.
 
-    Subscriptions that do not parse as the version they claim are read as version 0, the part that every client ever
-    wrote alike: some put their own bytes behind it. One that is unreadable even so counts as a subscription to nothing:
-    its member is assigned nothing, and the others go on. Owned partitions as of a generation that has not ended are
-    ignored (KIP-792): no member can have got them in it, and a cooperative plan would keep them for it without end.
+    A subscription that does not parse as the version it claims is read as version 0, which all clients write alike:
+    some put their own bytes behind it. One that is unreadable even so counts as a subscription to no topics. Owned
+    partitions as of `generation` or a later one are ignored (KIP-792): no member can have got them yet, and a
+    cooperative plan would keep them for the member without end. Both are in `Said.trouble`.
     """
     said = {}
     for member in members:
@@ -77,8 +77,8 @@ def _read_subscription(data: bytes) -> Subscription:
 
 
 def _claimed_generation(subscription: Subscription, assignor: str) -> int:
-    """The generation in which a member says it got what it owns. Members of cooperative-sticky that write a subscription
-    before its version 2 say it in their user data."""
+    """The generation in which a member says it got what it owns. Before version 2 of the subscription, members of
+    cooperative-sticky say it in their user data."""
     generation, user_data = subscription.generation_id, subscription.user_data
     if generation != NO_GENERATION or assignor != COOPERATIVE_STICKY or not user_data:
         return generation

@@ -28,7 +28,7 @@ class Reaction(Enum):
     FORGET_GENERATION = "membership of this generation is gone: partitions are lost, join again with the same member id"
     FORGET_MEMBER = "the group does not know us: partitions are lost, join again without a member id"
     TAKE_ID = "take the member id that the answer gives, and join again at once (KIP-394)"
-    RELEASE = "release the instance id if it is this member's own, and join again until a session has passed"
+    RELEASE = "release the instance id in case this member holds it, and join again for a session timeout"
     FATAL = "no retry cures it: raise it from poll"
 
 

@@ -4,6 +4,12 @@ One request does everything: epoch 0 joins, a growing epoch stays, a negative on
 not as the coordinator was told last, and what it was told is only what it has answered: after anything else than a good
 answer everything is said again, and only such a full report makes the coordinator repeat an assignment whose answer was
 lost.
+
+What is owned is the exception. Each assignment that came is followed by one report that lists it, also if the list is
+the same as the last one: the coordinator takes null as "unchanged" and keeps waiting for a list.
+
+A join is refused while its instance id is not released, also if this very member holds it by an earlier join. So the
+member releases it (epoch -2), which the coordinator accepts from the holder only, and joins again.
 """
 
 from math import inf
@@ -241,7 +247,7 @@ class Reporting(Part):
             )
 
     def _released(self, code: int) -> None:
-        """The release was answered. Another member's hold ends with that member's session, so joins go on until then."""
+        """The release was answered. Another member's hold ends with its session, so joins go on until then."""
         why = f"{API}: {error_name(code)}"
         self._releasing = False
         match REACTIONS[API].get(code):

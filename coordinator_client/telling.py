@@ -18,8 +18,14 @@ LEVELS: Final[Mapping[str, int]] = {
     "fatal": logging.ERROR,
     **dict.fromkeys(
         (
-            "poll_stalling", "poll_stalled", "commit_dropped", "commit_late", "commit_refused", "lost",
-            "bad_subscription", "instance_held",
+            "poll_stalling",
+            "poll_stalled",
+            "commit_dropped",
+            "commit_late",
+            "commit_refused",
+            "lost",
+            "bad_subscription",
+            "instance_held",
         ),
         logging.WARNING,
     ),

@@ -5,8 +5,8 @@ answer says at once what is so.
 
 Not done: groups that members of both protocols are in (a group changes its kind only while it is empty), RE2 (patterns
 are Python's), planning by racks, commits of an epoch that is over for partitions that stayed (KIP-1251), authorization,
-loading states. While the next plan is put off (KIP-1263, `group_consumer_assignment_interval_ms`), a member that changes
-its subscription keeps its target; Kafka takes away at once what is not subscribed to any more.
+loading states. While the next plan is put off (KIP-1263, `group_consumer_assignment_interval_ms`), a member that
+changes its subscription keeps its target; Kafka takes away at once what is not subscribed to any more.
 """
 
 from __future__ import annotations

@@ -9,7 +9,13 @@ from kohort.coordinator_client import events as ev
 from kohort.coordinator_client import walk as walking
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
-from kohort.coordinator_client.reactions import CommitVerdict, GroupProtocolError, GroupRefused, UnreleasedInstance, commit_verdict
+from kohort.coordinator_client.reactions import (
+    CommitVerdict,
+    GroupProtocolError,
+    GroupRefused,
+    UnreleasedInstance,
+    commit_verdict,
+)
 from kohort.coordinator_client.states import CONSUMER_GROUP_TRANSITIONS, MemberState, Trigger, after
 from kohort.coordinator_client.subscription import PauseMarks, Subscription
 from kohort.protocol.catalogue import API as CATALOGUE

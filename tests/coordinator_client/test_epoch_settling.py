@@ -19,6 +19,7 @@ from kohort.testing.fake_broker import Close, ConsumerGroupState, CoordinatorSet
 from kohort.testing.selection import Broker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.kit import Witness, numbers, poll_all_until, poll_until, produce
+from tests.testing.group_client import EpochClient, Stage
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
@@ -36,9 +37,7 @@ on_a_broker = [
 @pytest.fixture
 def fake() -> Iterator[FakeBroker]:
     """A broker that wants to hear often, and like Kafka plans some time after it saw a change (KIP-1263)."""
-    settings = CoordinatorSettings(
-        group_consumer_heartbeat_interval_ms=200, group_consumer_assignment_interval_ms=400
-    )
+    settings = CoordinatorSettings(group_consumer_heartbeat_interval_ms=200, group_consumer_assignment_interval_ms=400)
     with FakeBroker(topics={"a": 6, "b": 2}, settings=settings) as broker:
         yield broker
         assert broker.faults == []
@@ -155,7 +154,8 @@ def test_a_static_member_that_is_restarted_waits_for_the_session_of_its_dead_pre
             dead.subscribe(["a"])
             poll_until(dead, lambda: len(dead.assignment) == 2)
             mute = fake.control(
-                HEARTBEAT, lambda call: Drop() if call.request.member_id == name else None  # type: ignore[attr-defined]
+                HEARTBEAT,
+                lambda call: Drop() if call.request.member_id == name else None,  # type: ignore[attr-defined]
             )
             name = dead.group_metadata().member_id
             with member(fake.bootstrap, group_instance_id="i") as again:
@@ -196,9 +196,7 @@ def test_names_take_the_place_of_a_pattern_that_an_earlier_static_member_had(fak
     with member(fake.bootstrap) as other, member(fake.bootstrap, group_instance_id="i") as after:
         other.subscribe(["a"])
         after.subscribe(["b"])
-        poll_all_until(
-            [other, after], lambda: (other.assignment, after.assignment) == (all_of("a", 6), all_of("b", 2))
-        )
+        poll_all_until([other, after], lambda: (other.assignment, after.assignment) == (all_of("a", 6), all_of("b", 2)))
 
 
 # ------------------------------------------------------------------------------------------------- on a real broker
@@ -223,9 +221,10 @@ class TestOnABroker:
             assert "Lost" not in hooks.kinds()
 
     @pytest.mark.proves("B-39", "G-15")
-    @pytest.mark.parametrize("missed", [False, False, True], ids=["at once", "at once again", "once it is missed"])
+    @pytest.mark.parametrize("attempt", range(2))
+    @pytest.mark.parametrize("missed", [False, True], ids=["at once", "once it is missed"])
     def test_a_topic_that_is_deleted_and_made_anew(
-        self, missed: bool, broker: Broker, make_topic: MakeTopic, unique: Name
+        self, missed: bool, attempt: int, broker: Broker, make_topic: MakeTopic, unique: Name
     ) -> None:
         from confluent_kafka.admin import AdminClient
 
@@ -260,3 +259,20 @@ class TestOnABroker:
                 lambda: (other.assignment, after.assignment) == (all_of(one, 6), all_of(two, 1)),
                 patience_s=PATIENCE_S,
             )
+
+    @pytest.mark.proves("G-17", "E-09")
+    def test_a_static_member_with_a_join_that_was_never_answered(
+        self, broker: Broker, topic: str, unique: Name
+    ) -> None:
+        group = unique("group")
+        with member(broker.bootstrap, group, group_instance_id="i") as consumer:
+            consumer.subscribe([topic])
+            poll_until(consumer, lambda: consumer.assignment == all_of(topic, 3))
+            member_id = consumer.group_metadata().member_id
+            consumer.unsubscribe()
+            with EpochClient(Stage(broker.bootstrap, topic, group), instance_id="i") as unanswered:
+                unanswered.member_id = member_id
+                assert unanswered.enter().error_code == 0
+            consumer.subscribe([topic])
+            poll_until(consumer, lambda: consumer.assignment == all_of(topic, 3), patience_s=PATIENCE_S)
+            assert consumer.group_metadata().member_id == member_id

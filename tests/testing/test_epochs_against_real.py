@@ -147,6 +147,66 @@ def test_static_member_leaves_for_a_while_and_another_takes_its_place(member: Ca
     assert ada.beat(member_epoch=epoch).error_code == FENCED_INSTANCE
 
 
+def test_an_instance_id_is_not_released_by_a_second_join_not_even_of_its_own_member(member: Cast) -> None:
+    ada, ben = member(instance_id="a"), member(instance_id="a")
+    assert ada.enter().error_code == 0
+    assert ada.enter().error_code == UNRELEASED_INSTANCE
+    assert ben.enter().error_code == UNRELEASED_INSTANCE
+    assert ben.beat(member_epoch=LEAVE_FOR_A_WHILE).error_code == FENCED_INSTANCE
+    assert ada.enter().error_code == UNRELEASED_INSTANCE  # the stranger's release released nothing
+    released = ada.beat(member_epoch=LEAVE_FOR_A_WHILE)
+    assert (released.error_code, released.member_epoch) == (0, LEAVE_FOR_A_WHILE)
+    ada.generation = 0
+    assert ada.enter().error_code == 0
+    settled(ada)
+
+
+def test_a_release_of_what_nobody_holds_is_refused(member: Cast) -> None:
+    ada, ben = member(instance_id="a"), member()
+    assert ada.beat(member_epoch=LEAVE_FOR_A_WHILE).error_code == NO_GROUP
+    settled(ben)
+    assert ada.beat(member_epoch=LEAVE_FOR_A_WHILE).error_code == UNKNOWN_MEMBER
+
+
+def test_a_member_is_waited_for_until_it_reports_what_it_owns_though_it_never_took_what_it_was_given(
+    stage: Stage, member: Cast
+) -> None:
+    ada = member()
+    assert ada.enter().error_code == 0
+    assert ada.numbers == [0, 1, 2]
+    assert ada.beat(subscribed_topic_names=("no-such-topic",)).error_code == 0
+    until(lambda: ada.beat().error_code == 0 and ada.numbers == [] and state_of(stage, ada) == "Reconciling")
+    epoch = ada.generation
+    for _ in range(3):
+        unchanged = ada.beat()  # null: as it said before, and that was at its join: nothing
+        assert (unchanged.error_code, unchanged.member_epoch, unchanged.assignment) == (0, epoch, None)
+        assert state_of(stage, ada) == "Reconciling"
+    assert ada.acknowledge().error_code == 0
+    until(lambda: ada.acknowledge().error_code == 0 and state_of(stage, ada) == "Stable")
+    assert ada.generation > epoch
+
+
+def state_of(stage: Stage, member: EpochClient) -> str:
+    asked = {"group_ids": (stage.group,), "include_authorized_operations": False}
+    (told,) = member.ask("ConsumerGroupDescribe", asked).groups
+    return str(told.group_state)
+
+
+def test_a_static_members_successor_has_its_pattern_until_it_says_that_it_has_none(stage: Stage, member: Cast) -> None:
+    if member().ranges[HEARTBEAT][1] < 1:
+        pytest.skip("this broker knows no patterns")
+    before = member(instance_id="a")
+    patterned = {"subscribed_topic_names": None, "subscribed_topic_regex": stage.topic}
+    assert before.enter(**patterned).error_code == 0
+    until(lambda: before.acknowledge().error_code == 0 and before.numbers == [0, 1, 2])
+    assert before.beat(member_epoch=LEAVE_FOR_A_WHILE).error_code == 0
+    heir, other = member(instance_id="a"), {"subscribed_topic_names": ("no-such-topic",)}
+    assert heir.enter(**other).error_code == 0
+    until(lambda: heir.acknowledge().error_code == 0 and heir.numbers == [0, 1, 2])
+    assert heir.beat(**other, subscribed_topic_regex="").error_code == 0
+    until(lambda: heir.acknowledge().error_code == 0 and heir.numbers == [])
+
+
 def test_administrators_remove_members(member: Cast) -> None:
     ada, ben, cleo = member(instance_id="a"), member(), member()
     settled(ada, ben, cleo)
