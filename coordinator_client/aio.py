@@ -52,7 +52,8 @@ class AsyncConsumer(Face):
                 ...
                 await consumer.commit(columns.next_offsets)
 
-    Make it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError).
+    Make it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError). For signal
+    handlers the same holds as for `Consumer`.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class Session:
         self.driver.chore = self.core.settled
         self.core.tells_gaps = on_reset is not None
         self.hooks = RebalanceHooks()
-        self.on_reset = on_reset
+        self._on_reset = on_reset or (lambda _gap: None)
         self.in_hook = False
         self.in_callback = False
         self.outcome: Outcome | None = None
@@ -249,7 +249,7 @@ class Session:
             for waiting in (self.core.commits.callbacks, self.core.untold):
                 if waiting:
                     first = waiting[0]
-                    self._callback = first if callable(first) else partial(self.on_reset, first)  # type: ignore[arg-type]
+                    self._callback = first if callable(first) else partial(self._on_reset, first)
                     waiting.popleft()
                     break
         return self.run_callback if self._callback is not None else None

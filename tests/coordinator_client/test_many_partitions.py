@@ -1,4 +1,4 @@
-"""Thousands of partitions: what a poll looks at is in proportion to what it returns, and it never holds the lock long."""
+"""Thousands of partitions: a poll looks at each slice once, and at a few of them while it holds the lock once."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -33,12 +33,17 @@ def asynchronous(bootstrap: str) -> Driver[Any]:
     return asyncio.run(main())
 
 
+def dropped(use: Callable[[str], Driver[Any]], bootstrap: str) -> Driver[Any]:
+    driver = use(bootstrap)
+    gc.collect()
+    return driver
+
+
 @pytest.mark.parametrize("use", [member, asynchronous])
 def test_an_unclosed_consumer_warns_and_its_driver_stops(use: Callable[[str], Driver[Any]]) -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         with pytest.warns(ResourceWarning, match=r"unclosed consumer 'left' of group 'g': call close\(\)"):
-            driver = use(fake.bootstrap)
-            gc.collect()
+            driver = dropped(use, fake.bootstrap)
         assert driver.ended.wait(PATIENCE_S)
 
 
