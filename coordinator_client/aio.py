@@ -54,7 +54,8 @@ class AsyncConsumer(Face):
 
     What waits is awaited; `subscribe`, `assign`, `seek` and `pause` do not wait, and are not awaited.
 
-    Make it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError).
+    Make it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError). For signal
+    handlers the same holds as for `Consumer`.
     """
 
     _awaits = True

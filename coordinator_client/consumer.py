@@ -241,17 +241,18 @@ class Face:
             return self._session.read(lambda core: core.marks.paused(core.visible))
 
     def wakeup(self) -> None:
-        """From any thread, or a signal's handler: the running poll, or else the next one, raises WakeupError."""
+        """The running poll, or else the next one, raises WakeupError. Any thread and any signal handler may call it."""
         self._session.wakeup()
 
     # --- seeing
 
     def health(self) -> Health:
-        """How this consumer is, for probes; may be called from any thread."""
+        """How this consumer is, for probes. Any thread may call it; a signal handler may get ConcurrentUseError."""
         return self._session.health()
 
     def metrics(self) -> "ConsumerMetrics":
-        """All figures of this moment (docs/metrics.md); may be called from any thread."""
+        """All figures of this moment (docs/metrics.md). Any thread may call it; in a signal handler it may raise
+        ConcurrentUseError."""
         return self._session.metrics()
 
     def timeline(self) -> tuple[Rebalance, ...]:
@@ -350,6 +351,11 @@ class Consumer(Face):
     One thread at a time may use it (ConcurrentUseError), except for `wakeup`. Heartbeats and fetches run on a thread of
     their own. Every error derives from KohortError. Raises ConfigError at once for settings that cannot work; that no
     broker answers is raised by the first call that needs one.
+
+    A signal handler may call `wakeup`, and may raise. An exception that it raises inside a call loses no record, no
+    callback and no hook: what poll would have returned comes with the next poll. Whether another call took effect is
+    then open; call it again. Other methods raise ConcurrentUseError in a handler that came while the interrupted call
+    used the consumer's state. A consumer that is dropped without `close` stops, with a ResourceWarning.
     """
 
     def __init__(

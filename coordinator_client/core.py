@@ -1,7 +1,9 @@
 """Everything a consumer is, but its sockets, thread and clock: the parts, and what each tells the others.
 
-The driver's thread calls `turn` after whatever happened, and sends what it owes; the caller's thread calls the rest.
-Both hold the driver's lock meanwhile, and neither does anything slow here: no I/O, no decoding, no user code.
+The driver's thread calls `turn` after whatever happened, and sends what it owes. It also makes the caller's changes
+(`Driver.execute`). The caller's thread only looks, and settles what was handed over, in steps that may be repeated: a
+signal handler may raise there after any call. Both hold the driver's lock meanwhile, and neither does anything slow here:
+no I/O, no decoding, no user code.
 
 A turn goes in the order in which things depend on each other: the group's machine, the assignment that it left us with,
 metadata, commits, offsets, fetches. What is asked of brokers lives in `cluster`, `questions` and `committing`.
@@ -76,8 +78,7 @@ class Decoded(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A slice that is handed over up to `next_offset`. `rest` is what is left of it; `timestamp_ms` of its last record.
-    """
+    """A slice that is handed over up to `next_offset`. `rest` is what is left of it."""
 
     slice_: Slice
     rest: Slice | None
@@ -663,7 +664,8 @@ class Core:
     def error_is_due(self) -> bool:
         """`take_error` would look at one."""
         fatal = self.view is not None and self.view.fatal is not None and self.subscription is not None
-        return fatal or self._fatal is not None or bool(self._errors) or self.positions.error_is_due
+        errors = bool(self._errors) or self.positions.error_is_due or not self.told_to_read
+        return fatal or self._fatal is not None or errors
 
     def take_error(self) -> KohortError | None:
         """The next error to raise from poll: fatal ones every time."""

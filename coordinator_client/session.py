@@ -1,7 +1,7 @@
 """What both faces do alike: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -69,7 +69,7 @@ class Session:
         self.driver.chore = self.core.settled
         self.core.tells_gaps = on_reset is not None
         self.hooks = RebalanceHooks()
-        self.on_reset = on_reset
+        self._on_reset = on_reset or (lambda _gap: None)
         self.in_hook = False
         self.in_callback = False
         self.outcome: Outcome | None = None
@@ -249,7 +249,7 @@ class Session:
             for waiting in (self.core.commits.callbacks, self.core.untold):
                 if waiting:
                     first = waiting[0]
-                    self._callback = first if callable(first) else partial(self.on_reset, first)  # type: ignore[arg-type]
+                    self._callback = first if callable(first) else partial(self._on_reset, first)
                     waiting.popleft()
                     break
         return self.run_callback if self._callback is not None else None
@@ -285,16 +285,14 @@ class Session:
         core, run = self.core, self.driver.lock.run
         offer = Offer()
         room = float(self.config.max_poll_records or "inf")
-        # One slice is wanted of those whose turn it is; what may not be shown leaves the line as it is looked at.
-        line = run(core.fetcher.parked.line, MOST_AT_ONCE if most == 1 else None)
-        for at in range(0, len(line), MOST_AT_ONCE):
-            slices = run(core.next_slices, line[at : at + MOST_AT_ONCE], most - len(offer.columns), self.driver.now())
+        for chunk in self._line(most):
+            slices = run(core.next_slices, chunk, most - len(offer.columns), self.driver.now())
             if not slices:
                 continue
             if core.fetcher.held_back:
                 self.driver.wake()  # there is room for the next fetch, which goes out while these are decoded
             room = run(core.select, self._decode(slices), offer, most, room, self.driver.now())
-            if room <= 0 or len(offer.columns) >= most:
+            if room <= 0 or len(offer.columns) >= most or most == 1:
                 break
         if offer.kept or self._decoded:
             self._decoded = {one.slice_.partition: one for one in offer.kept}
@@ -303,6 +301,20 @@ class Session:
         if self._observer is not None and offer.columns:
             self._observer.poll_brought(offer.columns)
         return offer
+
+    def _line(self, most: int) -> Iterator[list[TopicPartition]]:
+        """The partitions that have anything, by their turns, in chunks that are looked at while the lock is held once.
+        For one slice the line is not copied: what may not be shown leaves it as it is looked at."""
+        run, parked = self.driver.lock.run, self.core.fetcher.parked
+        if most > 1:
+            line = run(parked.line)
+            for at in range(0, len(line), MOST_AT_ONCE):
+                yield line[at : at + MOST_AT_ONCE]
+            return
+        before: list[TopicPartition] = []
+        while (line := run(parked.line, MOST_AT_ONCE)) != before:
+            yield line
+            before = line
 
     def pass_by(self, offer: Offer) -> None:
         """Move behind what has nothing for the user: control batches, records of aborted transactions."""
