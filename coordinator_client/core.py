@@ -78,13 +78,15 @@ class Decoded(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A slice that is handed over up to `next_offset`. `rest` is what is left of it."""
+    """A slice that is handed over up to `next_offset`. `rest` is what is left of it. `misled`: what follows it was
+    fetched from where a corrupt batch claimed to end, which is not where reading goes on."""
 
     slice_: Slice
     rest: Slice | None
     next_offset: int
     timestamp_ms: int | None
     records: int
+    misled: bool = False
 
 
 class Offer:
@@ -592,9 +594,9 @@ class Core:
                 part = part[: int(room)]
                 rest = slice_._replace(start=part.next_offset)
                 offer.kept.append(Decoded(rest, later))
-            offer.items.append(
-                Item(slice_, rest, part.next_offset, part.timestamps_ms[-1] if len(part) else None, len(part))
-            )
+            last_ms = part.timestamps_ms[-1] if len(part) else None
+            misled = rest is None and bool(part.corrupt) and part.next_offset != slice_.end
+            offer.items.append(Item(slice_, rest, part.next_offset, last_ms, len(part), misled))
             offer.corrupt += one.corrupt
             offer.outlived = offer.outlived or self.is_outlived(slice_)
             if len(part) or part.corrupt:
@@ -643,6 +645,8 @@ class Core:
                 )
             if item.timestamp_ms is not None:
                 self.last_timestamps[partition] = item.timestamp_ms
+            if item.misled:
+                self.refetch(partition)
         self.fetcher.parked.remove(slice_, item.rest)
 
     def settled(self) -> bool:

@@ -35,6 +35,7 @@ BEFORE_TOPIC_IDS = 12  # the last version of Fetch that names topics by name
 READ_COMMITTED = 1
 CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
 SOON_OVER_PARTITIONS = 10
+INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION = 1, 2, 29
 SESSION_NOT_FOUND = 70
@@ -322,9 +323,22 @@ class Fetcher:
         records = memoryview(data.records or b"")
         end = slice_end(records)
         next_offset = ask.offset if end.next_offset is None else max(end.next_offset, ask.offset)
+        # The log may grow between a broker's two reads, but decode takes what lies further behind for corrupt.
+        if next_offset > (data.high_watermark + INT32_MAX if data.high_watermark >= 0 else INT64_MAX):
+            next_offset = ask.offset
         aborted = tuple((one.producer_id, one.first_offset) for one in data.aborted_transactions or ())
         self.parked.put(
-            Slice(partition, records, ask.offset, next_offset, ask.serial, end.leader_epoch, aborted, ask.leader_epoch)
+            Slice(
+                partition,
+                records,
+                ask.offset,
+                next_offset,
+                ask.serial,
+                end.leader_epoch,
+                aborted,
+                ask.leader_epoch,
+                data.high_watermark,
+            )
         )
         self._ahead[partition] = ask._replace(offset=next_offset)
 

@@ -13,6 +13,7 @@ from kohort.coordinator_client.driver import Driver
 from kohort.coordinator_client.errors import CallbackError, ConcurrentUseError, ConsumerClosed, WakeupError
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
+from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.resets import Gap
 from kohort.coordinator_client.seeing import health_of
 from kohort.coordinator_client.slices import Slice
@@ -354,7 +355,9 @@ class Session:
             decoded[place] = one
             if one.corrupt and one.columns is not None:
                 for skipped in one.columns.corrupt:
-                    log.warning("skipped: %s", skipped, extra=self.core.telling.of(one.slice_.partition))
+                    text = f"skipped: {skipped}; reading goes on at offset {skipped.resumed_at}"
+                    log.warning("%s", text, extra=self.core.telling.of(one.slice_.partition))
+                    self.core.noted(Notice("batch_skipped", text))
         return [one for one in decoded if one is not None]
 
     def reached(self, what: Callable[[Core], bool]) -> bool:
@@ -403,6 +406,7 @@ def _decode(slice_: Slice, offset: int, config: Config) -> RecordColumns:
         from_offset=offset,
         aborted=slice_.aborted,
         on_corrupt=config.on_corrupt,
+        high_watermark=slice_.high_watermark,
         max_decompressed_bytes=config.max_decompressed_bytes,
     )
     if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:

@@ -66,7 +66,8 @@ def written_ms(records: memoryview) -> int | None:
 class Slice(NamedTuple):
     """Undecoded records of one partition. `start` is the offset that was asked for (the first batch may begin before
     it), `end` the offset to fetch from next (`start` where no whole batch was found), `serial` the barrier's mark;
-    `leader_epoch` of the last batch, `fetched_under` of the leader that gave it (-1: unknown)."""
+    `leader_epoch` of the last batch, `fetched_under` of the leader that gave it (-1: unknown), `high_watermark` of the
+    response (-1: unknown)."""
 
     partition: TopicPartition
     records: memoryview
@@ -76,6 +77,7 @@ class Slice(NamedTuple):
     leader_epoch: int
     aborted: tuple[tuple[int, int], ...]
     fetched_under: int = -1
+    high_watermark: int = -1
 
 
 class Parked:

@@ -30,14 +30,16 @@ def consumer() -> Iterator[Consumer]:
         yield one
 
 
-def park(consumer: Consumer, partition: TopicPartition, data: bytes, start: int = 100) -> None:
+def park(
+    consumer: Consumer, partition: TopicPartition, data: bytes, start: int = 100, *, high_watermark: int = -1
+) -> None:
     used = consumer._session
     with used.driver.lock:
         end = slice_end(memoryview(data)).next_offset
         serial = used.core.positions.state(partition).serial
-        used.core.fetcher.parked.put(
-            Slice(partition, memoryview(data), start, start if end is None else end, serial, 0, ())
-        )
+        end = start if end is None else end
+        slice_ = Slice(partition, memoryview(data), start, end, serial, 0, (), high_watermark=high_watermark)
+        used.core.fetcher.parked.put(slice_)
 
 
 def test_a_poll_returns_one_slice_of_each_partition_and_moves_the_positions(consumer: Consumer) -> None:
@@ -114,11 +116,13 @@ def test_a_corrupt_batch_is_skipped_with_a_report_where_that_is_wanted(caplog: p
         assert [record.offset for record in columns] == [100, 101, 102, 106, 107, 108]
         assert [error.place["offset"] for error in columns.corrupt] == [103]
         assert consumer.position(P0) == 109
-        park(consumer, P0, broken(batch(109)), 109)
+        park(consumer, P0, broken(batch(109)), 109, high_watermark=112)
         (alone,) = consumer.poll(0)
         assert (len(alone), len(alone.corrupt)) == (0, 1)
         assert consumer.position(P0) == 112
         assert consumer.metrics()["corrupt_batches_total"] == 2
+        told = [notice.text for notice in consumer.notices() if notice.kind == "batch_skipped"]
+        assert ["goes on at offset 106" in told[0], "goes on at offset 112" in told[1]] == [True, True]
     assert [record.message.startswith("skipped: ") for record in caplog.records if record.levelname == "WARNING"] == [
         True,
         True,

@@ -1,0 +1,73 @@
+"""skip_batch over a broker: no batch can make the reader jump over records that are there."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, TopicPartition
+from kohort.protocol import record_batch as wire
+from kohort.testing.fake_broker import Alter, Call, FakeBroker
+
+P = TopicPartition("t", 0)
+RECORDS = 20
+
+
+def answering(records: bytes) -> Any:
+    """The first Fetch from offset 0 is answered with `records`; the broker is honest otherwise."""
+    done: list[bool] = []
+
+    def first(call: Call) -> Alter | None:
+        topics = call.request.topics  # type: ignore[attr-defined]
+        if done or not topics or topics[0].partitions[0].fetch_offset != 0:
+            return None
+        done.append(True)
+        return Alter(lying)
+
+    def lying(answer: Any) -> Any:
+        (topic,) = answer.responses
+        (found,) = topic.partitions
+        return answer._replace(responses=(topic._replace(partitions=(found._replace(records=records),)),))
+
+    return first
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"t": 1}) as broker:
+        for number in range(RECORDS):
+            broker.produce("t", 0, [(b"k", b"%d" % number)])
+        yield broker
+
+
+def corrupt(base_offset: int, count: int = 10) -> bytes:
+    batch = wire.encode([(b"k", b"v", 1)] * count, base_offset=0)
+    return base_offset.to_bytes(8, "big", signed=True) + batch[8:-1] + b"?"
+
+
+@pytest.mark.parametrize("base_offset", [1 << 62, (1 << 63) - 1, -5, 21, 1_000])
+@pytest.mark.parametrize("policy", ["latest", "earliest", "none"])
+def test_a_corrupt_batch_with_a_lying_base_offset_costs_one_offset(
+    broker: FakeBroker, base_offset: int, policy: str
+) -> None:
+    broker.control("Fetch", answering(corrupt(base_offset)))
+    with Consumer(broker.bootstrap, on_corrupt="skip_batch", auto_offset_reset=policy) as consumer:
+        consumer.assign({P: 0})
+        offsets, until = list[int](), time.monotonic() + 20
+        while consumer.position(P) < RECORDS and time.monotonic() < until:
+            offsets += [record.offset for columns in consumer.poll(0.2) for record in columns]
+        assert offsets == list(range(1, RECORDS))
+        (told,) = [notice for notice in consumer.notices() if notice.kind == "batch_skipped"]
+        assert "goes on at offset 1" in told.text
+        assert "partition=0" in told.text
+
+
+def test_a_corrupt_batch_within_the_log_is_passed_as_a_whole(broker: FakeBroker) -> None:
+    broker.control("Fetch", answering(corrupt(0)))
+    with Consumer(broker.bootstrap, on_corrupt="skip_batch", auto_offset_reset="none") as consumer:
+        consumer.assign({P: 0})
+        offsets, until = list[int](), time.monotonic() + 20
+        while consumer.position(P) < RECORDS and time.monotonic() < until:
+            offsets += [record.offset for columns in consumer.poll(0.2) for record in columns]
+        assert offsets == list(range(10, RECORDS))
