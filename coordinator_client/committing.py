@@ -1,22 +1,41 @@
 """Commits as the core sees them: made, sent, answered, remembered, called back."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
+from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
-from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR, Commit, plain
+from kohort.coordinator_client.commits import (
+    BEFORE_TOPIC_IDS,
+    NOT_THE_COORDINATOR,
+    UNKNOWN_OUTCOME,
+    Commit,
+    plain,
+)
 from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
-from kohort.coordinator_client.errors import CommitRewind, IllegalState
+from kohort.coordinator_client.errors import (
+    AuthorizationFailed,
+    CommitFailed,
+    CommitRewind,
+    IllegalState,
+    TopicRecreated,
+    UnknownTopic,
+)
 from kohort.coordinator_client.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.outgoing import Line
-from kohort.coordinator_client.ready import CommitOrder, MemberView
+from kohort.coordinator_client.ready import CommitOrder, Coordinator, MemberView, Notice
+from kohort.coordinator_client.refusals import GROUP_AUTHORIZATION, group_error
 from kohort.coordinator_client.states import MemberState
 from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.errors import error_name
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.core import Core
+
+SAMPLE = 20
 
 
 class Committing:
@@ -25,6 +44,10 @@ class Committing:
     def __init__(self, core: "Core") -> None:
         self._core = core
         self._done_callbacks: deque[Callable[[], None]] = deque()
+        self._automatic: dict[Commit, float] = {}
+        self._automatic_is_late = False
+        self._reported: dict[TopicPartition, int] = {}
+        self._dropped: dict[TopicPartition, int] = {}
 
     def turn(self, now: float) -> None:
         """Send what may be sent, end what has waited too long."""
@@ -33,10 +56,19 @@ class Committing:
         due = self._core.book.due(now)
         if due and not self._core.closing:
             # Who has sought back is committed there: the guard against rewinds is for offsets that somebody wrote down.
-            self.put(due, deadline=now + self._core.config.default_api_timeout_ms / 1000, allow_rewind=True)
+            deadline = now + self._core.config.default_api_timeout_ms / 1000
+            self.put(due, deadline=deadline, allow_rewind=True, late_at=now + self._core.request_s)
         coordinator = self._core.cluster.coordinator()
-        if coordinator is None:
-            return
+        if coordinator is not None:
+            self._send(coordinator, now)
+        self._report_dropped()
+        self._report_late(now)
+
+    def wakes(self) -> list[float]:
+        """When to take a turn again if nothing happens (s, monotonic)."""
+        return [*self._core.committer.wakes(), *islice(self._automatic.values(), 1)]
+
+    def _send(self, coordinator: Coordinator, now: float) -> None:
         outside = Identity(self._core.config.group or "", instance_id=None)
         request = self._core.committer.owed(self._membership, outside, now)
         if request is None:
@@ -49,13 +81,12 @@ class Committing:
             match outcome:
                 case Answered(value):
                     self._core.meters.commit_ms.add((when - now) * 1000, when)
-                    sent = asked.sent if asked is not None else None
                     refused = self._core.committer.answered(value)
                     if set(refused) & NOT_THE_COORDINATOR:
                         self._core.cluster.coordinator_gone()
-                    if self._core.member is not None and sent is not None:
+                    if self._core.member is not None and asked is not None:
                         for code, partitions in refused.items():
-                            self._core.tell_member(CommitRefused(code, sent, partitions))
+                            self._core.tell_member(CommitRefused(code, asked.identity, partitions))
                 case NotSent(error):
                     self._core.committer.not_sent(error, when)
                 case Unanswered():
@@ -87,11 +118,13 @@ class Committing:
         """The log has no such place any more as it was read up to; nor does what is answered later speak of the new
         one."""
         self._core.book.drop(partition)
-        for commit in self._core.committer.unsettled:
-            commit.adrift.add(partition)
+        self._core.committer.log_gone(partition)
 
     def _settled(self, commit: Commit, error: KohortError | None) -> None:
         self.remember({one: found for one, found in commit.stored.items() if one not in commit.adrift})
+        for partition in commit.stored if self._reported or self._dropped else ():
+            self._reported.pop(partition, None)
+            self._dropped.pop(partition, None)
         self._core.counters.commits += error is None
         self._core.counters.commits_refused += error is not None
 
@@ -102,8 +135,68 @@ class Committing:
             self._settled(commit, error)
             self._core.tell_member(CommitSettled(order.serial, dict(commit.refused)))
 
-        commit = Commit(dict(order.offsets), {}, order.deadline, finished, identity=order.identity, order=order.serial)
+        commit = Commit(order.offsets, {}, order.deadline, finished, identity=order.identity, order=order.serial)
         self._core.committer.put(commit)
+
+    # --- what is reported though no call raises it
+
+    def _report_dropped(self) -> None:
+        """Offsets that were dropped with their topic: each once, though auto-commit tries them again and again."""
+        by_error: dict[str, dict[str, list[str]]] = {}
+        for partition, offset, error in self._core.committer.drain_dropped():
+            if self._dropped.get(partition) != offset.offset:
+                self._dropped[partition] = offset.offset
+                found = by_error.setdefault(error.message, {}).setdefault(partition.topic, [])
+                found.append(f"{partition.partition}={offset.offset}")
+        for message, topics in by_error.items():
+            offsets = "; ".join(f"{topic}: {', '.join(found)}" for topic, found in sorted(topics.items()))
+            self._warn("commit_dropped", f"{message}; dropped offsets by topic and partition: {offsets}")
+
+    def _report_late(self, now: float) -> None:
+        """Auto-commit is retried silently at first; one that is not settled within a request's time is reported."""
+        oldest, late_at = next(iter(self._automatic.items()), (None, inf))
+        late = now >= late_at
+        if oldest is not None and late and not self._automatic_is_late:
+            codes = {entry.code for entry in oldest.entries.values()} - {0}
+            why = f" (last refusal: {', '.join(error_name(code) for code in sorted(codes))})" if codes else ""
+            offsets = _sample(f"{partition}={to.offset}" for partition, to in sorted(oldest.offsets.items()))
+            self._warn("auto_commit_late", f"auto-commit is not stored yet, and is tried again{why}: {offsets}")
+        self._automatic_is_late = late
+
+    def _report_refused(self, commit: Commit) -> None:
+        """A refusal of auto-commit is reported when a partition has it first, or again after a commit was stored."""
+        new: dict[tuple[int, type], list[TopicPartition]] = {}
+        for partition, error in commit.errors.items():
+            if isinstance(error, UnknownTopic | TopicRecreated):
+                continue  # reported as dropped
+            if isinstance(error, CommitFailed) and self._membership is not None:
+                continue  # the rebalance, or the loss of membership, is reported by itself
+            code = commit.refused[partition]
+            if self._reported.get(partition) != code:
+                self._reported[partition] = code
+                new.setdefault((code, type(error)), []).append(partition)
+        for (code, _kind), partitions in new.items():
+            error = commit.errors[partitions[0]]
+            cause = error_name(code) if code != UNKNOWN_OUTCOME else error.message
+            offsets = _sample(f"{one}={commit.wanted[one].offset}" for one in sorted(partitions))
+            self._warn("auto_commit_refused", f"auto-commit is not stored: {cause}: {offsets}")
+            if isinstance(error, AuthorizationFailed):
+                self._raise_unauthorized(code, partitions)
+
+    def _raise_unauthorized(self, code: int, partitions: list[TopicPartition]) -> None:
+        group = self._core.config.group
+        if code == GROUP_AUTHORIZATION:
+            self._core.put_error(group_error(code, group))
+            return
+        for topic in sorted({partition.topic for partition in partitions}):
+            message = f"auto-commit: not allowed to commit offsets of the topic {topic}"
+            hint = "grant READ on the topic, or set enable_auto_commit=False"
+            self._core.put_error(AuthorizationFailed(message, hint=hint, topic=topic, group=group))
+
+    def _warn(self, kind: str, text: str) -> None:
+        notice = Notice(kind, text)
+        self._core.noted(notice)
+        self._core.telling.noticed(notice)
 
     @property
     def owed(self) -> bool:
@@ -124,7 +217,7 @@ class Committing:
         """What is handled and not committed, of a manual assignment, which has no on_revoked that would commit it."""
         unsaved = self._core.book.unsaved()
         if self._core.subscription is None and unsaved:
-            self.put(unsaved, deadline=deadline, allow_rewind=True)
+            self.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)
 
     def take_callback(self) -> Callable[[], None] | None:
         return self._done_callbacks.popleft() if self._done_callbacks else None
@@ -136,9 +229,13 @@ class Committing:
         deadline: float,
         allow_rewind: bool = False,
         blocking: bool = False,
+        late_at: float | None = None,
         on_done: Callable[[Mapping[TopicPartition, OffsetToCommit], KohortError | None], None] | None = None,
     ) -> "Future[None]":
-        """Queue a commit; the future ends when it is settled. None: all positions, as far as poll has returned."""
+        """Queue a commit; the future ends when it is settled. None: all positions, as far as poll has returned.
+
+        `late_at`: of auto-commit, when to report that it is not stored yet (s, monotonic); None for a caller's commit.
+        """
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()
         if self._core.config.group is None:
@@ -154,10 +251,13 @@ class Committing:
                 topic=partition.topic,
                 partition=partition.partition,
             )
-        epochs = {partition: owned.epoch for partition, owned in self._core.assignment.items()}
+        owned = self._core.assignment
+        epochs = {partition: owned[partition].epoch for partition in wanted if partition in owned}
 
         def finished(error: KohortError | None) -> None:
             self._settled(commit, error)
+            if self._automatic.pop(commit, None) is not None:
+                self._report_refused(commit)
             if on_done is not None:
                 self._done_callbacks.append(lambda: on_done(wanted, error))
             self._core.news = True  # close waits until none is left
@@ -166,12 +266,14 @@ class Committing:
             else:
                 future.set_exception(error)
 
-        commit = Commit(dict(wanted), epochs, deadline, finished, blocking=blocking)
+        commit = Commit(wanted, epochs, deadline, finished, blocking=blocking)
         if not wanted:
             finished(None)
         elif self._core.fatal is not None:
             finished(self._core.fatal)
         else:
+            if late_at is not None:
+                self._automatic[commit] = late_at
             self._core.committer.put(commit)
         return future
 
@@ -181,3 +283,11 @@ class Committing:
         if to.leader_epoch >= 0 or state is None or state.offset != to.offset:
             return to
         return to._replace(leader_epoch=state.epoch)
+
+
+def _sample(texts: Iterable[str]) -> str:
+    """The first of them, for a message."""
+    found = iter(texts)
+    text = ", ".join(islice(found, SAMPLE))
+    more = sum(1 for _ in found)
+    return f"{text} and {more} more" if more else text

@@ -75,7 +75,7 @@ class Core:
         self.book = CommitBook(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
         self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=lambda p: self.commits.log_gone(p))
         self.fetcher = Fetcher(config)
-        self.committer = Committer(config.group or "", self.backoff)
+        self.committer = Committer(config.group or "", self.backoff, self.keeper)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
         self.member: Machine | None = None
@@ -130,7 +130,7 @@ class Core:
             *self.questions.wakes(),
             *self.positions.wakes(),
             *self.fetcher.wakes(),
-            *self.committer.wakes(),
+            *self.commits.wakes(),
             self.book.wakes() if self.assignment else None,
             *self.pushing.wakes(),
         ]
@@ -497,7 +497,8 @@ class Core:
         if self.view is not None and self.view.fatal is not None and self.subscription is not None:
             return self.view.fatal
         while self._errors:
-            if not is_of_others(error := self._errors.popleft(), self.named_topics()):
+            known = self.named_topics() | {partition.topic for partition in self.assignment}
+            if not is_of_others(error := self._errors.popleft(), known):
                 return error
         return self.positions.take_error()
 

@@ -8,6 +8,7 @@ from kohort.coordinator_client.commits import Commit, Committer, plain
 from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, OperationTimeout, RebalanceInProgress
 from kohort.coordinator_client.events import Identity, OffsetToCommit
 from kohort.coordinator_client.ready import MemberView
+from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.retry import Backoff
 from kohort.coordinator_client.states import CoordinatorState, MemberState
 from kohort.coordinator_client.subscription import Assignment, Owned
@@ -44,7 +45,8 @@ VIEW = MemberView(
 
 class Rig:
     def __init__(self) -> None:
-        self.committer = Committer("g", Backoff(100, 1000, 0))
+        self.metadata = MetadataKeeper(Backoff(100, 1000, 0), 300.0)
+        self.committer = Committer("g", Backoff(100, 1000, 0), self.metadata)
         self.ended: list[tuple[str, KohortError | None]] = []
         self.now = 0.0
         self.view: MemberView | None = VIEW
@@ -101,8 +103,8 @@ def test_a_commit_carries_who_commits_and_ends_well() -> None:
 def test_commits_end_in_the_order_in_which_they_were_made() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
-    rig.put("two", {P0: 2})
     assert rig.sent() == {P0: 1}
+    rig.put("two", {P0: 2})
     rig.answer({P0: 14})  # the first has to be tried again; the second may not overtake it
     assert rig.owed() is None
     rig.now = 0.2
