@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush
 from itertools import count, takewhile
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from kohort.coordinator_client.errors import (
     UnknownTopic,
 )
 from kohort.coordinator_client.events import Identity, OffsetToCommit
-from kohort.coordinator_client.given import partition_given
+from kohort.coordinator_client.given import epoch_given, fits_the_wire, offset_given, partition_given
 from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.reactions import VERDICTS_WITHOUT_MEMBER, CommitVerdict, commit_verdict
 from kohort.coordinator_client.ready import MemberView
@@ -74,7 +75,7 @@ class LedgerEntry(NamedTuple):
 class Commit:
     """A commit that is not settled: `wanted` as it was put, of which `offsets` remains; `epochs` of the assignment.
 
-    `order`: the serial of the machine's CommitOrder that it serves; its identity is then fixed. `number`: its place
+    `topic_ids`: of topics that were read; metadata may have lost them since.     `order`: the serial of the machine's CommitOrder that it serves; its identity is then fixed. `number`: its place
     among all that users made. `adrift`: the partitions whose log was replaced since. `errors` and `refused` have the
     error and its code for each partition that was not committed.
     """
@@ -89,6 +90,7 @@ class Commit:
         identity: Identity | None = None,
         order: int | None = None,
         blocking: bool = False,
+        topic_ids: Mapping[str, UUID] = MappingProxyType({}),
     ) -> None:
         self.wanted = wanted
         self.offsets = dict(wanted)
@@ -98,6 +100,7 @@ class Commit:
         self.identity = identity
         self.order = order
         self.blocking = blocking
+        self.topic_ids = topic_ids
         self.number = 0
         self.sent: Identity | None = None
         self.sent_at: float | None = None
@@ -206,7 +209,7 @@ class Committer:
             self._blocking[commit] = None
         heappush(self._deadlines, (commit.deadline, next(self._serials), commit))
         for partition, to in commit.offsets.items():
-            key = (commit.epochs.get(partition), self._topic_id(partition), to.metadata)
+            key = (commit.epochs.get(partition), self._topic_id(commit, partition), to.metadata)
             if is_order:
                 entry = Entry(partition, *key, order=True)
                 self._order[entry] = None
@@ -217,8 +220,10 @@ class Committer:
                 entry = queue[-1]
             entry.add(commit)
 
-    def _topic_id(self, partition: TopicPartition) -> UUID | None:
-        view = self._metadata.view
+    def _topic_id(self, commit: Commit, partition: TopicPartition) -> UUID | None:
+        view, read = self._metadata.view, commit.topic_ids.get(partition.topic)
+        if read is not None:
+            return read
         return None if view.partition(partition) is None else view.topic_id(partition.topic)
 
     @property
@@ -590,13 +595,17 @@ def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
 def plain(offsets: Iterable[tuple[tuple[str, int], object]]) -> dict[TopicPartition, OffsetToCommit]:
     """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
 
-    Raises ValueError for a negative offset or partition, TypeError for what is not an offset, or no partition.
+    Raises TypeError for what is not an offset, or no partition. Raises ValueError for a negative offset or partition,
+    and for values that no request can carry: they would fail the request, which has other commits as well.
     """
     checked = {}
     for partition, value in offsets:
         found = value if isinstance(value, OffsetToCommit) else _offset(value)
         if found.offset < 0:
             raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
+        if found.metadata is not None and not fits_the_wire(found.metadata):
+            raise ValueError(f"the metadata of a commit is text of at most 32767 bytes in UTF-8: {partition}")
+        found = OffsetToCommit(offset_given(found.offset), epoch_given(found.leader_epoch), found.metadata)
         checked[partition_given(partition)] = found
     return checked
 

@@ -25,6 +25,7 @@ from kohort.coordinator_client.errors import (
 )
 from kohort.coordinator_client.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
 from kohort.coordinator_client.fit import fit
+from kohort.coordinator_client.metadata import NO_TOPIC_ID
 from kohort.coordinator_client.outgoing import Line
 from kohort.coordinator_client.ready import CommitOrder, Coordinator, MemberView, Notice
 from kohort.coordinator_client.refusals import GROUP_AUTHORIZATION, group_error
@@ -135,7 +136,12 @@ class Committing:
             self._settled(commit, error)
             self._core.tell_member(CommitSettled(order.serial, dict(commit.refused)))
 
-        commit = Commit(order.offsets, {}, order.deadline, finished, identity=order.identity, order=order.serial)
+        ids = self._core.topic_ids
+        known = {one.topic: ids.get(one.topic, NO_TOPIC_ID) for one in order.offsets}  # all of them were assigned
+        commit = Commit(
+            order.offsets, {}, order.deadline, finished,
+            identity=order.identity, order=order.serial, topic_ids=known,
+        )  # fmt: skip
         self._core.committer.put(commit)
 
     # --- what is reported though no call raises it
@@ -251,7 +257,7 @@ class Committing:
                 topic=partition.topic,
                 partition=partition.partition,
             )
-        owned = self._core.assignment
+        owned, ids = self._core.assignment, self._core.topic_ids
         epochs = {partition: owned[partition].epoch for partition in wanted if partition in owned}
 
         def finished(error: KohortError | None) -> None:
@@ -266,7 +272,8 @@ class Committing:
             else:
                 future.set_exception(error)
 
-        commit = Commit(wanted, epochs, deadline, finished, blocking=blocking)
+        known = {one.topic: ids[one.topic] for one in wanted if one.topic in ids}
+        commit = Commit(wanted, epochs, deadline, finished, blocking=blocking, topic_ids=known)
         if not wanted:
             finished(None)
         elif self._core.fatal is not None:

@@ -10,6 +10,7 @@ metadata, commits, offsets, fetches. What is asked of brokers lives in `cluster`
 from collections import deque
 from collections.abc import Callable, Mapping, Set
 from typing import Any
+from uuid import UUID
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.backlog import Backlogs
@@ -105,7 +106,7 @@ class Core:
         self._plan: PlanOrder | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
-        self._topic_ids: dict[str, object] = {}
+        self.topic_ids: dict[str, UUID] = {}
         self._aligned: Assignment | None = None
         self.allowed: frozenset[TopicPartition] = frozenset()
         self.wall_ms = 0
@@ -259,10 +260,10 @@ class Core:
         now_id = self.keeper.view.topic_id(topic)
         if now_id == NO_TOPIC_ID:
             return
-        before = self._topic_ids.setdefault(topic, now_id)
+        before = self.topic_ids.setdefault(topic, now_id)
         if before == now_id:
             return
-        self._topic_ids[topic] = now_id
+        self.topic_ids[topic] = now_id
         for partition in [one for one in self.positions if one.topic == topic]:
             state = self.positions.state(partition)
             if state.offset >= 0:
@@ -350,7 +351,7 @@ class Core:
         self.marks = self.marks.kept_on(partitions)
         topics = frozenset(partition.topic for partition in partitions)
         self.keeper.want(WantedTopics(topics))
-        self._topic_ids = {topic: known for topic, known in self._topic_ids.items() if topic in topics}
+        self.topic_ids = {topic: known for topic, known in self.topic_ids.items() if topic in topics}
         self._align()  # now, not at the next turn: a seek may follow at once
         moved = [one for one in partitions if self.fetcher.until.get(one) != until.get(one)]
         self.fetcher.until = dict(until)
