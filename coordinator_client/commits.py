@@ -73,9 +73,10 @@ class LedgerEntry(NamedTuple):
 
 
 class Commit:
-    """A commit that is not settled: `wanted` as it was put, of which `offsets` remains; `epochs` of the assignment.
+    """A commit that is not settled: `wanted` as it was put, of which `offsets` remains.
 
-    `topic_ids`: of topics that were read; metadata may have lost them since.     `order`: the serial of the machine's CommitOrder that it serves; its identity is then fixed. `number`: its place
+    `epochs`: the assignment epochs at the call. `topic_ids`: of topics that were read; metadata may have lost them.
+    `order`: the serial of the machine's CommitOrder that it serves; its identity is then fixed. `number`: its place
     among all that users made. `adrift`: the partitions whose log was replaced since. `errors` and `refused` have the
     error and its code for each partition that was not committed.
     """
@@ -233,6 +234,11 @@ class Committer:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def waits(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether this is the offset that was put last of a partition, and it is not settled."""
+        queue = self._queues.get(partition)
+        return queue is not None and queue[-1].last.offset == offset
 
     def log_gone(self, partition: TopicPartition) -> None:
         """The log of the partition was replaced: what is queued is of the old one, what is put later is not."""

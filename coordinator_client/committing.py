@@ -54,7 +54,8 @@ class Committing:
         """Send what may be sent, end what has waited too long."""
         hopeless = self._core.fatal if self._core.cluster.coordinator() is None else None
         self._core.committer.expire(now, everything=hopeless is not None, because=hopeless)
-        due = self._core.book.due(now)
+        waits = self._core.committer.waits
+        due = {one: to for one, to in self._core.book.due(now).items() if not waits(one, to.offset)}
         if due and not self._core.closing:
             # Who has sought back is committed there: the guard against rewinds is for offsets that somebody wrote down.
             deadline = now + self._core.config.default_api_timeout_ms / 1000
@@ -222,6 +223,7 @@ class Committing:
     def before_parting(self, deadline: float) -> None:
         """What is handled and not committed, of a manual assignment, which has no on_revoked that would commit it."""
         unsaved = self._core.book.unsaved()
+        self._core.book.pause()
         if self._core.subscription is None and unsaved:
             self.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)
 

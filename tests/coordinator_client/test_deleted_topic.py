@@ -44,10 +44,11 @@ class Member:
     """One member on a thread, which notes when records of each partition came."""
 
     def __init__(self, bootstrap: str, group: str, pattern: str, protocol: str, saves: str) -> None:
+        by_range = {"assignors": ["range"]} if protocol == "classic" else {"remote_assignor": "range"}
         self.consumer = Consumer(
             bootstrap, group=group, protocol=protocol, auto_offset_reset="earliest", metadata_max_age_ms=1000,
-            heartbeat_interval_ms=1000, fetch_max_wait_ms=100,
-            enable_auto_commit=saves == "auto-commit", **({} if protocol == "consumer" else {"assignors": ["range"]}),
+            heartbeat_interval_ms=1000, fetch_max_wait_ms=100, enable_auto_commit=saves == "auto-commit",
+            **by_range,  # type: ignore[arg-type]  # each reads both topics
         )  # fmt: skip
         self.hooks = Saves()
         self.topics: set[str] = set()
