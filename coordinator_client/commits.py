@@ -283,32 +283,37 @@ class Committer:
         """What may be sent now of a partition; what may never be is refused."""
         while queue := self._queues.get(partition):
             entry = queue[0]
-            if entry.newer_than is not None and not self._reopened(entry, view):
+            if self._held(entry, view):
                 # A rebalance that the first one waits for would wait for the thread that waits for a later one.
                 waited_for = (commit.entries.get(partition) for commit in self._blocking)
-                entry = next((one for one in waited_for if one is not None and not one.order), None)
-                if entry is None or not (entry.newer_than is None or self._reopened(entry, view)):
+                passing = next((one for one in waited_for if one is not None and not self._held(one, view)), None)
+                if passing is None:
                     return None
-            error = None if view is None else self._fenced(entry, view)
+                entry = passing
+            error = self._fenced(entry, view)
             if error is not None:
                 self._refuse_all(entry, UNKNOWN_OUTCOME, error)
             elif self._exists(entry, now):
                 return entry if entry.attempts.may_try(now) else None
         return None
 
-    def _reopened(self, entry: Entry, view: MemberView | None) -> bool:
-        if view is None:
+    def _held(self, entry: Entry, view: MemberView | None) -> bool:
+        """Whether it waits for a later generation than the one in which a rebalance overtook it."""
+        if entry.newer_than is None or view is None:
             return False
         if entry.sent is not None and view.identity.member_id != entry.sent.member_id:
-            return True  # membership was lost meanwhile, and the fence will say so: nothing to wait for
-        return view.commits_open and view.identity.generation > (entry.newer_than or -1)
+            return False  # membership was lost meanwhile, and the fence will say so: nothing to wait for
+        return not view.commits_open or view.identity.generation <= entry.newer_than
 
-    def _fenced(self, entry: Entry, view: MemberView) -> CommitFailed | None:
+    def _fenced(self, entry: Entry, view: MemberView | None) -> CommitFailed | None:
         # Lost partitions stay in the assignment until on_lost has been run, but without a generation a commit would be
         # let in by a group that is empty, where it looks like one of somebody who assigns by hand.
-        lost = view.identity.generation < 0
-        owned = view.assignment.get(entry.partition)
-        if not lost and owned is not None and entry.epoch in (None, owned.epoch):
+        if view is None:
+            lost = entry.sent is not None and entry.sent.generation >= 0  # a member's, which has left
+        else:
+            owned = view.assignment.get(entry.partition)
+            lost = view.identity.generation < 0 or owned is None or entry.epoch not in (None, owned.epoch)
+        if not lost:
             return None
         what = "it was known whether its offset was committed" if entry.in_doubt else "its offset was committed"
         had = entry.epoch is not None

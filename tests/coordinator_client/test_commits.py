@@ -349,6 +349,23 @@ def test_a_held_commit_of_a_membership_that_is_gone_ends_at_once() -> None:
     assert isinstance(error, CommitFailed)
 
 
+@pytest.mark.proves("S-12")
+@pytest.mark.parametrize("code", [27, 14])
+def test_a_commit_that_was_sent_as_a_member_is_not_sent_by_one_that_has_left(code: int) -> None:
+    """A group without members would store it, though others may have committed meanwhile."""
+    rig = Rig()
+    rig.put("one", {P0: 1})
+    rig.sent()
+    rig.answer({P0: code})
+    rig.view = None
+    rig.now = 1.0
+    rig.put("by hand", {P0: 5})
+    assert rig.sent() == {P0: 5}
+    ((name, error),) = rig.ended
+    assert name == "one"
+    assert isinstance(error, CommitFailed)
+
+
 def test_an_order_of_the_machine_goes_first_under_its_own_identity() -> None:
     rig = Rig()
     rig.put("mine", {P0: 1})
