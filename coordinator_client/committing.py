@@ -45,6 +45,8 @@ class Committing:
     def __init__(self, core: "Core") -> None:
         self._core = core
         self._done_callbacks: deque[Callable[[], None]] = deque()
+        self._calls: dict[TopicPartition, deque[Commit]] = {}
+        self._ended: dict[Commit, Callable[[], None]] = {}
         self._automatic: dict[Commit, float] = {}
         self._automatic_is_late = False
         self._reported: dict[TopicPartition, int] = {}
@@ -227,6 +229,23 @@ class Committing:
         if self._core.subscription is None and unsaved:
             self.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)
 
+    def _call_back(self, commit: Commit) -> None:
+        """Queue the callbacks that are due: each after those of earlier commits of any of its partitions."""
+        looked_at = [commit]
+        while looked_at:
+            one = looked_at.pop()
+            if one not in self._ended or any(self._calls[partition][0] is not one for partition in one.wanted):
+                continue
+            self._done_callbacks.append(self._ended.pop(one))
+            followers: dict[Commit, None] = {}
+            for partition in one.wanted:
+                self._calls[partition].popleft()
+                if not self._calls[partition]:
+                    del self._calls[partition]
+                else:
+                    followers[self._calls[partition][0]] = None
+            looked_at += sorted(followers, key=lambda follower: follower.number, reverse=True)
+
     def take_callback(self) -> Callable[[], None] | None:
         return self._done_callbacks.popleft() if self._done_callbacks else None
 
@@ -267,7 +286,8 @@ class Committing:
             if self._automatic.pop(commit, None) is not None:
                 self._report_refused(commit)
             if on_done is not None:
-                self._done_callbacks.append(lambda: on_done(wanted, error))
+                self._ended[commit] = lambda: on_done(wanted, error)
+                self._call_back(commit)
             self._core.news = True  # close waits until none is left
             if error is None:
                 future.set_result(None)
@@ -276,6 +296,8 @@ class Committing:
 
         known = {one.topic: ids[one.topic] for one in wanted if one.topic in ids}
         commit = Commit(wanted, epochs, deadline, finished, blocking=blocking, topic_ids=known)
+        for partition in wanted if on_done is not None else ():
+            self._calls.setdefault(partition, deque()).append(commit)
         if not wanted:
             finished(None)
         elif self._core.fatal is not None:

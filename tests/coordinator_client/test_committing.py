@@ -248,3 +248,35 @@ def test_an_offset_that_is_dropped_with_its_topic_is_reported_once() -> None:
             assert "auto_commit_refused" not in {one.kind for one in consumer.notices()}
     assert len(dropped) == 1
     assert dropped[0].endswith("t: 0=5")
+
+
+# --- callbacks
+
+
+@pytest.mark.proves("S-08")
+def test_callbacks_of_commits_that_share_a_partition_are_called_in_the_order_of_the_calls() -> None:
+    rig, called = ready(), []
+
+    def commit(name: str, *partitions: TopicPartition) -> None:
+        rig.core.commits.put(
+            dict.fromkeys(partitions, 1), deadline=60.0, on_done=lambda _offsets, _error: called.append(name)
+        )
+
+    def call_back() -> list[str]:
+        while (tell := rig.core.commits.take_callback()) is not None:
+            tell()
+        return called
+
+    commit("both", P0, P1)
+    committed(rig)
+    answered(rig, -1.0, p0=14)
+    commit("other", P1)
+    rig.turn(0.01)
+    assert answered(rig, -0.99)  # it is stored, and overtakes the one that is retried
+    commit("none")
+    assert call_back() == ["none"]
+    assert answered(rig, 1.0)
+    assert call_back() == ["none", "both", "other"]
+    commit("again", P1)
+    assert answered(rig, 1.0)
+    assert call_back()[3:] == ["again"]
