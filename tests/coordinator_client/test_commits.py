@@ -423,6 +423,9 @@ def test_what_users_write() -> None:
     assert plain([(P0, 1), (("t", 1), (2, 3, "note"))]) == {P0: OffsetToCommit(1), P1: OffsetToCommit(2, 3, "note")}
     with pytest.raises(ValueError, match="not negative"):
         plain([(P0, -1)])
+    for impossible in (2**63, (1, 2**31), (1, 2, "x" * 32_768), (1, 2, "\ud800")):
+        with pytest.raises(ValueError, match=r"63 bits|leader epoch|metadata"):
+            plain([(P0, impossible)])
     for wrong in (True, "1", 1.0, None):
         with pytest.raises(TypeError):
             plain([(P0, wrong)])
@@ -622,6 +625,19 @@ def test_commits_that_store_other_metadata_are_sent_one_by_one() -> None:
     assert rig.sent() == {P0: 2}
 
 
+def test_a_commit_of_one_ownership_is_not_settled_with_one_of_the_next() -> None:
+    rig = Rig()
+    rig.put("first", {P0: 9})
+    ended: list[KohortError | None] = []
+    rig.committer.put(Commit({P0: OffsetToCommit(1)}, {P0: 3}, 60.0, ended.append))
+    rig.view = VIEW._replace(assignment=Assignment(3, {P0: Owned(3)}))
+    assert rig.sent() == {P0: 1}
+    ((_, error),) = rig.ended
+    assert isinstance(error, CommitFailed)
+    rig.answer({P0: 0})
+    assert ended == [None]
+
+
 def test_a_refusal_is_of_all_that_were_settled_together() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
@@ -706,3 +722,27 @@ def test_the_work_for_commits_grows_with_their_number_and_not_with_its_square() 
     lines_run(10)
     assert lines_run(2_000) < 2.5 * lines_run(1_000)
     assert lines_run(2_000) < 100 * 2_000
+
+
+def test_a_commit_that_is_under_way_is_not_ended_for_a_hook() -> None:
+    rig = Rig()
+    rig.put("waits", {P0: 1}, blocking=True)
+    rig.sent()
+    rig.committer.release_blocked(RebalanceInProgress("poll"), 0.0)
+    rig.answer({P0: 0})
+    assert rig.ended == [("waits", None)]
+
+
+def test_deadlines_of_settled_commits_are_forgotten() -> None:
+    rig = Rig()
+    rig.put("stays", {P1: 1})
+    rig.sent()
+    rig.answer({P1: 27})
+    for number in range(2_000):
+        rig.put(str(number), {P0: number})
+        rig.sent()
+        rig.answer({P0: 0})
+        rig.committer.expire(0.0)
+    assert len(rig.committer) == 1
+    assert len(rig.committer._deadlines) < 200
+    assert rig.committer.wakes() == [60.0]

@@ -280,3 +280,16 @@ def test_callbacks_of_commits_that_share_a_partition_are_called_in_the_order_of_
     commit("again", P1)
     assert answered(rig, 1.0)
     assert call_back()[3:] == ["again"]
+
+
+@pytest.mark.proves("S-04")
+def test_no_auto_commit_is_put_between_a_close_and_the_next_poll() -> None:
+    """A close waits until no commit is under way; of a topic that is refused there would always be one."""
+    rig = reading()
+    assert answered(rig, 0.0, p0=12)
+    rig.core.commits.before_parting(60.0)
+    assert answered(rig, 1.0, p0=12)  # what is handled of a manual assignment
+    assert not any(answered(rig, float(second)) for second in range(2, 10))
+    assert not rig.core.commits.owed
+    rig.core.polled(11.0, handled=True)
+    assert answered(rig, 11.0)
