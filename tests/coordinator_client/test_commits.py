@@ -604,11 +604,11 @@ def test_what_the_machine_ordered_holds_up_what_users_queued_of_its_partitions_a
 @pytest.mark.proves("S-08")
 def test_commits_that_wait_are_settled_together_by_the_last_in_order() -> None:
     rig = Rig()
-    rig.put("0", {P1: 0})
+    rig.put("0", {P0: 0})
     rig.sent()
     for number in range(1, 5):
         rig.put(str(number), {P0: number} | ({P1: number} if number % 2 else {}))
-    rig.answer({P1: 0})
+    rig.answer({P0: 0})
     assert rig.sent() == {P0: 4, P1: 3}
     rig.answer({P0: 0, P1: 0})
     assert rig.ended == [(str(number), None) for number in range(5)]
