@@ -746,3 +746,23 @@ def test_deadlines_of_settled_commits_are_forgotten() -> None:
     assert len(rig.committer) == 1
     assert len(rig.committer._deadlines) < 200
     assert rig.committer.wakes() == [60.0]
+
+
+def test_what_is_retried_says_when_to_look_again() -> None:
+    rig = Rig()
+    rig.put("one", {P0: 1})
+    rig.sent()
+    rig.answer({P0: 14})
+    assert rig.committer.wakes() == [60.0, 0.1]
+    rig.now = 0.1
+    rig.sent()
+    assert rig.committer.wakes() == [60.0]
+
+
+def test_a_request_of_which_every_commit_has_expired_is_not_waited_for() -> None:
+    rig = Rig()
+    rig.put("one", {P0: 1})
+    rig.sent()
+    rig.committer.expire(60.0)
+    rig.put("two", {P0: 2})
+    assert rig.sent() == {P0: 2}
