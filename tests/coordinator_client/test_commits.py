@@ -766,3 +766,19 @@ def test_a_request_of_which_every_commit_has_expired_is_not_waited_for() -> None
     rig.committer.expire(60.0)
     rig.put("two", {P0: 2})
     assert rig.sent() == {P0: 2}
+
+
+def test_a_commit_of_what_was_read_ends_though_metadata_lost_the_topic_before_it_was_put() -> None:
+    """Metadata is why the partition is revoked, so it has lost the topic before the commit that follows."""
+    rig = Rig()
+    known = {"t": UUID(int=1)}
+    rig.committer.put(
+        Commit({P0: OffsetToCommit(7)}, {}, 60.0, lambda error: rig.ended.append(("one", error)), topic_ids=known)
+    )
+    rig.sent()
+    rig.answer({P0: 3})
+    rig.ask_metadata()
+    rig.metadata_came({}, t=3)
+    assert rig.owed() is None
+    ((_, error),) = rig.ended
+    assert isinstance(error, UnknownTopic)
