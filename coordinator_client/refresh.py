@@ -8,7 +8,6 @@ from kohort.coordinator_client.ready import WantedTopics
 from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-
 NAMES_PER_S = 10_000
 """The most names a second that are asked for again because some of them are missing or have no leader."""
 
