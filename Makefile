@@ -41,7 +41,7 @@ test: dev lint types  ## everything a change must pass
 
 test-interrupts: dev  ## an exception at every point where a signal handler can run, then a minute of random alarms: an hour
 	@KOHORT_INTERRUPTS=1 KOHORT_ALARM_S=60 $(BIN)/python -m pytest -o timeout=0 tests/coordinator_client/test_interrupts.py \
-	  tests/coordinator_client/test_alarms.py
+	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py tests/admin/test_admin_interrupts.py
 
 test-fast: dev  ## what needs no broker
 	@$(BIN)/python -m pytest -m "not broker"

@@ -6,8 +6,10 @@ from typing import Any, Self
 
 from kohort.admin import asking, cluster, groups, offsets, topics
 from kohort.admin.asking import Asker
+from kohort.coordinator_client.at_exit import warn_unclosed
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import VersionRanges
+from kohort.coordinator_client.driver import Driver
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.given import (
     INT16_MAX,
@@ -36,21 +38,34 @@ class Admin:
 
     `settings` as Consumer's: security, timeouts. Every error derives from KohortError; every call ends within
     `default_api_timeout_ms`.
+
+    A signal handler may raise anywhere in a call. Brokers may carry out what was requested until then. Each call can be
+    made again. A handler itself makes no calls: they raise ConcurrentUseError if it has interrupted one that holds the
+    admin's lock.
     """
 
     def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
-        self._driver = asking.driver(Config.of(bootstrap=bootstrap, **settings))
+        self._begin(Config.of(bootstrap=bootstrap, **settings))
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any]) -> Self:
         """From Kafka's own dotted names; values may be strings."""
         admin = cls.__new__(cls)
-        admin._driver = asking.driver(Config.from_kafka(properties))
+        admin._begin(Config.from_kafka(properties))
         return admin
+
+    def _begin(self, config: Config) -> None:
+        self._driver = asking.driver(config)
+        self._driver.start()
 
     def close(self) -> None:
         """Close every connection; calls that other threads have under way end in AdminClosed. Safe to call again."""
         asking.end(self._driver)
+
+    def __del__(self) -> None:
+        driver: Driver[asking.AskingCore] | None = self.__dict__.get("_driver")
+        if driver is not None and not driver.stopping:
+            warn_unclosed("admin", driver.config.client_id, None, driver)
 
     def __enter__(self) -> Self:
         return self

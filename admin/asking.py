@@ -5,7 +5,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -20,6 +19,7 @@ from kohort.coordinator_client.events import Event
 from kohort.coordinator_client.fit import fit
 from kohort.coordinator_client.metrics import Counters
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
+from kohort.coordinator_client.promise import Promise
 from kohort.coordinator_client.ready import Notice
 from kohort.coordinator_client.refresh import MetadataKeeper
 from kohort.coordinator_client.refusals import group_error
@@ -69,7 +69,7 @@ class AskingCore:
         )
         self.cluster = Contacts(self, frozenset)
         self._outgoing: list[Outgoing] = []
-        self._waiting: set[Future[Outcome]] = set()
+        self._waiting: set[Promise[Outcome]] = set()
         self._fatal: KohortError | None = None
 
     def who(self) -> Mapping[str, object]:
@@ -93,18 +93,18 @@ class AskingCore:
     def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None:
         self._outgoing.append(Outgoing(line, endpoint, ask))
 
-    def ask(self, question: "Question", now: float) -> "Future[Outcome]":
-        """Send one request; the future has its outcome."""
-        future: Future[Outcome] = Future()
+    def ask(self, question: "Question", now: float) -> Promise[Outcome]:
+        """Send one request; the promise has its outcome."""
+        promise: Promise[Outcome] = Promise()
         if self._fatal is not None:
-            future.set_result(NotSent(self._fatal))
-            return future
-        self._waiting.add(future)
+            promise.set_result(NotSent(self._fatal))
+            return promise
+        self._waiting.add(promise)
 
         def done(outcome: Outcome, _now: float) -> None:
-            if future in self._waiting:
-                self._waiting.discard(future)
-                future.set_result(outcome)
+            if promise in self._waiting:
+                self._waiting.discard(promise)
+                promise.set_result(outcome)
 
         request = question.request
         made = request if callable(request) else lambda version: fit(request, version)
@@ -113,13 +113,19 @@ class AskingCore:
             self.cluster.ask_any(ask, now)
         else:
             self.send(Line.CONTROL, question.endpoint, ask)
-        return future
+        return promise
+
+    def brokers(self) -> dict[int, Endpoint]:
+        """Every broker that metadata names, by id. Raises what ended the admin."""
+        if self._fatal is not None:
+            raise self._fatal
+        return {node: Endpoint(one.host, one.port) for node, one in self.keeper.view.brokers.items()}
 
     def fail(self, error: KohortError) -> None:
         self._fatal = self._fatal or error
         waiting, self._waiting = self._waiting, set()
-        for future in waiting:
-            future.set_result(NotSent(error))
+        for promise in waiting:
+            promise.set_result(NotSent(error))
 
     def put_error(self, error: KohortError) -> None:
         """Errors that no question asked for have nobody to hear them."""
@@ -151,18 +157,15 @@ class Question(NamedTuple):
 
 
 def driver(config: Config) -> Driver[AskingCore]:
-    """Started."""
-    made = Driver(config, partial(AskingCore, config))
-    made.start()
-    return made
+    """The driver of an admin, to be started."""
+    return Driver(config, partial(AskingCore, config))
 
 
 def end(driver: Driver[AskingCore]) -> None:
     """Close every connection. Whoever still waits for an answer, or asks, gets AdminClosed."""
     driver.own()
+    driver.enqueue(lambda core: core.fail(AdminClosed("the admin was closed")))
     driver.stop(5.0)
-    with driver.lock:
-        driver.core.fail(AdminClosed("the admin was closed"))
 
 
 class Asker:
@@ -234,11 +237,7 @@ class Asker:
         """Every broker of the cluster, by id."""
         while True:
             self._driver.check()
-            with self._driver.lock:
-                core = self._driver.core
-                if core.fatal is not None:
-                    raise core.fatal
-                known = {node: Endpoint(one.host, one.port) for node, one in core.keeper.view.brokers.items()}
+            known = self._driver.lock.run(self._driver.core.brokers)
             if known:
                 return known
             if not self._left_s():
@@ -247,8 +246,7 @@ class Asker:
 
     def _others(self) -> int:
         """How many brokers might answer in the place of one that does not."""
-        with self._driver.lock:
-            return max(len(self._driver.core.keeper.view.brokers), len(self.config.bootstrap)) - 1
+        return max(len(self._driver.core.keeper.view.brokers), len(self.config.bootstrap)) - 1
 
     def _coordinator(self, group: str) -> Endpoint:
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
@@ -273,17 +271,14 @@ class Asker:
     def _left_s(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def _sent(self, questions: Sequence[Question]) -> list["Future[Outcome]"]:
+    def _sent(self, questions: Sequence[Question]) -> list[Promise[Outcome]]:
         self._driver.check()
-        with self._driver.lock:
-            asked = [self._driver.core.ask(one, self._driver.now()) for one in questions]
-        self._driver.wake()
-        return asked
+        return self._driver.execute(lambda core: [core.ask(one, self._driver.now()) for one in questions])
 
-    def _outcome(self, question: Question, future: "Future[Outcome]") -> Outcome:
+    def _outcome(self, question: Question, promise: Promise[Outcome]) -> Outcome:
         while True:
             with suppress(TimeoutError):
-                return future.result(min(self._left_s(), LONGEST_WAIT_S))
+                return promise.result(min(self._left_s(), LONGEST_WAIT_S))
             self._none_came(question)
 
     def _none_came(self, question: Question) -> None:
@@ -292,8 +287,8 @@ class Asker:
         if not self._left_s():
             raise OperationTimeout(f"no answer to {question.api} in time", api=question.api)
 
-    def _answer(self, question: Question, future: "Future[Outcome]") -> Any:
-        match self._outcome(question, future):
+    def _answer(self, question: Question, promise: Promise[Outcome]) -> Any:
+        match self._outcome(question, promise):
             case Answered(value):
                 return value
             case NotSent(error):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -18,14 +19,19 @@ class Closable(Protocol):
     def close(self, timeout_s: float) -> None: ...
 
 
-def warn_unclosed(kind: str, client_id: str, group: str | None, driver: "Driver[Any]") -> None:
-    """For `__del__` of a client that was not closed: ResourceWarning, and its driver stops. A member's partitions have
-    no owner then until the session timeout is over. Nothing in a forked child, whose driver is its parent's."""
+def warn_unclosed(
+    kind: str, client_id: str, group: str | None, driver: "Driver[Any]", stop: Callable[[], None] | None = None
+) -> None:
+    """For `__del__` of a client that was not closed: ResourceWarning, and its driver stops, by `stop` if that is given.
+    A member's partitions have no owner then until the session timeout is over. Nothing in a forked child, whose driver
+    is its parent's."""
     if driver.pid != os.getpid():
         return
     of = f" of group {group!r}" if group else ""
-    warnings.warn(f"unclosed {kind} {client_id!r}{of}: call close(), or use `with`", ResourceWarning, stacklevel=2)
-    driver.stop_soon()
+    try:
+        warnings.warn(f"unclosed {kind} {client_id!r}{of}: call close(), or use `with`", ResourceWarning, stacklevel=2)
+    finally:  # warnings may be errors
+        (stop or driver.stop_soon)()
 
 
 OPEN: "weakref.WeakSet[Closable]" = weakref.WeakSet()

@@ -2,8 +2,8 @@
 
 The driver's thread calls `turn` after whatever happened, and sends what it owes. It also makes the caller's changes
 (`Driver.execute`). The caller's thread only looks, and settles what was handed over, in steps that may be repeated: a
-signal handler may raise there after any call. Both hold the driver's lock meanwhile, and neither does anything slow here:
-no I/O, no decoding, no user code.
+signal handler may raise there after any call. Both hold the driver's lock meanwhile, and neither does anything slow
+here: no I/O, no decoding, no user code.
 
 A turn goes in the order in which things depend on each other: the group's machine, the assignment that it left us with,
 metadata, commits, offsets, fetches. What is asked of brokers lives in `cluster`, `questions` and `committing`.
@@ -606,7 +606,7 @@ class Core:
         return room
 
     def _is_next(self, slice_: Slice, now: float) -> bool:
-        """The slice may be shown now: not paused, of a membership that is certain, and what its partition goes on with."""
+        """The slice may be shown now: not paused, of a certain membership, and what its partition goes on with."""
         return (
             slice_.partition in self.allowed
             and self._certain(now)

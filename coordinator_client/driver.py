@@ -181,7 +181,7 @@ class Driver(Generic[C]):
         self._orders.append(order)
         self.wake()
         if self._over:
-            self.lock.run(self._carry_out)  # no thread is left to do it
+            aside(self.lock.run, self._carry_out)  # no thread is left to do it
         return order.value
 
     def check_reentry(self) -> None:

@@ -103,6 +103,20 @@ cdef class BatchBuilder:
         self.add(self.first_offset if self.count == 0 else self.last_offset + 1, timestamp_ms, key, value, headers)
         return self.body.at
 
+    def append_to(self, batch, queue, account, key, value, int64_t timestamp_ms, headers=None):
+        """As `append`; also set `batch.count` and `batch.size`, add the new bytes to `account.buffered`, and put
+        `batch` into `queue` if this is its first record.
+
+        One step: a signal handler that raises finds all of it done or nothing. `headers` is a sequence of pairs.
+        """
+        cdef Py_ssize_t before = self.body.at
+        self.add(self.first_offset if self.count == 0 else self.last_offset + 1, timestamp_ms, key, value, headers)
+        if self.count == 1:
+            queue.append(batch)
+        batch.count = self.count
+        batch.size = self.body.at
+        account.buffered += self.body.at - before
+
     cdef int add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
         cdef Writer fields = self.fields
         cdef Py_ssize_t size

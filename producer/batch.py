@@ -36,8 +36,9 @@ class Delivered(NamedTuple):
 class Batch:
     """Records of one partition that are sent, acknowledged or given up together.
 
-    Either `builder`, while it grows and until it is first sent, or `body`. `sequence` is -1 until it is first sent; a
-    batch keeps it, so that a broker knows it again, until it is certain not to be in the log.
+    It takes records until it is `closed`. Either `builder`, while it grows and until it is first sent, or `body`.
+    `sequence` is -1 until it is first sent; a batch keeps it, so that a broker knows it again, until it is certain not
+    to be in the log.
     """
 
     partition: TopicPartition
@@ -46,6 +47,7 @@ class Batch:
     body: Body | None = None
     size: int = 0  # bytes of its records before compression
     count: int = 0
+    closed: bool = False
     sequence: int = -1
     in_flight: bool = False
     unsure: bool = False  # whether it may be in the log: what became of an attempt is not known
@@ -65,14 +67,14 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """A partition's way to its broker. `queue`: the batches that are closed and not settled, in their order.
+    """A partition's way to its broker. `queue`: the batches that are not settled, in their order. Only the last may be
+    open: closing it is one assignment, which no signal handler can cut in two.
 
     After a failure nothing more is sent until all in flight are settled, and then one at a time until the first went
     through: only so do order and sequence numbers hold.
     """
 
     partition: TopicPartition
-    open: Batch | None = None
     queue: deque[Batch] = field(default_factory=deque)
     producer: ProducerId = NOBODY
     next_sequence: int = 0
@@ -84,13 +86,24 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        return self.open is not None or bool(self.queue)
+        return bool(self.queue)
+
+    @property
+    def open(self) -> Batch | None:
+        """The batch that takes records."""
+        if not self.queue or self.queue[-1].closed:
+            return None
+        return self.queue[-1]
+
+    @property
+    def closed(self) -> int:
+        """The number of batches that take no more records."""
+        return len(self.queue) - (self.open is not None)
 
     def close_batch(self) -> None:
-        """What is open grows no more."""
-        if self.open is not None:
-            self.queue.append(self.open)
-            self.open = None
+        """Close the open batch."""
+        if self.queue:
+            self.queue[-1].closed = True
 
     def number(self, batch: Batch, producer: ProducerId) -> None:
         """Give a batch that is sent for the first time its number, and the lane a newer epoch where that is safe."""
@@ -112,7 +125,7 @@ class Lane:
     def settle(self, batch: Batch) -> None:
         """A batch is over."""
         self.queue.remove(batch)
-        self.failing = self.failing and bool(self.queue)
+        self.failing = self.failing and self.closed > 0
 
     def give_back(self, batch: Batch) -> None:
         """A batch is refused; its numbers go to the next, if it is not in the log and none has been numbered since."""

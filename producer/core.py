@@ -2,6 +2,10 @@
 
 `offer` and `lay` take records on the caller's thread; `Sender` sends them, `Transactions` knows under which id and
 whether it may. All under the driver's lock, and nothing slow among it: batches are compressed when they are written.
+
+A signal handler may raise on the caller's thread after each call. So `offer` and `lay` change nothing but by one step
+that is whole in itself; what else they leave behind may be found twice, or in vain, and does no harm. All other changes
+are made on the driver's thread.
 """
 
 import logging
@@ -52,8 +56,13 @@ class ProducerCore:
         self.counters = Counters()
         self.lanes: dict[TopicPartition, Lane] = {}
         self.buffered = 0  # bytes of records that are not settled, before compression
-        self.waiting = 0  # callers that wait for room: nothing lingers meanwhile
-        self.failures: deque[Batch] = deque(maxlen=FAILURES_KEPT)
+        self.pressed = False  # a caller waits for room: nothing lingers in the next turn
+        self.wake: Callable[[], None] = _idle  # has the driver take a turn
+        self.stop: Callable[[], None] = _idle  # has the driver end
+        self.retired = False  # dropped unclosed: the driver ends when everything is settled
+        self.failures: deque[tuple[int, Batch]] = deque(maxlen=FAILURES_KEPT)
+        self.failures_counted = 0
+        self.failures_raised = 0  # up to which of them `flush` has raised
         self.transactions = Transactions(self)
         self.sender = Sender(self)
         self._topics: set[str] = set()
@@ -75,6 +84,8 @@ class ProducerCore:
     def turn(self, now: float, wall_ms: int) -> Turn:
         """Look at everything that happened; what is to be sent comes out."""
         self.cluster.turn(now)
+        if self.retired:
+            self._wind_up()
         self.transactions.turn(now)
         self.sender.turn(now)
         wakes = [*self.cluster.wakes(now), *self.transactions.wakes(), *self.sender.wakes(now)]
@@ -82,6 +93,13 @@ class ProducerCore:
         self._news, self._fresh = self._fresh, False
         # A time that has passed without work being owed is waited for no longer: else the driver would spin.
         return Turn(outgoing, min((wake for wake in wakes if wake is not None and wake > now), default=None))
+
+    def _wind_up(self) -> None:
+        """Send what is buffered, abort what is open; then end."""
+        self.close_batches()
+        self.transactions.close()
+        if self._fatal is not None or (self.sender.idle and self.transactions.at_rest):
+            self.stop()
 
     @property
     def news(self) -> bool:
@@ -113,6 +131,21 @@ class ProducerCore:
             self.sender.give_up(error)
         self.news = True
 
+    def failed(self, batch: Batch) -> None:
+        """Keep a batch that was given up, until `flush` raises its error."""
+        self.failures_counted += 1
+        self.failures.append((self.failures_counted, batch))
+
+    def untold(self) -> tuple[int, KohortError | None]:
+        """How many batches have failed, and the first error that neither a delivery nor `flush` has raised."""
+        errors = (one.error for number, one in self.failures if number > self.failures_raised and not one.told)
+        return self.failures_counted, next(errors, None)
+
+    def metrics(self) -> dict[str, int]:
+        """Counters of requests and connections, and what is buffered."""
+        counted = ("requests", "requests_unanswered", "connections_opened", "connections_ended")
+        return {f"{name}_total": getattr(self.counters, name) for name in counted} | {"buffered_bytes": self.buffered}
+
     def put_error(self, error: KohortError) -> None:
         """What no call asked for. Errors of a topic are for whoever waits to send to it."""
         topic = error.place.get("topic")
@@ -137,14 +170,26 @@ class ProducerCore:
     # ------------------------------------------------------------------ the caller's side
 
     def partitions(self, topic: str) -> int | None:
-        """How many the topic has, or None while that is being asked. Raises what is wrong with the topic."""
+        """The number of partitions of a topic; None if it is not known. Raises what ended the producer."""
         if self._fatal is not None:
             raise self._fatal
         view = self.keeper.view.topics.get(topic)
-        if view is not None:
-            if self._topic_errors:
-                self._topic_errors.pop(topic, None)  # of a time when it was not there
-            return len(view.partitions)
+        if view is None:
+            return None
+        if self._topic_errors:
+            self._topic_errors.pop(topic, None)  # of a time when it was not there
+        return len(view.partitions)
+
+    def press(self, topic: str) -> None:
+        """A caller waits for room, or for the topic: nothing lingers in the next turn. Raises as `need`."""
+        self.pressed = True
+        self.need(topic)
+
+    def need(self, topic: str) -> None:
+        """Request the topic's metadata if it is not known. Raises what is wrong with the topic, or what ended the
+        producer."""
+        if self.partitions(topic) is not None:
+            return
         error = self._topic_errors.pop(topic, None)
         if error is not None:
             if any(place.topic == topic for place in self.sender.busy):
@@ -162,7 +207,6 @@ class ProducerCore:
             self._topics.add(topic)
             self.keeper.need([topic])
             self.cluster.forget_missing()
-        return None
 
     def offer(
         self,
@@ -173,11 +217,13 @@ class ProducerCore:
         partition: int | None,
         timestamp_ms: int,
         now: float,
-    ) -> Batch | None:
-        """The batch that the record is in now, as its last; None: there is no room, or the topic is not known yet.
+    ) -> tuple[Batch, int] | None:
+        """The batch that the record is in now, and its place there; None: there is no room, or the topic is not known.
 
-        Raises what is wrong with the topic, the record, or the producer.
+        Raises what is wrong with the record, the transaction or the producer.
         """
+        if self.transactions.transactional_id is not None:
+            self.transactions.may_take_records()
         count = self.partitions(topic)
         if count is None:
             return None
@@ -188,7 +234,8 @@ class ProducerCore:
         if self.buffered and self.buffered + size > self.settings.buffer_bytes:
             return None
         lane = self._lane(topic, self.chosen(topic, count, key, partition))
-        batch = lane.open
+        queue = lane.queue
+        batch = queue[-1] if queue and not queue[-1].closed else None
         if batch is not None and (
             batch.size + size > self.settings.batch_bytes or batch.created_at < now - self._grows_s
         ):
@@ -196,18 +243,19 @@ class ProducerCore:
             batch = None
         if batch is None:
             batch = Batch(lane.partition, now, BatchBuilder())
+            self.wake()  # ahead of the record: behind it, an interrupt could leave it to a driver that sleeps
+        index = batch.count
         assert batch.builder is not None
-        grown = batch.builder.append(key, value, timestamp_ms, headers)
-        self.buffered += grown - batch.size
-        batch.size = grown
-        batch.count += 1
-        lane.open = batch
-        if grown >= self.settings.batch_bytes:
+        batch.builder.append_to(batch, queue, self, key, value, timestamp_ms, headers)
+        if batch.size >= self.settings.batch_bytes:
             self.close_lane(lane)
-        return batch
+            self.wake()
+        return batch, index
 
     def lay(self, partition: TopicPartition, body: Body, size: int, now: float) -> Batch | None:
         """A whole batch, laid out already; None: there is no room now. `size`: its bytes before compression."""
+        if self.transactions.transactional_id is not None:
+            self.transactions.may_take_records()
         if self._fatal is not None:
             raise self._fatal
         if body.count == 1:  # of several there are never more than fit `batch_bytes`
@@ -216,9 +264,10 @@ class ProducerCore:
             return None
         lane = self._lane(*partition)
         self.close_lane(lane)
-        batch = Batch(lane.partition, now, body=body, size=size, count=body.count)
-        lane.queue.append(batch)
-        self.buffered += size
+        batch, put = Batch(lane.partition, now, body=body, size=size, count=body.count, closed=True), lane.queue.append
+        self.wake()
+        self.buffered += size  # no handler runs between this and the end of the next call, which is the last one
+        put(batch)
         return batch
 
     def _fits(self, topic: str, size: int) -> None:
@@ -272,5 +321,11 @@ class ProducerCore:
 
     def unsettled(self) -> list[Batch]:
         """The batches that are neither acknowledged nor given up; everything open is closed."""
+        while self.failures and self.failures[0][0] <= self.failures_raised:
+            self.failures.popleft()
         self.close_batches()
         return [batch for lane in self.sender.busy.values() for batch in lane.queue]
+
+
+def _idle() -> None:
+    """Machines without a driver are given turns anyway."""

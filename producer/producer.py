@@ -1,13 +1,19 @@
-"""Producer: the blocking face of the driver for those who write."""
+"""Producer: the blocking face of the driver for those who write.
+
+A signal handler may raise in the main thread after each call. So the core is read by `driver.lock.run`, records
+enter it in one step (`core.offer`, `core.lay`), and all else that changes it is done by the driver's thread
+(`driver.execute`). What a call leaves behind for the next one is assigned last.
+"""
 
 import contextlib
-import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from kohort.coordinator_client.at_exit import OPEN
+from kohort.coordinator_client.at_exit import OPEN, warn_unclosed
 from kohort.coordinator_client.commits import plain
 from kohort.coordinator_client.driver import Driver
 from kohort.coordinator_client.errors import OperationTimeout, UnknownTopic
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+P = TypeVar("P", bound="Producer")
+LONGEST_WAIT_S = 1.0  # after which it is looked whether the driver is still there
 ROWS_AT_ONCE = 1 << 16  # rows that are spread over partitions together
 
 
@@ -48,6 +56,11 @@ class Producer:
 
     `settings`: by our names, see `kohort.producer.SETTINGS`. Any thread may use it. Every error derives from
     KohortError; a failed record's is raised by its delivery, by `flush`, or by `commit`.
+
+    A signal handler may raise (KeyboardInterrupt, a time-out) anywhere in a call. If it raises in `send`, the record is
+    sent whole or not at all. `flush`, `close`, `begin`, `commit`, `abort` and `send_offsets` can be called again. A
+    handler itself may call `Delivery.done()` only. Other calls raise ConcurrentUseError if the handler has interrupted
+    a call that holds the producer's lock.
     """
 
     def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
@@ -62,9 +75,11 @@ class Producer:
 
     def _begin(self, config: ProducerConfig) -> None:
         self._settings = config.producing
-        self._driver = Driver(config.connecting, partial(ProducerCore, config))
-        self._closed = False
-        self._driver.start()
+        self._closed = self._shut = False
+        self._block: weakref.ref[_Block[Self]] | None = None  # of the `transaction()` that began what is open
+        self._driver = driver = Driver(config.connecting, partial(ProducerCore, config))
+        driver.core.wake, driver.core.stop = driver.wake, driver.stop_soon
+        driver.start()
         OPEN.add(self)
 
     # --- records
@@ -88,20 +103,14 @@ class Producer:
         driver = self._own()
         stamp = driver.wall_ms() if timestamp_ms is None else timestamp_ms
         pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
-        with driver.lock:
-            self._check()
-            core = driver.core
-            core.transactions.may_take_records()
-            batch = core.offer(topic, key, value, pairs, partition, stamp, driver.now())
-            if batch is None:
-                batch = self._when_there_is_room(
-                    lambda: core.offer(topic, key, value, pairs, partition, stamp, driver.now()), topic
-                )
-            index = batch.count - 1
-            news = index == 0 or batch.size >= self._settings.batch_bytes
-        if news:
-            driver.wake()
-        return Delivery(batch, index, self._wait)
+        self._check()
+        offer = driver.core.offer
+        taken = driver.lock.run(offer, topic, key, value, pairs, partition, stamp, driver.now())
+        if taken is None:
+            taken = self._when_there_is_room(
+                lambda: offer(topic, key, value, pairs, partition, stamp, driver.now()), topic
+            )
+        return Delivery(*taken, self._wait)
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
         """Hand over rows: column value, and optionally key, timestamp, partition, headers (see `producer.rows`).
@@ -154,14 +163,11 @@ class Producer:
         while at < rows.size:
             count = self._partitions(topic)
             if partition is not None or (rows.keys is None and rows.partitions is None):
-                with self._driver.lock:
-                    core = self._driver.core
-                    chosen = core.chosen(topic, count, None, partition)
+                chosen = self._driver.lock.run(self._driver.core.chosen, topic, count, None, partition)
                 body, at = lay(None, at, rows.size)
                 yield TopicPartition(topic, chosen), body
                 continue
-            with self._driver.lock:
-                otherwise = self._driver.core.sticky(topic, count)
+            otherwise = self._driver.lock.run(self._driver.core.sticky, topic, count)
             stop = min(at + ROWS_AT_ONCE, rows.size)
             if rows.partitions is not None:
                 over = rows.partitions[at:stop]
@@ -182,21 +188,11 @@ class Producer:
 
     def _lay(self, place: TopicPartition, body: Body) -> Batch:
         driver = self._driver
-        with driver.lock:
-            self._check()
-            core = driver.core
-            core.transactions.may_take_records()
-            batch = core.lay(place, body, len(body), driver.now()) or self._when_there_is_room(
-                lambda: core.lay(place, body, len(body), driver.now()), place.topic
-            )
-        driver.wake()
-        return batch
+        return self._when_there_is_room(lambda: driver.core.lay(place, body, len(body), driver.now()), place.topic)
 
     def _partitions(self, topic: str) -> int:
-        with self._driver.lock:
-            self._check()
-            core = self._driver.core
-            return core.partitions(topic) or self._when_there_is_room(lambda: core.partitions(topic), topic)
+        core = self._driver.core
+        return self._when_there_is_room(lambda: core.partitions(topic), topic)
 
     # --- the end of sending
 
@@ -206,61 +202,67 @@ class Producer:
         Raises the first failure that no delivery has told of, and OperationTimeout after `timeout_s` seconds.
         """
         timeout_s = None if timeout_s is None else seconds_given(timeout_s)
-        driver = self._own()
-        with driver.lock:
-            self._check()
-            waiting = driver.core.unsettled()
-        driver.wake()
+        self._own()
+        self._check()
+        self._flush(timeout_s)
+
+    def _flush(self, timeout_s: float | None) -> None:
+        driver = self._driver
+        driver.check()
+        waiting = driver.execute(ProducerCore.unsettled)
         self._wait(lambda: all(batch.done for batch in waiting), timeout_s)
-        with driver.lock:
-            failures = [batch for batch in driver.core.failures if not batch.told]
-            driver.core.failures.clear()
-        if failures:
-            assert failures[0].error is not None
-            raise failures[0].error
+        counted, error = driver.lock.run(driver.core.untold)
+        driver.core.failures_raised = counted
+        if error is not None:
+            raise error
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Flush (an open transaction is aborted instead), and close every connection. Safe to call again.
 
         A commit or an abort that is under way is waited for. Raises what `flush` or `commit` raises, after everything
-        is closed.
+        is closed. If a signal handler raises meanwhile, the same goes on without the caller; another call waits for it.
         """
         timeout_s = seconds_given(timeout_s)
-        if self._closed:
+        if self._shut:
             return
-        self._own()
+        driver = self._own()
+        fatal = driver.lock.run(lambda: driver.core.fatal)  # a handler inside the lock ends here, before all else
         try:
-            if self._settings.transactional_id is None:
-                if self._driver.core.fatal is None:
-                    self.flush(timeout_s)
-            else:
-                self._end_transaction(timeout_s)
-        finally:
+            if self._settings.transactional_id is not None:
+                if fatal is None or not self._closed:
+                    self._end_transaction(timeout_s)
+            elif fatal is None:
+                self._flush(timeout_s)
+        except KohortError:
+            self._shut_down(timeout_s)
+            raise
+        except BaseException:
             self._closed = True
-            self._driver.stop(timeout_s)
-            with self._driver.lock:
-                closed = ProducerClosed("the producer was closed")
-                self._driver.core.fail(closed)
-                if self._driver.ended.is_set():
-                    self._driver.core.sender.hang_up(closed)
-                self._driver.lock.notify_all()
+            _retire(driver)
+            raise
+        self._shut_down(timeout_s)
+
+    def _shut_down(self, timeout_s: float) -> None:
+        driver = self._driver
+        self._closed = True
+        closed = ProducerClosed("the producer was closed")
+        driver.enqueue(lambda core: core.fail(closed))
+        driver.stop(timeout_s)
+        if driver.ended.is_set():  # until then what is in flight may still be laid out, and acknowledged
+            driver.enqueue(lambda core: core.sender.hang_up(closed))
+        driver.bell.ring()
+        self._shut = True
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of records that are neither acknowledged nor given up."""
         driver = self._own()
-        with driver.lock:
-            return driver.core.buffered
+        return driver.lock.run(lambda: driver.core.buffered)
 
     def metrics(self) -> dict[str, int]:
         """Counters of requests and connections, and what is buffered."""
         driver = self._own()
-        with driver.lock:
-            core = driver.core
-            counted = ("requests", "requests_unanswered", "connections_opened", "connections_ended")
-            return {f"{name}_total": getattr(core.counters, name) for name in counted} | {
-                "buffered_bytes": core.buffered
-            }
+        return driver.lock.run(driver.core.metrics)
 
     # --- transactions
 
@@ -270,11 +272,11 @@ class Producer:
 
         Raises ProducerFenced, IllegalState, OperationTimeout.
         """
-        driver = self._driver
-        self._wait(lambda: self._state is not TxnState.IDENTIFYING, self._seconds(timeout_s))
-        with driver.lock:
-            self._check()
-            driver.core.transactions.begin()
+        self._open(timeout_s)
+        self._block, self._driver.core.transactions.untold = (
+            None,
+            None,
+        )  # last: until then the next call takes this over
 
     def commit(self, timeout_s: float | None = None) -> None:
         """Wait until everything sent is acknowledged, and commit it.
@@ -282,9 +284,8 @@ class Producer:
         Raises TransactionAborted when something of it failed: `abort()`, and send once more. Raises ProducerFenced when
         a newer instance runs. After OperationTimeout the outcome is open: call it again.
         """
-        self._end(lambda core: core.transactions.commit(), timeout_s)
-        with self._driver.lock:
-            self._driver.core.transactions.outcome()
+        self._commit(timeout_s)
+        self._driver.core.transactions.untold = None  # last: until then another call has the outcome
 
     def abort(self, timeout_s: float | None = None) -> None:
         """Give up what was sent since `begin()`. Raises ProducerFenced, IllegalState, OperationTimeout.
@@ -293,10 +294,9 @@ class Producer:
         """
         self._end(lambda core: core.transactions.abort(), timeout_s)
         if self._state is TxnState.FAILED:
-            with self._driver.lock:
-                self._driver.core.transactions.abort()
-        with self._driver.lock:
-            self._driver.core.transactions.outcome()
+            self._driver.execute(lambda core: core.transactions.abort())
+        self._driver.lock.run(self._driver.core.transactions.raise_cause)
+        self._driver.core.transactions.untold = None
 
     def send_offsets(
         self,
@@ -314,27 +314,29 @@ class Producer:
             raise TypeError(f"group is consumer.group_metadata(), not {group!r}")
         patience_s = self._seconds(timeout_s)
         driver = self._own()
-        with driver.lock:
-            self._check()
-            order = driver.core.transactions.order(checked, group)
-        driver.wake()
+        self._check()
+        order = driver.execute(lambda core: core.transactions.order(checked, group))
         self._wait(lambda: order.done, patience_s)
         if order.error is not None:
             raise order.error
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Self]:
-        """`begin()`; then `commit()`, or `abort()` when the block or the commit raises."""
-        self.begin()
-        try:
-            yield self
-            self.commit()
-        except BaseException:
-            with contextlib.suppress(KohortError):
-                self.abort()
-            raise
+    def transaction(self) -> contextlib.AbstractContextManager[Self]:
+        """`begin()`; then `commit()`, or `abort()` when the block or the commit raises. The block gets the producer.
+
+        If an interrupt ends the commit, its outcome is open: call `commit()` again.
+        """
+        return _Block(self)
 
     # --- inner
+
+    def _open(self, timeout_s: float | None = None) -> None:
+        """Begin a transaction."""
+        driver = self._own()
+        self._check()
+        if self._block is not None and self._block() is None and self._state is TxnState.OPEN:
+            self.abort(timeout_s)  # its block is gone, and has not ended it: an interrupt ended the block
+        self._wait(lambda: self._state not in (TxnState.IDENTIFYING, TxnState.ABORTING), self._seconds(timeout_s))
+        driver.execute(lambda core: core.transactions.begin())
 
     @property
     def _state(self) -> TxnState:
@@ -343,32 +345,29 @@ class Producer:
     def _end(self, what: Callable[[ProducerCore], None], timeout_s: float | None) -> None:
         patience_s = self._seconds(timeout_s)
         driver = self._own()
-        with driver.lock:
-            self._check()
-            what(driver.core)
-        driver.wake()
+        self._check()
+        driver.execute(what)
         self._wait(lambda: driver.core.transactions.settled, patience_s)
+
+    def _commit(self, timeout_s: float | None = None) -> None:
+        self._end(lambda core: core.transactions.commit(), timeout_s)
+        self._driver.lock.run(self._driver.core.transactions.raise_cause)
 
     def _end_transaction(self, timeout_s: float) -> None:
         """Whatever is under way comes to its end: else readers of what is committed would wait until it times out."""
-        driver, transactions = self._driver, self._driver.core.transactions
-        with driver.lock:
-            before = transactions.state
-            if before is TxnState.OPEN:
-                transactions.abort()
+        transactions = self._driver.core.transactions
+        before = self._driver.execute(lambda _core: transactions.close())
         if before is TxnState.IDENTIFYING:
             return
-        driver.wake()
         self._wait(lambda: transactions.settled, timeout_s)
         if before is TxnState.COMMITTING:
-            with driver.lock:
-                transactions.outcome()
+            self._driver.lock.run(transactions.raise_cause)
 
     def _seconds(self, timeout_s: float | None) -> float:
         return self._settings.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
 
     def _own(self) -> Driver[ProducerCore]:
-        """The driver, before anybody waits for its lock: in a forked child that may be held for ever."""
+        """The driver, before its lock is waited for: in a forked child that may be held for ever."""
         self._driver.own()
         return self._driver
 
@@ -378,25 +377,22 @@ class Producer:
         self._driver.check()
 
     def _when_there_is_room(self, attempt: Callable[[], T | None], topic: str) -> T:
-        """Under the lock: wait until `attempt` gives something. Nothing lingers meanwhile."""
+        """The first value of `attempt`, which is called under the lock, that is not None. Nothing lingers meanwhile."""
         driver = self._driver
-        core = driver.core
-        until = driver.now() + self._settings.max_block_ms / 1000
-        core.waiting += 1
-        try:
-            while True:
-                driver.wake()
-                left = until - driver.now()
-                if left <= 0:
-                    raise self._too_late(topic)
-                driver.lock.wait(min(left, 1.0))
-                self._check()
-                core.transactions.may_take_records()
-                found = attempt()
-                if found is not None:
-                    return found
-        finally:
-            core.waiting -= 1
+        until: float | None = None
+        while True:
+            self._check()
+            seen = driver.bell.rings
+            found = driver.lock.run(attempt)
+            if found is not None:
+                return found
+            driver.execute(lambda core: core.press(topic))
+            now = driver.now()
+            if until is None:
+                until = now + self._settings.max_block_ms / 1000
+            if now >= until:
+                raise driver.lock.run(self._too_late, topic)
+            driver.bell.wait(seen, min(until - now, LONGEST_WAIT_S))
 
     def _too_late(self, topic: str) -> KohortError:
         core = self._driver.core
@@ -412,17 +408,28 @@ class Producer:
 
     def _wait(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
         driver = self._own()
-        with driver.lock:
-            until = threading.TIMEOUT_MAX if timeout_s is None else driver.now() + seconds_given(timeout_s)
-            while not reached():
-                driver.check()
-                fatal = driver.core.fatal
-                if fatal is not None:
-                    raise fatal
-                left = until - driver.now()
-                if left <= 0:
-                    raise OperationTimeout("not settled in time", hint="it may still succeed")
-                driver.lock.wait(min(left, 1.0))
+        until = inf if timeout_s is None else driver.now() + seconds_given(timeout_s)
+        while True:
+            seen = driver.bell.rings
+            if driver.lock.run(self._reached, reached):
+                return
+            left = until - driver.now()
+            if left <= 0:
+                raise OperationTimeout("not settled in time", hint="it may still succeed")
+            driver.bell.wait(seen, min(left, LONGEST_WAIT_S))
+
+    def _reached(self, reached: Callable[[], bool]) -> bool:
+        if reached():
+            return True
+        self._driver.check()
+        if self._driver.core.fatal is not None:
+            raise self._driver.core.fatal
+        return False
+
+    def __del__(self) -> None:
+        driver: Driver[ProducerCore] | None = self.__dict__.get("_driver")
+        if driver is not None and not driver.stopping and not driver.core.retired:
+            warn_unclosed("producer", driver.config.client_id, None, driver, partial(_retire, driver))
 
     def __enter__(self) -> Self:
         return self
@@ -435,6 +442,44 @@ class Producer:
             return
         with contextlib.suppress(KohortError):  # what the block raised is what is told
             self.close()
+
+
+class _Block(Generic[P]):
+    """A transaction's `with` block. What an interrupt keeps it from ending is aborted by the next."""
+
+    def __init__(self, producer: P) -> None:
+        self._producer = producer
+
+    def __enter__(self) -> P:
+        producer, block = self._producer, weakref.ref(self)
+        producer._open()
+        producer._block, producer._driver.core.transactions.untold = block, None  # last, as in `begin`
+        return producer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        producer = self._producer
+        producer._block = None
+        if kind is not None:
+            self._abort()
+            return
+        try:
+            producer._commit()
+            producer._driver.core.transactions.untold = None  # last, as in `commit`
+        except BaseException:
+            self._abort()
+            raise
+
+    def _abort(self) -> None:
+        with contextlib.suppress(KohortError):  # what the block raised is what is told
+            self._producer.abort()
+
+
+def _retire(driver: Driver[ProducerCore]) -> None:
+    """Have the driver end when it has sent what is buffered. By a finalizer, on any thread, under any lock."""
+    driver.core.retired = True
+    driver.wake()
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -88,7 +88,7 @@ class Sender:
     def turn(self, now: float) -> None:
         """Send what may be sent."""
         core, settings = self._core, self._core.settings
-        due = inf if core.waiting else now - settings.linger_ms / 1000
+        due = inf if core.pressed else now - settings.linger_ms / 1000
         give_up = now - settings.delivery_timeout_ms / 1000
         groups: dict[int, list[Sent]] = {}
         sizes: dict[int, int] = {}
@@ -99,14 +99,15 @@ class Sender:
             if not lane.busy:
                 del self.busy[place]
                 continue
-            lingered = lane.open is not None and lane.open.created_at <= due
-            if not lingered and lane.in_flight == len(lane.queue):
+            growing, closed = lane.open, lane.closed
+            lingered = growing is not None and growing.created_at <= due
+            if not lingered and lane.in_flight == closed:
                 continue
             node = self._node(lane, now)
             if node is None:
                 core.pass_by(lane)
                 continue
-            if lane.in_flight == len(lane.queue):
+            if lane.in_flight == closed:
                 core.close_lane(lane)
             batch = lane.queue[lane.in_flight]
             if node in groups and sizes[node] + batch.size > settings.max_request_bytes:
@@ -114,6 +115,7 @@ class Sender:
             groups.setdefault(node, []).append(self._take(lane, batch, node))
             sizes[node] = sizes.get(node, 0) + batch.size
             self.busy[place] = self.busy.pop(place)  # to the end: what found no room comes first next time
+        core.pressed = False
         for node, group in groups.items():
             self._ask(node, group, now)
 
@@ -257,13 +259,14 @@ class Sender:
         batch.done = True
         core.news = True
         if error is not None:
-            core.failures.append(batch)
+            core.failed(batch)
             core.transactions.batch_failed(error)
 
     # --- giving up
 
     def _expire(self, lane: Lane, give_up: float) -> None:
-        if lane.open is not None and lane.open.created_at <= give_up:
+        growing = lane.open
+        if growing is not None and growing.created_at <= give_up:
             self._core.close_lane(lane)
         while lane.queue and lane.queue[0].created_at <= give_up and not lane.in_flight:
             batch = lane.queue[0]
@@ -312,8 +315,9 @@ class Sender:
         linger_s, delivery_s = settings.linger_ms / 1000, settings.delivery_timeout_ms / 1000
         wakes: list[float | None] = []
         for lane in self.busy.values():
-            if lane.open is not None:
-                wakes += [lane.open.created_at + linger_s, lane.open.created_at + delivery_s]
+            growing = lane.open
+            if growing is not None:
+                wakes += [growing.created_at + linger_s, growing.created_at + delivery_s]
             if lane.queue:
                 wakes.append(lane.queue[0].created_at + delivery_s)
             if lane.attempts.failures:

@@ -127,23 +127,26 @@ class Transactions:
         self._attempts = FRESH
         self._new_epoch = False  # whether something was sent that nobody knows the end of: it could still come late
         self._dropped: KohortError | None = None
-        self._untold: TxnTrigger | None = None  # which end was asked for, while nobody has heard yet how it went
+        self.untold: TxnTrigger | None = None  # the last begin, commit or abort, until its caller knows how it went
 
     # --- the caller's side
 
     def begin(self) -> None:
-        """Open a transaction. Raises IllegalState, or what the producer died of."""
+        """Open a transaction. One that a call opened which an interrupt then ended (`untold`) is taken over. Raises
+        IllegalState, or what the producer died of."""
         self._need_id()
-        self._raise_cause()
+        self.raise_cause()
+        if self.state is TxnState.OPEN and self.untold is TxnTrigger.BEGUN:
+            return
         if self.state is not TxnState.IDLE:
             raise IllegalState(f"a transaction cannot begin now: {self.state.value}", hint="commit() or abort() first")
-        self._untold = None
+        self.untold = TxnTrigger.BEGUN
         self._go(TxnTrigger.BEGUN)
 
     def may_take_records(self) -> None:
         """Raises what keeps records from being taken now."""
         if self.transactional_id is not None and self.state is not TxnState.OPEN:
-            self._raise_cause()
+            self.raise_cause()
             raise IllegalState("a transactional producer sends within a transaction", hint="begin() first")
 
     def commit(self) -> None:
@@ -151,10 +154,10 @@ class Transactions:
         self._need_id()
         if self.state is TxnState.OPEN:
             self._core.close_batches()
-            self._untold = TxnTrigger.COMMIT_ASKED
+            self.untold = TxnTrigger.COMMIT_ASKED
             self._go(TxnTrigger.COMMIT_ASKED)
         elif self.state is not TxnState.COMMITTING and not self._came_about(TxnTrigger.COMMIT_ASKED):
-            self._raise_cause()
+            self.raise_cause()
             raise IllegalState("there is no transaction to commit", hint="begin() first")
 
     def abort(self) -> None:
@@ -162,14 +165,14 @@ class Transactions:
         self._need_id()
         if self.state in (TxnState.OPEN, TxnState.FAILED):
             was_open = self.state is TxnState.OPEN
-            self._untold = TxnTrigger.ABORT_ASKED
+            self.untold = TxnTrigger.ABORT_ASKED
             self._go(TxnTrigger.ABORT_ASKED)
             if was_open:
                 self._drop(TransactionAborted("the transaction was aborted", transactional_id=self.transactional_id))
         elif self.state is TxnState.COMMITTING:
             raise IllegalState("the transaction is being committed", hint="commit() again waits for it")
         elif self.state not in (TxnState.ABORTING, TxnState.FAILING) and not self._came_about(TxnTrigger.ABORT_ASKED):
-            self._raise_cause()
+            self.raise_cause()
             raise IllegalState("there is no transaction to abort", hint="begin() first")
 
     def order(self, offsets: Mapping[TopicPartition, OffsetToCommit], group: Identity) -> OffsetsOrder:
@@ -182,21 +185,29 @@ class Transactions:
         self._orders.append(order)
         return order
 
+    def close(self) -> TxnState:
+        """The producer is being closed: abort what is open. The state before that."""
+        before = self.state
+        if before is TxnState.OPEN:
+            self.abort()
+        return before
+
     @property
     def settled(self) -> bool:
         """Whether a commit or an abort that was asked for is over, however it ended."""
         return self.state in (TxnState.IDLE, TxnState.FAILED, TxnState.DEAD)
 
+    @property
+    def at_rest(self) -> bool:
+        """No transaction has to be ended at its coordinator."""
+        return self.transactional_id is None or self.settled or not self._contents.any
+
     def _came_about(self, asked: TxnTrigger) -> bool:
         """Whether the transaction has ended so, after whoever asked for it had given up waiting."""
-        return self.state is TxnState.IDLE and self._untold is asked
+        return self.state is TxnState.IDLE and self.untold is asked
 
-    def outcome(self) -> None:
-        """After a commit or an abort is settled: raises if it did not come about."""
-        self._raise_cause()
-        self._untold = None
-
-    def _raise_cause(self) -> None:
+    def raise_cause(self) -> None:
+        """Raises what ended the producer, or the transaction."""
         if self._core.fatal is not None:
             raise self._core.fatal
         if self.state in (TxnState.FAILING, TxnState.FAILED):
@@ -285,7 +296,7 @@ class Transactions:
             self._contents = _Contents()
             self._new_epoch, self._dropped = False, None
         if self.state is TxnState.FAILED:
-            self._untold = None
+            self.untold = None
         if self.state is TxnState.IDLE:
             self.cause = None
             if self.transactional_id is not None:

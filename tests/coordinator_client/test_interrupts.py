@@ -5,6 +5,7 @@ Each test runs a script once for every point (see `tests/interrupts.py`) and pri
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -69,10 +70,8 @@ def until(reached: Callable[[], bool], step: Callable[[], object]) -> None:
     limit = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < limit, "it stands still"
-        try:
+        with contextlib.suppress(Interrupt):
             step()
-        except Interrupt:
-            pass
 
 
 def ended(consumer: Consumer) -> None:
@@ -114,7 +113,7 @@ def test_poll_and_the_calls_of_a_reader(fake: FakeBroker, capsys: pytest.Capture
         assert attempt(consumer.lag) == {P0: 0, P1: 0, P2: 0}
         assert attempt(lambda: consumer.metrics()["records_consumed_total"]) == 3 * BATCHES * RECORDS
         attempt(lambda: consumer.seek_to_beginning([P0]))
-        until(lambda: consumer.position(P0) == 0, lambda: consumer.poll(0))
+        assert attempt(lambda: consumer.position(P0)) == 0
         ended(consumer)
 
     told(every_point(script, stride=STRIDE), capsys)
@@ -173,7 +172,7 @@ def test_a_member_its_hooks_and_commits(capsys: pytest.CaptureFixture[str]) -> N
                 wanted = {P1: number + 1}
                 attempt(lambda: consumer.commit_async(wanted, lambda made, _error: done.append(dict(made))))  # noqa: B023
             until(lambda: len(done) >= 3, lambda: consumer.poll(0.1))
-            numbers = [list(made.values())[0].offset for made in done]
+            numbers = [next(iter(made.values())).offset for made in done]
             assert numbers == sorted(numbers)
             assert set(numbers) == {1, 2, 3}, "a callback is lost"
             attempt(lambda: consumer.commit({P0: 5}))

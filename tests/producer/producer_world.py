@@ -87,10 +87,17 @@ class World:
     # --- the caller
 
     def send(self, value: bytes, partition: int | None = None) -> Batch | None:
-        batch = self.core.offer(TOPIC, None, value, None, partition, 1, self.now)
-        if batch is not None:
-            self.sent.append((Delivery(batch, batch.count - 1, _nobody_waits), value))
-        return batch
+        taken = self.core.offer(TOPIC, None, value, None, partition, 1, self.now)
+        if taken is None:
+            self.core.need(TOPIC)
+            return None
+        self.sent.append((Delivery(*taken, _nobody_waits), value))
+        return taken[0]
+
+    def partitions(self, topic: str = TOPIC) -> int | None:
+        """How many the topic has; None while that is requested."""
+        self.core.need(topic)
+        return self.core.partitions(topic)
 
     # --- time
 

@@ -10,7 +10,7 @@ from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.fastpath import TopicPartition
 from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath.batches import batches
-from kohort.producer import DeliveryTimeout, RecordTooLarge
+from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge
 from kohort.producer.batch import NOBODY, SEQUENCES, Batch, Lane, ProducerId
 from kohort.protocol.errors import BrokerError
 from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World
@@ -22,7 +22,7 @@ def ready(**settings: Any) -> World:
     """A world whose producer knows the topic and has its id."""
     world = World(1, **settings)
     world.faults = 0.0
-    while world.core.partitions(TOPIC) is None or world.core.transactions.producer is NOBODY:
+    while world.partitions() is None or world.core.transactions.producer is NOBODY:
         world.turn()
         world.answer_one()
     return world
@@ -226,7 +226,7 @@ def test_what_cannot_be_sent_yet_gathers_in_few_batches() -> None:
         world.send(b"%d" % n, 0)
         world.turn()  # its first two batches have one record each, and are not answered
     lane = world.core.lanes[P0]
-    assert [batch.count for batch in lane.queue] == [1, 1]
+    assert [batch.count for batch in lane.queue if batch.closed] == [1, 1]
     assert lane.open is not None
     world.calm()
     assert world.logs[P0].values == [b"%d" % n for n in range(500)]
@@ -297,10 +297,10 @@ def test_a_request_holds_no_more_than_it_may_and_nobody_starves() -> None:
 
 def test_errors_of_a_topic_are_for_who_sends_to_it() -> None:
     world = ready()
-    assert world.core.partitions("secret") is None
+    assert world.partitions("secret") is None
     world.core.put_error(AuthorizationFailed("not allowed to read the topic", topic="secret"))
     with pytest.raises(AuthorizationFailed, match="write"):
-        world.core.partitions("secret")
+        world.partitions("secret")
     with pytest.raises(UnknownTopic):
         world.send(b"x", 99)
 
@@ -318,9 +318,9 @@ def test_a_header_without_a_name_is_refused_and_harms_no_record_beside_it() -> N
 def test_an_error_that_nobody_waited_for_is_over_when_the_topic_is_there() -> None:
     world = ready()
     world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
-    assert world.core.partitions(TOPIC) == 3
+    assert world.partitions() == 3
     world.core.keeper.view = world.core.keeper.view.forgetting(())  # one broker that has not heard of it yet
-    assert world.core.partitions(TOPIC) is None
+    assert world.partitions() is None
 
 
 def test_a_topic_that_is_away_for_a_while_is_asked_about_while_records_wait_for_it() -> None:
@@ -339,7 +339,7 @@ def test_a_topic_that_is_away_for_a_while_is_asked_about_while_records_wait_for_
 def test_what_is_no_topic_is_refused_before_a_broker_is_asked_about_it(topic: Any) -> None:
     world = ready()
     with pytest.raises(IllegalState, match="topic name"):
-        world.core.offer(topic, None, b"x", None, None, 1, world.now)
+        world.core.need(topic)
     world.send(b"x", 0)
     world.calm()
     assert world.logs[P0].values == [b"x"]
@@ -371,3 +371,68 @@ def test_a_body_is_sealed_as_often_as_it_is_sent() -> None:
     body = builder.finish("lz4")
     first, again = seal(body, producer_id=1, base_sequence=3), seal(body, producer_id=1, base_sequence=9)
     assert [one.base_sequence for data in (first, again) for one in batches(data)] == [3, 9]
+
+
+def test_what_is_in_flight_when_the_producer_is_closed_is_acknowledged_or_hung_up() -> None:
+    world = ready()
+    first, second = world.send(b"x" * 120, 0), world.send(b"y" * 120, 1)
+    world.turn()
+    closed = ProducerClosed("the producer was closed")
+    world.core.fail(closed)
+    assert first is not None
+    assert second is not None
+    assert not first.done
+    world.faults = 0.0
+    world.answer_one()  # its request is laid out only now
+    assert sorted((batch.done, batch.error is None) for batch in (first, second)) == [(False, True), (True, True)]
+    world.core.sender.hang_up(closed)
+    assert (world.core.buffered, world.core.sender.idle) == (0, True)
+    assert {first.error, second.error} == {None, closed}
+
+
+def test_the_driver_is_woken_before_a_batch_is_opened() -> None:
+    """An interrupt between the two would leave the batch, and what later joins it, to a driver that sleeps."""
+    world = ready(linger_ms=0, batch_bytes=1_000)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    world.core.wake = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        world.send(b"x", 0)
+    assert not world.core.lanes[P0].queue
+    assert world.core.buffered == 0
+    woken: list[int] = []
+    world.core.wake = lambda: woken.append(len(world.core.lanes[P0].queue))
+    world.send(b"y", 0)
+    world.send(b"z", 0)
+    assert woken == [0]
+
+
+def test_a_record_that_is_refused_leaves_nothing_behind() -> None:
+    world = ready()
+    for value in ("not bytes", 5):
+        with pytest.raises(TypeError):
+            world.send(value, 0)  # type: ignore[arg-type]
+    assert (world.core.buffered, world.core.lanes[P0].busy) == (0, False)
+    world.send(b"x", 0)
+    with pytest.raises(TypeError):
+        world.send("not bytes", 0)  # type: ignore[arg-type]
+    assert world.core.lanes[P0].queue[0].count == 1
+    world.calm()
+    assert (world.logs[P0].values, world.core.buffered) == ([b"x"], 0)
+
+
+def test_failures_are_raised_once_and_kept_until_then() -> None:
+    world = ready(delivery_timeout_ms=1_000, request_timeout_ms=500)
+    world.send(b"x" * 120, 0)
+    world.send(b"y" * 120, 1)
+    world.now += 2.0
+    world.turn()
+    counted, error = world.core.untold()
+    assert (counted, world.core.untold()) == (2, (2, error))  # an interrupted flush raises it again
+    assert isinstance(error, DeliveryTimeout)
+    world.core.failures_raised = counted
+    assert world.core.untold() == (2, None)
+    world.core.unsettled()
+    assert not world.core.failures

@@ -40,7 +40,7 @@ class TxnWorld(World):
         self.codes: dict[str, int] = {}  # what coordinators say to a request
         self.search_code = 0  # what whoever is asked says of where the group's coordinator is
         self.transactions = self.core.transactions
-        self.until(lambda: self.core.partitions(TOPIC) is not None and self.state is TxnState.IDLE)
+        self.until(lambda: self.partitions() is not None and self.state is TxnState.IDLE)
         self.transactions.begin()
 
     @property
@@ -209,7 +209,7 @@ def test_of_a_commit_with_an_outcome_that_nobody_knows_it_is_not_said_that_it_wa
     world.codes["EndTxn"] = code
     world.until(lambda: world.transactions.settled)
     with pytest.raises(BrokerError) as raised:
-        world.transactions.outcome()
+        world.transactions.raise_cause()
     assert raised.value.code == code
     assert world.state is TxnState.DEAD
 
@@ -232,7 +232,8 @@ def test_a_commit_that_was_given_up_waiting_for_can_be_asked_about_again() -> No
     world.transactions.commit()
     world.until(lambda: world.state is TxnState.IDLE)  # while the caller was away, after its OperationTimeout
     world.transactions.commit()
-    world.transactions.outcome()
+    world.transactions.raise_cause()
+    world.transactions.untold = None
     with pytest.raises(IllegalState, match="no transaction to commit"):
         world.transactions.commit()
 
@@ -274,7 +275,8 @@ def test_an_abort_that_was_given_up_waiting_for_can_be_asked_about_again() -> No
     with pytest.raises(IllegalState, match="no transaction to commit"):
         world.transactions.commit()
     world.transactions.abort()
-    world.transactions.outcome()
+    world.transactions.raise_cause()
+    world.transactions.untold = None
     with pytest.raises(IllegalState, match="no transaction to abort"):
         world.transactions.abort()
 

@@ -98,8 +98,7 @@ def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
             delivery.result, lambda: producer.send("topic", b"3"), producer.flush, producer.metrics, producer.begin,
             producer.close,
         ]  # fmt: skip
-        with producer._driver.lock:
-            raised = in_a_child(lambda: signal.alarm(20), *calls)
+        raised = producer._driver.lock.run(in_a_child, lambda: signal.alarm(20), *calls)
         assert raised == [ForkError.__name__] * len(calls)
         laid.remove()
         assert delivery.result(PATIENCE_S).offset == 1
