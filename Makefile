@@ -15,7 +15,7 @@ BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 SIDE_BY_SIDE := -n 3 --dist loadgroup
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos
+.PHONY: help dev demo test test-fast test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-cluster mutation test-security test-kerberos
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -55,6 +55,9 @@ test-spark-versions: dev  ## the Spark tests on each of SPARK_VERSIONS
 
 test-spark-group: dev  ## two Spark applications and a consumer share a group through joins and a kill: some 2 minutes
 	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
+
+test-cluster: dev  ## a standalone Spark cluster that has kohort from an archive only; an executor is killed: some 4 minutes, not in test
+	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py
 
 test-security: dev  ## the client's tests once more by TLS, and by TLS with SCRAM: some 25 minutes
 	@for kind in tls scram; do echo "== $$kind"; \

@@ -91,7 +91,8 @@ from pyspark.sql import SparkSession
 from kohort.spark import PlanError, register
 
 bootstrap, topic = sys.argv[1:]
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+settings = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 try:
     register(spark)
@@ -109,13 +110,14 @@ print("counts", batch.count(), spark.table("read").count())
 
 
 @pytest.mark.broker
+@pytest.mark.timeout(400)
 def test_the_command_in_the_error_makes_load_work(
     broker: Broker, topic: str, send: Callable[..., None], tmp_path: Path
 ) -> None:
     send(topic, varied(300))
     done = subprocess.run(
         [sys.executable, "-c", JOB, broker.bootstrap, topic],
-        cwd=tmp_path, capture_output=True, text=True, timeout=170, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=380, check=False,
         env={**os.environ, "PYSPARK_PYTHON": "./environment/bin/python", "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip
     assert "counts 300 300" in done.stdout, done.stdout + done.stderr
