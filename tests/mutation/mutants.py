@@ -9,6 +9,7 @@ import difflib
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import cosmic_ray.plugins
 import parso
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.boolean_replacer import AddNot
 from cosmic_ray.operators.operator import Example, Operator
 
 from tests.mutation.scope import SOURCES
@@ -25,9 +27,19 @@ _COMPARISONS = ("Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE
                 "Is_IsNot", "IsNot_Is")  # fmt: skip
 _BINARIES = ("Add_Sub", "Sub_Add", "Mul_FloorDiv", "FloorDiv_Mul", "Div_Mul", "Mod_FloorDiv", "BitOr_BitAnd",
              "BitAnd_BitOr", "BitXor_BitOr", "LShift_RShift", "RShift_LShift")  # fmt: skip
-_OTHERS = ("AddNot", "ReplaceAndWithOr", "ReplaceOrWithAnd", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue",
-           "ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ReplaceUnaryOperator_Delete_Not",
-           "ReplaceUnaryOperator_Delete_USub", "NumberReplacer", "ExceptionReplacer", "ZeroIterationForLoop")  # fmt: skip
+_OTHERS = (
+    "ReplaceAndWithOr",
+    "ReplaceOrWithAnd",
+    "ReplaceTrueWithFalse",
+    "ReplaceFalseWithTrue",
+    "ReplaceBreakWithContinue",
+    "ReplaceContinueWithBreak",
+    "ReplaceUnaryOperator_Delete_Not",
+    "ReplaceUnaryOperator_Delete_USub",
+    "NumberReplacer",
+    "ExceptionReplacer",
+    "ZeroIterationForLoop",
+)
 _LOGGERS = frozenset({"log", "_log", "logger"})
 _SHOWN_ONLY = frozenset({"__repr__", "__str__"})
 
@@ -66,13 +78,31 @@ class DropStatement(Operator):  # type: ignore[misc]  # cosmic-ray has no types
         )
 
 
+class Negate(AddNot):  # type: ignore[misc]  # cosmic-ray has no types
+    """cosmic-ray's AddNot with parentheses: without them it negates the first operand of `a and b` only."""
+
+    def mutate(self, node: Any, index: int) -> Any:
+        at = 2 if node.type == "test" else 1
+        node.children[at] = parso.parse(f" not ({node.children[at].get_code().strip()})")
+        return node
+
+    @classmethod
+    def examples(cls) -> Sequence[Example]:
+        return (
+            Example("if a and b: pass", "if not (a and b): pass"),
+            Example("if a := b: pass", "if not (a := b): pass"),
+            Example("while a: pass", "while not (a): pass"),
+            Example("x = a if b else c", "x = a if not (b) else c"),
+        )
+
+
 def operators() -> dict[str, Operator]:
     """By name, in a fixed order."""
     names = [f"ReplaceComparisonOperator_{each}" for each in _COMPARISONS]
     names += [f"ReplaceBinaryOperator_{each}" for each in _BINARIES]
     names += _OTHERS
     found: dict[str, Operator] = {name: cosmic_ray.plugins.get_operator(f"core/{name}")() for name in names}
-    return {**found, "DropStatement": DropStatement()}
+    return {**found, "Negate": Negate(), "DropStatement": DropStatement()}
 
 
 class Mutant(NamedTuple):
@@ -105,7 +135,8 @@ def sources(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for pattern in SOURCES for path in root.glob(pattern))
 
 
-def mutants_of(path: str, source: str) -> tuple[list[Mutant], Counter[str]]:
+@cache
+def mutants_of(path: str, source: str) -> tuple[Sequence[Mutant], Counter[str]]:
     """All mutants of a source, and how many are not drawn by rule: equivalent, or of text and types only."""
     places = _Places(source)
     nodes = list(ast_nodes(get_ast(source)))
@@ -147,49 +178,94 @@ def diff(path: str, before: str, after: str) -> str:
 def changed(before: str, after: str) -> tuple[str, str]:
     """The changed lines as they were and as they are, stripped: a name for a mutant that outlives moved lines."""
     pieces: tuple[list[str], list[str]] = [], []
-    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
-        if line[:2] in ("- ", "+ "):
-            pieces[line[0] == "+"].append(line[2:].strip())
+    for line in list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))[2:]:
+        if line[0] in "-+":
+            pieces[line[0] == "+"].append(line[1:].strip())
     return "\n".join(pieces[0]), "\n".join(pieces[1])
 
 
 _Spot = tuple[int, int]
+"""Line from 1 and column from 0."""
 
 
 class _Places:
     """What Python's own parser says about places in a source."""
 
     def __init__(self, source: str) -> None:
-        self._statements: list[ast.stmt] = []
-        self._functions: list[tuple[_Spot, _Spot]] = []
-        self._rules: list[tuple[str, _Spot, _Spot]] = []
-        self._types: set[_Spot] = set()
         self._lines = source.splitlines()
+        self._statements: list[tuple[_Spot, _Spot, int]] = []  # where it starts and ends, and its head's last line
+        self._bodies: list[tuple[_Spot, _Spot]] = []
+        self._rules: list[tuple[str, _Spot, _Spot]] = []
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.stmt):
-                self._statements.append(node)
-            self._look_at(node)
+                body = getattr(node, "body", None)
+                head = max(node.lineno, body[0].lineno - 1) if body else _end(node)[0]
+                self._statements.append((_start(node), _end(node), head))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._bodies.append((_start(node.body[0]), _end(node)))
+            self._rules += [(rule, _start(part), _end(part)) for rule, part in _by_rule(node)]
 
     def rule(self, operator: str, start: _Spot, end: _Spot) -> str:
-        """The name of the rule by which a place is not drawn, or nothing."""
-        for name, first, last in self._rules:
+        """The rule by which a place is not drawn, or nothing."""
+        for rule, first, last in self._rules:
             if first <= start < last:
-                return name
-        text = self._lines[start[0] - 1][start[1] : end[1]]
-        if operator == "NumberReplacer" and abs(complex(text.replace("_", "") if text.isascii() and not text[:2].isalpha() and text[:2] not in ("0x", "0b", "0o") else str(int(text, 0)))) > LARGEST_NUMBER:
-            return f"a number above {LARGEST_NUMBER}, changed by 1"
-        if operator.startswith("ReplaceBinaryOperator_BitOr") and any(
-            first <= start < last for _, first, last in [("", *span) for span in self._unions]
-        ):
+                return rule
+        if self._lines[start[0] - 1][start[1] : end[1] + 1] == "*,":  # of a signature
             return "types"
+        if operator == "NumberReplacer":
+            number = ast.literal_eval(self._lines[start[0] - 1][start[1] : end[1]])
+            if abs(number) > LARGEST_NUMBER:
+                return f"a number above {LARGEST_NUMBER}, which 1 more or less does not make wrong"
         return ""
 
     def statement(self, spot: _Spot) -> tuple[tuple[int, int], bool]:
         """The lines of the innermost statement (of a compound one its head), and whether it runs on import."""
-        around = [each for each in self._statements if _start(each) <= spot < _end(each)]
-        inner = max(around, key=_start)
-        body = getattr(inner, "body", None)
-        last = body[0].lineno - 1 if body else inner.end_lineno or inner.lineno
-        lines = (inner.lineno, last) if inner.lineno <= spot[0] <= max(last, inner.lineno) else (spot[0], spot[0])
-        lines = lines[0], max(lines)
-        return lines, not any(first <= spot < end for first, end in self._functions)
+        start, _, head = max(each for each in self._statements if each[0] <= spot < each[1])
+        lines = (start[0], head) if spot[0] <= head else (spot[0], spot[0])  # an `except` or a `case` has its own
+        return lines, not any(first <= spot < end for first, end in self._bodies)
+
+
+def _start(node: Any) -> _Spot:
+    decorators = getattr(node, "decorator_list", None)
+    return (decorators[0].lineno, 0) if decorators else (node.lineno, node.col_offset)
+
+
+def _end(node: Any) -> _Spot:
+    return node.end_lineno, node.end_col_offset
+
+
+def _by_rule(node: ast.AST) -> Iterator[tuple[str, Any]]:
+    """Parts of a node that are not drawn, each with its rule."""
+    match node:
+        case ast.arg(annotation=ast.expr() as part) | ast.AnnAssign(annotation=part):
+            yield "types", part
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            if node.returns:
+                yield "types", node.returns
+            if node.name in _SHOWN_ONLY:
+                yield "text", node
+        case ast.BinOp(op=ast.BitOr()) if _is_type(node.left) and _is_type(node.right):
+            yield "types", node
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            yield "types", node
+        case ast.Call(func=ast.Name(id="cast" | "TypeVar")):
+            yield "types", node
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))) if name in _LOGGERS:
+            yield "log lines", node
+        case ast.JoinedStr():
+            yield "text", node
+        case ast.keyword(arg="hint"):
+            yield "text", node.value
+
+
+def _is_type(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=None):
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name[0].isupper() or name in ("int", "str", "bytes", "float", "bool", "object")
+        case ast.Subscript(value=ast.Name(id=name)):
+            return name[0].isupper() or name in ("list", "dict", "set", "frozenset", "tuple", "type")
+        case ast.BinOp(op=ast.BitOr()):
+            return _is_type(node.left) and _is_type(node.right)
+    return False

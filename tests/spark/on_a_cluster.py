@@ -28,7 +28,7 @@ import kohort
 from kohort.testing.selection import Broker
 from tests.spark.cluster_job import PARTITIONS, RECORDS
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(3000)]
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 BASE_PYTHON = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
@@ -91,7 +91,7 @@ class Standalone:
                 "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
                 "--webui-port", str(free_port()), "--work-dir", str(folder / f"work-{number}"), self.url,
             )  # fmt: skip
-        until = time.monotonic() + 180
+        until = time.monotonic() + 400
         while self._alive() < workers:
             assert time.monotonic() < until, "the workers did not reach the master"
             time.sleep(0.2)
@@ -158,6 +158,7 @@ def submit(folder: Path, standalone: Standalone, command: str, *arguments: str, 
     """The page's command, started in `folder`."""
     shutil.copy(Path(__file__).with_name("cluster_job.py"), folder / "job.py")
     settings = "--driver-memory 512m --executor-memory 512m --conf spark.ui.enabled=false"
+    settings += " --conf spark.sql.shuffle.partitions=2"
     command = command.replace("spark://HOST:7077", f"{standalone.url} {settings}")
     with (folder / "log").open("w") as log:
         return subprocess.Popen(
@@ -183,7 +184,7 @@ def test_without_the_link_the_error_names_the_command(
         tmp_path, standalone, page_commands()[-1], broker.bootstrap, topic, str(tmp_path),
         PYSPARK_DRIVER_PYTHON=sys.executable, PYTHONPATH=str(Path(kohort.__file__).parents[1]),
     )  # fmt: skip
-    assert job.wait(300) != 0
+    assert job.wait(600) != 0
     log = (tmp_path / "log").read_text()
     assert f"run: ln -s {sys.prefix} {tmp_path}/environment" in log, log
 
@@ -205,7 +206,7 @@ def test_a_read_a_stream_a_write_and_an_rdd_outlive_executors(
             killed.append(standalone.executor_of(daemon))
             os.kill(killed[-1], signal.SIGKILL)
             (tmp_path / f"{name}.killed").touch()
-        assert job.wait(600) == 0, (tmp_path / "log").read_text()
+        assert job.wait(900) == 0, (tmp_path / "log").read_text()
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
@@ -225,7 +226,7 @@ def test_a_read_a_stream_a_write_and_an_rdd_outlive_executors(
 
 
 def wait_for(path: Path, job: Any) -> None:
-    until = time.monotonic() + 400
+    until = time.monotonic() + 900
     while not path.exists():
         assert job.poll() is None, (path.parent / "log").read_text()
         assert time.monotonic() < until, f"{path.name} did not appear"
