@@ -124,6 +124,9 @@ soak-region: dev  ## a region under kill -9 and SIGSTOP, each record counted onc
 mutants: dev  ## deliberate faults in a region, each of which the seeded world must catch
 	@$(BIN)/python -m tests.consistent_region.region_mutants
 
+mutation: dev  ## small faults drawn by SEED=1 COUNT=300 over tests/mutation/scope.py: do tests without a broker notice? resumable
+	@nice -n 10 $(BIN)/python -m tests.mutation --seed $(or $(SEED),1) --count $(or $(COUNT),300) --jobs $(or $(JOBS),1)
+
 docs: dev  ## pages and pictures made from code
 	@$(BIN)/python docs/make.py
 

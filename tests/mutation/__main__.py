@@ -1,9 +1,9 @@
 """Mutation testing: COUNT small faults drawn by SEED, and whether a test without a broker notices each.
 
-    python -m tests.mutation --seed 1 --count 300      goes on where the same draw of the same tree stopped
+    python -m tests.mutation --seed 1 --count 300      goes on where the same draw of the same sources stopped
     python -m tests.mutation --seed 1 --count 300 --everything    survivors have passed every test, not only those that
                                                        run the changed lines
-    python -m tests.mutation --show 17 --seed 1        the diff of one mutant of a draw, and its tests
+    python -m tests.mutation --seed 1 --show 17        the diff of the 17th mutant of a draw
 
 Exit codes: 0; 1 where a survivor is not explained in survivors.toml, or fewer than 92 % are killed.
 """
@@ -20,7 +20,7 @@ from queue import Queue
 from typing import Any
 
 from tests.mutation.mutants import Mutant, changed, diff, draw
-from tests.mutation.picking import TestMap, fingerprint, test_map
+from tests.mutation.picking import KillerMap, fingerprint_of_sources, fingerprint_of_tests, killer_map
 from tests.mutation.running import Verdict, copy_tree, judge
 
 ROOT = Path(__file__).parents[2]
@@ -52,19 +52,23 @@ def main() -> int:
         return 0
     print(f"{len(drawn)} of {sites:,} sites drawn by seed {given.seed}", flush=True)
     trees = [copy_tree(ROOT, OUT / f"tree-{number}") for number in range(given.jobs)]
-    tests = test_map(trees[0], OUT)
-    session = OUT / f"session-{given.seed}-{fingerprint(ROOT)}.jsonl"
-    done = _Session(session)
+    tests = killer_map(trees[0], OUT)
+    session = OUT / f"session-{given.seed}-{fingerprint_of_sources(ROOT)}.jsonl"
+    done = _Session(session, fingerprint_of_tests(ROOT))
     _control(trees[0], drawn[: given.controls], tests)
     _run_all(trees, drawn, tests, done, everything=given.everything)
     return _report(drawn, done, left_out)
 
 
 class _Session:
-    """What is known of a draw, a line for each mutant, written as it becomes known."""
+    """What is known of a draw, a line for each mutant, written as it becomes known.
 
-    def __init__(self, path: Path) -> None:
+    A mutant that has been killed stays so. One that has survived is tried again once the tests have changed.
+    """
+
+    def __init__(self, path: Path, tests: str) -> None:
         self._path = path
+        self._tests = tests
         self._lock = threading.Lock()
         self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         if path.exists():
@@ -73,21 +77,23 @@ class _Session:
                 self.rows[_key(Mutant(**row["mutant"]))] = row
 
     def add(self, mutant: Mutant, verdict: Verdict, everything: bool) -> None:
-        row = {"mutant": mutant._asdict(), **verdict._asdict(), "everything": everything}
+        row = {"mutant": mutant._asdict(), **verdict._asdict(), "everything": everything, "tests": self._tests}
         with self._lock, self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
             self.rows[_key(mutant)] = row
 
     def knows(self, mutant: Mutant, everything: bool) -> bool:
         row = self.rows.get(_key(mutant))
-        return row is not None and (row["outcome"] in KILLED or row["everything"] >= everything)
+        if row is None or row["outcome"] in KILLED:
+            return row is not None
+        return row["tests"] == self._tests and row["everything"] >= everything
 
 
 def _key(mutant: Mutant) -> tuple[Any, ...]:
     return mutant.path, mutant.operator, mutant.occurrence
 
 
-def _control(tree: Path, drawn: list[Mutant], tests: TestMap) -> None:
+def _control(tree: Path, drawn: list[Mutant], tests: KillerMap) -> None:
     for mutant in drawn:
         verdict = judge(tree, mutant, tests, everything=False, mutated=False)
         if verdict.outcome != "survived":
@@ -95,7 +101,7 @@ def _control(tree: Path, drawn: list[Mutant], tests: TestMap) -> None:
     print(f"control: {len(drawn)} of {len(drawn)} runs without a mutant pass", flush=True)
 
 
-def _run_all(trees: list[Path], drawn: list[Mutant], tests: TestMap, done: _Session, *, everything: bool) -> None:
+def _run_all(trees: list[Path], drawn: list[Mutant], tests: KillerMap, done: _Session, *, everything: bool) -> None:
     free: Queue[Path] = Queue()
     for tree in trees:
         free.put(tree)

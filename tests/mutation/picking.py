@@ -21,20 +21,25 @@ class BaselineFailed(Exception):
     """The tests fail, or cannot be run, without any mutant."""
 
 
-def fingerprint(root: Path) -> str:
-    """Changes with every source and every test that a run depends on."""
+def fingerprint_of_sources(root: Path) -> str:
+    """Changes with every source that mutants are made of."""
+    return _digest(root, [root / path for path in sources(root)])
+
+
+def fingerprint_of_tests(root: Path) -> str:
+    """Changes with every file below the folders of tests."""
+    return _digest(root, [path for folder in TESTS for path in sorted((root / folder).rglob("*.py"))])
+
+
+def _digest(root: Path, paths: Iterable[Path]) -> str:
     digest = hashlib.sha256(sys.version.encode())
-    wanted = [root / path for path in sources(root)]
-    for folder in ("tests/conftest.py", *TESTS):
-        path = root / folder
-        wanted += sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    for path in wanted:
+    for path in paths:
         digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 @dataclass(frozen=True)
-class TestMap:
+class KillerMap:
     """`lines`: by source and line the tests that run it. `seconds`: of each test. `in_processes`: test files that start
     processes, whose lines are not known."""
 
@@ -91,15 +96,15 @@ class TestMap:
         return [*first.values(), *later]
 
 
-def test_map(root: Path, out: Path) -> TestMap:
+def killer_map(root: Path, out: Path) -> KillerMap:
     """The map of the tests below `root`; made anew where sources or tests have changed since the last."""
-    kept = out / f"map-{fingerprint(root)}.json"
+    kept = out / f"map-{fingerprint_of_sources(root)}-{fingerprint_of_tests(root)}.json"
     if not kept.exists():
         kept.write_text(json.dumps(_record(root, out)))
     found = json.loads(kept.read_text())
     lines = {path: {int(line): tests for line, tests in by_line.items()} for path, by_line in found["lines"].items()}
     files = {test.split("::")[0] for test in found["seconds"]}
-    return TestMap(
+    return KillerMap(
         lines,
         found["seconds"],
         frozenset(path for path in files if any(word in (root / path).read_text() for word in _STARTS_PROCESSES)),

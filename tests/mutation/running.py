@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.mutation.mutants import Mutant
-from tests.mutation.picking import TestMap, environment
+from tests.mutation.picking import KillerMap, environment
 
 MEMORY_KIB = 6 << 20
 _NOT_COPIED = shutil.ignore_patterns(
@@ -41,7 +41,7 @@ def copy_tree(root: Path, target: Path) -> Path:
     return target
 
 
-def judge(tree: Path, mutant: Mutant, tests: TestMap, *, everything: bool, mutated: bool = True) -> Verdict:
+def judge(tree: Path, mutant: Mutant, tests: KillerMap, *, everything: bool, mutated: bool = True) -> Verdict:
     """Try the likely killers, then the others. With `mutated=False` the source stays as it is: a control."""
     path = tree / mutant.path
     original = path.read_text()
@@ -58,7 +58,7 @@ def judge(tree: Path, mutant: Mutant, tests: TestMap, *, everything: bool, mutat
     return verdict._replace(seconds=round(time.monotonic() - began, 1))
 
 
-def _run(tree: Path, chosen: Sequence[str], tests: TestMap) -> Verdict:
+def _run(tree: Path, chosen: Sequence[str], tests: KillerMap) -> Verdict:
     seconds = [tests.seconds[test] for test in chosen]
     (tree / "chosen.json").write_text(json.dumps(chosen))
     files = sorted({test.split("::")[0] for test in chosen})
