@@ -55,7 +55,7 @@ def main() -> int:
     tests = killer_map(trees[0], OUT)
     session = OUT / f"session-{given.seed}-{fingerprint_of_sources(ROOT)}.jsonl"
     done = _Session(session, fingerprint_of_tests(ROOT))
-    _control(trees[0], drawn[: given.controls], tests)
+    _control(trees[0], [mutant for mutant in drawn if not mutant.at_import][: given.controls], tests)
     _run_all(trees, drawn, tests, done, everything=given.everything)
     return _report(drawn, done, left_out)
 
@@ -86,7 +86,7 @@ class _Session:
         row = self.rows.get(_key(mutant))
         if row is None or row["outcome"] in KILLED:
             return row is not None
-        return row["tests"] == self._tests and row["everything"] >= everything
+        return bool(row["tests"] == self._tests and row["everything"] >= everything)
 
 
 def _key(mutant: Mutant) -> tuple[Any, ...]:

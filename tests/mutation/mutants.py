@@ -63,9 +63,10 @@ class DropStatement(Operator):  # type: ignore[misc]  # cosmic-ray has no types
     def _has_effect(statement: Any) -> bool:
         if statement.type == "expr_stmt":
             target = statement.children[0]
-            return target.type == "atom_expr" and target.children[-1].type == "trailer"
+            return bool(target.type == "atom_expr" and target.children[-1].type == "trailer")
         if statement.type == "atom_expr":
-            return statement.children[-1].type == "trailer" and statement.children[-1].children[0].value == "("
+            last = statement.children[-1]
+            return bool(last.type == "trailer" and last.children[0].value == "(")
         return bool(statement.type == "del_stmt")
 
     @classmethod
@@ -83,7 +84,7 @@ class Negate(AddNot):  # type: ignore[misc]  # cosmic-ray has no types
 
     def mutate(self, node: Any, index: int) -> Any:
         at = 2 if node.type == "test" else 1
-        node.children[at] = parso.parse(f" not ({node.children[at].get_code().strip()})")
+        node.children[at] = get_ast(f" not ({node.children[at].get_code().strip()})")
         return node
 
     @classmethod

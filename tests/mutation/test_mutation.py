@@ -37,7 +37,7 @@ def __repr__(self):
 
 
 @pytest.mark.parametrize("operator", [DropStatement, Negate])
-def test_our_operators_do_what_their_examples_say(operator: type) -> None:
+def test_our_operators_do_what_their_examples_say(operator: type[DropStatement | Negate]) -> None:
     for number, example in enumerate(operator.examples()):
         mutant = Mutant("p", operator.__name__, 0, 1, 0, (1, 1), False)
         assert mutant.of(example.pre_mutation_code) == example.post_mutation_code, number
@@ -186,6 +186,17 @@ def test_mutants_are_killed_or_survive_and_the_source_is_as_it_was(tree: Path) -
         "return a if not (a < b) else b": Verdict("killed", test),
     }
     assert judge(tree, found[-1], tests, everything=False, mutated=False).outcome == "survived"
+
+
+def test_a_test_that_fails_once_is_no_killer(tree: Path) -> None:
+    test = tree / "tests/coordinator_client/test_x.py"
+    test.write_text("from pathlib import Path\n\ndef test_once():\n    seen = Path('seen')\n"
+                    "    had, _ = seen.exists(), seen.touch()\n    assert had\n")  # fmt: skip
+    name = "tests/coordinator_client/test_x.py::test_once"
+    tests = KillerMap({"coordinator_client/x.py": {2: [name]}}, {name: 0.1}, frozenset())
+    found, _ = mutants_of("coordinator_client/x.py", SOURCE)
+    assert judge(tree, found[0], tests, everything=False).outcome == "survived"
+    assert (tree / "seen").exists()
 
 
 def test_a_session_goes_on_where_it_stopped(tmp_path: Path) -> None:

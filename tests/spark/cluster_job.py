@@ -16,6 +16,7 @@ RECORDS, PARTITIONS = 20_000, 4
 
 
 def main(bootstrap: str, topic: str, folder: Path) -> None:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import count, countDistinct, expr, udf
     from pyspark.sql.functions import sum as total
@@ -51,12 +52,19 @@ def main(bootstrap: str, topic: str, folder: Path) -> None:
     result["kafka_rdd"] = [rdd.count(), rdd.map(lambda record: int(record.value)).sum()]
 
     stream = spark.readStream.format("kohort").options(**options, maxOffsetsPerTrigger=str(RECORDS // 4)).load()
-    query = (
+    writer = (
         stream.select("partition", gated("stream")("offset").alias("offset"), "value")
         .writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True).start(str(folder / "rows"))
+        .trigger(availableNow=True)
     )  # fmt: skip
-    query.awaitTermination()
+    while True:
+        try:
+            writer.start(str(folder / "rows")).awaitTermination()
+            break
+        except StreamingQueryException as error:
+            # On a busy machine Spark gives up on a Python process that takes 10 s to start.
+            if "failed to connect back" not in str(error):
+                raise
     result["stream, an executor killed"] = totals(spark.read.parquet(str(folder / "rows")))
 
     result["kohort is at"] = spark.sparkContext.parallelize(range(4), 4).map(lambda _: home()).distinct().collect()

@@ -73,7 +73,7 @@ def test_the_folder_is_that_of_spark_and_not_that_of_this_process(
 
 
 def test_a_session_without_a_driver_in_reach_is_not_checked() -> None:
-    check_driver_python(SimpleNamespace())  # type: ignore[arg-type]  # as Spark Connect's
+    check_driver_python(SimpleNamespace())  # as Spark Connect's
 
 
 def test_a_platform_that_forbids_the_calls_is_not_checked(tmp_path: Path) -> None:
