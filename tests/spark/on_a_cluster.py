@@ -221,7 +221,7 @@ def test_a_read_a_stream_a_write_and_an_rdd_outlive_executors(
         "stream, an executor killed": [RECORDS, RECORDS, numbers],
     }
     assert homes
-    assert all(re.search(r"/work-\d/app-[^/]+/\d+/\./environment/lib/", home) for home in homes), homes
+    assert all(re.search(r"/work-\d/app-[^/]+/\d+/environment/lib/", home) for home in homes), homes
     assert len(set(killed)) == 2
 
 
