@@ -73,7 +73,7 @@ def _run(tree: Path, chosen: Sequence[str], tests: KillerMap) -> Verdict:
         errors="replace", start_new_session=True,
     ) as running:  # fmt: skip
         try:
-            output, _ = running.communicate(timeout=90 + 5 * sum(seconds))
+            output, _ = running.communicate(timeout=150 + 5 * sum(seconds))
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             return Verdict("timed out", "the whole run")
