@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n 3 --dist loadgroup
 LOWEST ?= tests/protocol tests/fastpath tests/assignors tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos
+.PHONY: help dev demo test test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos test-cluster mutation
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -70,6 +70,9 @@ test-spark-versions: dev  ## the Spark tests on each of SPARK_VERSIONS
 
 test-spark-group: dev  ## two Spark applications and a consumer share a group through joins and a kill: some 2 minutes
 	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
+
+test-cluster: dev  ## a standalone Spark cluster that has kohort from an archive only; an executor is killed: some 4 minutes, not in test
+	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py
 
 test-security: dev  ## the client's tests once more by TLS, and by TLS with SCRAM: some 25 minutes
 	@for kind in tls scram; do echo "== $$kind"; \
@@ -136,6 +139,9 @@ soak-region: dev  ## a region under kill -9 and SIGSTOP, each record counted onc
 
 mutants: dev  ## deliberate faults in a region, each of which the seeded world must catch
 	@$(BIN)/python -m tests.consistent_region.region_mutants
+
+mutation: dev  ## small faults drawn by SEED=1 COUNT=300 over tests/mutation/scope.py: do tests without a broker notice? resumable
+	@nice -n 10 $(BIN)/python -m tests.mutation --seed $(or $(SEED),1) --count $(or $(COUNT),300) --jobs $(or $(JOBS),1)
 
 docs: dev  ## pages and pictures made from code
 	@$(BIN)/python docs/make.py

@@ -63,6 +63,8 @@ EXTRAS["dev"] = [
     "pytest-timeout",
     "pytest-xdist",
     "hypothesis",
+    "cosmic-ray>=8.4",  # mutation testing, with pytest-cov for the tests that run a line
+    "pytest-cov",
     "PyJWT[crypto]",  # the tokens and certificates of tests
     "polars>=1",
     "mypy",

@@ -89,6 +89,17 @@ KINDS: Mapping[str, Kind] = {
         "Deliberate faults in a region, caught by those histories", "tests.consistent_region.region_mutants", "all",
         figures(r"(\d+) caught, (\d+) missed", "caught", "missed"), (), ("missed",),
     ),
+    "mutation": Kind(
+        "Small faults drawn at random over the client and the sticky balance core, caught by tests without a broker",
+        "tests.mutation", "92 % killed, every survivor explained",
+        figures(r"([\d,]+) mutants, ([\d,]+) killed \([\d.]+%\), (\d+) of them by a time limit, "
+                r"(\d+) survivors not explained",
+                "mutants", "killed", "of these by a time limit", "survivors not explained"),
+        ("mutants", "killed", "survivors not explained"), ("survivors not explained",),
+        "One change at one place: a comparison, a condition, a number, a statement left out. Types, texts and log "
+        "lines are not drawn, nor are numbers above 16, since one more or less of a size or a time is no fault. Known "
+        "survivors are explained in `tests/mutation/survivors.toml`.", resumes=True,
+    ),
     "soak-region": Kind(
         "A consistent region on three real brokers: members, brokers and store killed and stopped",
         "tests.soak_region.soak", "1,000 kills, 10,000,000 records, none lost and none counted twice",

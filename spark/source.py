@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from kohort.fastpath import RecordColumns
+from kohort.spark.driver_python import check_driver_python
 from kohort.spark.errors import OptionError
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import plan
@@ -68,7 +69,11 @@ def register(spark: "SparkSession", *, push_filters: bool = True) -> None:
 
     `push_filters`: filters on topic, partition, offset and timestamp are told to the plan (PySpark 4.1+). That is a
     setting of the session for all sources in Python, which is switched on for it.
+
+    Raises PlanError where the driver lacks the Python of the executors (`PYSPARK_PYTHON`): Spark plans with it on the
+    driver, so each `load()` and `save()` would fail.
     """
+    check_driver_python(spark)
     if push_filters and hasattr(DataSourceReader, "pushFilters"):
         spark.conf.set(PUSHDOWN, "true")
         spark.dataSource.register(PushingSource)

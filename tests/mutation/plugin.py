@@ -1,0 +1,49 @@
+"""A pytest plugin (`-p tests.mutation.plugin`): writes how long each test took, or runs chosen tests in their order.
+
+A chosen test that fails is run once more, since a busy machine must not count as a test that notices a mutant.
+"""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+_took: defaultdict[str, float] = defaultdict(float)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--durations-to", default="", help="a file for the seconds of each test, as JSON")
+    parser.addoption("--chosen", default="", help="a file with ids of tests, as JSON: these run, in this order")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _took[report.nodeid] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("--durations-to")
+    if path and not hasattr(session.config, "workerinput"):
+        Path(path).write_text(json.dumps(_took))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if path := config.getoption("--chosen"):
+        by_id = {item.nodeid: item for item in items}
+        items[:] = [by_id[name] for name in json.loads(Path(path).read_text())]
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if not item.config.getoption("--chosen"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if any(report.failed for report in reports):
+        item._initrequest()  # type: ignore[attr-defined]  # a function's fixtures are made anew
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True

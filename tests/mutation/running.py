@@ -1,0 +1,101 @@
+"""One mutant in a copy of the checkout: which test killed it, if any."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.mutation.mutants import Mutant
+from tests.mutation.picking import KillerMap, environment
+
+MEMORY_KIB = 6 << 20
+_NOT_COPIED = shutil.ignore_patterns(
+    ".git", "out", ".venv", "build", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "*.c"
+)
+
+
+class Verdict(NamedTuple):
+    """`outcome`: killed, timed out (or out of memory), or survived. `by`: the test, or what else ended the run."""
+
+    outcome: str
+    by: str = ""
+    seconds: float = 0.0
+
+
+class HarnessBroke(Exception):
+    """pytest could not be run as intended, which says nothing about a mutant."""
+
+
+def copy_tree(root: Path, target: Path) -> Path:
+    """A copy of the checkout, with what is compiled."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(root, target, symlinks=True, ignore=_NOT_COPIED)
+    return target
+
+
+def judge(tree: Path, mutant: Mutant, tests: KillerMap, *, everything: bool, mutated: bool = True) -> Verdict:
+    """Try the likely killers, then the others. With `mutated=False` the source stays as it is: a control."""
+    path = tree / mutant.path
+    original = path.read_text()
+    began = time.monotonic()
+    try:
+        if mutated:
+            path.write_text(mutant.of(original))
+        for chosen in tests.order(mutant, everything=everything):
+            verdict = _run(tree, chosen, tests) if chosen else Verdict("survived")
+            if verdict.outcome != "survived":
+                break
+    finally:
+        path.write_text(original)
+    return verdict._replace(seconds=round(time.monotonic() - began, 1))
+
+
+def _run(tree: Path, chosen: Sequence[str], tests: KillerMap) -> Verdict:
+    seconds = [tests.seconds[test] for test in chosen]
+    (tree / "chosen.json").write_text(json.dumps(chosen))
+    files = sorted({test.split("::")[0] for test in chosen})
+    command = [
+        sys.executable, "-B", "-m", "pytest", *files, "-x", "-q", "-n", "0", "-m", "not broker", "--no-header",
+        "-p", "no:cacheprovider", "-p", "tests.mutation.plugin", "--chosen", "chosen.json", "--tb=line",
+        "--durations=0", "--durations-min=1000", "-o", f"timeout={max(30, 5 * max(seconds)):.0f}",
+    ]  # fmt: skip
+    limited = ["nice", "-n", "10", "bash", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "pytest", *command]
+    with subprocess.Popen(
+        limited, cwd=tree, env=environment(tree), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", start_new_session=True,
+    ) as running:  # fmt: skip
+        try:
+            output, _ = running.communicate(timeout=150 + 5 * sum(seconds))
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            return Verdict("timed out", "the whole run")
+        finally:
+            _end_children(running.pid)
+    return _verdict(running.returncode, output)
+
+
+def _end_children(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _verdict(code: int, output: str) -> Verdict:
+    if code == 0:
+        return Verdict("survived")
+    if "+ Timeout +" in output or "Failed: Timeout" in output:
+        return Verdict("timed out", "a test")
+    if "MemoryError" in output:
+        return Verdict("timed out", f"memory of {MEMORY_KIB >> 20} GiB")
+    if found := re.search(r"^(?:FAILED|ERROR) (tests/\S+\.py(?:::.*?)?)(?: - .*)?$", output, re.MULTILINE):
+        return Verdict("killed", found[1])
+    if code < 0 or code > 128 or "ImportError while loading conftest" in output or "Fatal Python error" in output:
+        return Verdict("killed", "the interpreter or the import of conftest")
+    raise HarnessBroke(f"pytest ended with {code}:\n{output[-3000:]}")
