@@ -331,6 +331,25 @@ def test_a_handler_that_interrupts_the_lock_gets_an_error(fake: FakeBroker) -> N
     producer.close()
 
 
+def test_a_close_that_is_interrupted_goes_on_without_its_caller(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topic_of(fake)
+    producer = Producer(fake.bootstrap, linger_ms=60_000, **HASTY)
+    delivery = producer.send(topic, b"x")
+
+    def interrupted(*_: object) -> None:
+        raise Interrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(producer, "_wait", interrupted)
+        with pytest.raises(Interrupt):
+            producer.close()
+    assert producer._driver.ended.wait(PATIENCE_S)
+    assert delivery.result(PATIENCE_S).offset == 0
+    producer.close()
+
+
 def test_one_that_is_dropped_unclosed_warns_sends_what_it_has_and_ends() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         producer = Producer(fake.bootstrap, linger_ms=60_000, client_id="forgotten", **HASTY)
