@@ -163,7 +163,11 @@ class Face:
         *,
         allow_rewind: bool = False,
     ) -> None:
-        """As `commit`, without waiting. `on_done(offsets, error or None)` is called inside poll, in sending order."""
+        """As `commit`, without waiting. `on_done(offsets, error or None)` is called inside poll.
+
+        Callbacks of commits that share a partition are called in the order of the calls. Commits that wait for an
+        earlier one of the same partition are sent as one: the last offset is stored, and each callback is called.
+        """
         with self._session.use(catch_up=False):
             deadline = self._deadline(None)
             planned = self._session.read(lambda core: core.commits.planned(offsets, allow_rewind=allow_rewind))
@@ -578,7 +582,8 @@ class Consumer(Face):
 
         None: the positions, which is everything poll has returned. Raises CommitFailed once the group has gone on
         without this member, RebalanceInProgress during a rebalance (poll, then commit again), CommitRewind for an
-        offset behind the committed one, OperationTimeout when the outcome is unknown, BrokerError for other refusals.
+        offset behind the committed one, UnknownTopic or TopicRecreated once metadata shows that the topic was deleted,
+        OperationTimeout when the outcome is unknown, BrokerError for other refusals.
         """
         with self._session.use():
             deadline = self._deadline(timeout_s)

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from kohort.assignors import Assignor
 from kohort.coordinator_client.backlog import Backlogs
@@ -130,7 +131,7 @@ class Core:
         self.book = CommitBook(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
         self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=lambda p: self.commits.log_gone(p))
         self.fetcher = Fetcher(config)
-        self.committer = Committer(config.group or "", self.backoff)
+        self.committer = Committer(config.group or "", self.backoff, self.keeper)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
         self.member: Machine | None = None
@@ -170,7 +171,7 @@ class Core:
         self._plan: PlanOrder | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
-        self._topic_ids: dict[str, object] = {}
+        self.topic_ids: dict[str, UUID] = {}
         self._aligned: Assignment | None = None
         self._watched: tuple[Assignment | None, ClusterView | None] = (None, None)
         self.allowed: frozenset[TopicPartition] = frozenset()
@@ -197,7 +198,7 @@ class Core:
             *self.questions.wakes(),
             *self.positions.wakes(),
             *self.fetcher.wakes(),
-            *self.committer.wakes(),
+            *self.commits.wakes(),
             self.book.wakes() if self.assignment else None,
             *self.pushing.wakes(),
         ]
@@ -341,18 +342,18 @@ class Core:
         if seen[0] is self._watched[0] and seen[1] is self._watched[1]:
             return
         self._watched = seen
-        before: dict[str, object] = {}
+        before: dict[str, UUID] = {}
         for topic in {partition.topic for partition in self.assignment}:
             now_id = self.keeper.view.topic_id(topic)
             if now_id == NO_TOPIC_ID:
                 continue
-            known = self._topic_ids.setdefault(topic, now_id)
+            known = self.topic_ids.setdefault(topic, now_id)
             if known != now_id:
-                before[topic], self._topic_ids[topic] = known, now_id
+                before[topic], self.topic_ids[topic] = known, now_id
         if not before:
             return
         for partition in [one for one in self.positions if one.topic in before]:
-            state, now_id = self.positions.state(partition), self._topic_ids[partition.topic]
+            state, now_id = self.positions.state(partition), self.topic_ids[partition.topic]
             if state.offset >= 0:
                 self.fetcher.drop(partition)
                 error = recreated(partition, before[partition.topic], now_id, state.offset)
@@ -439,7 +440,7 @@ class Core:
         self.marks = self.marks.kept_on(partitions)
         topics = frozenset(partition.topic for partition in partitions)
         self.keeper.want(WantedTopics(topics))
-        self._topic_ids = {topic: known for topic, known in self._topic_ids.items() if topic in topics}
+        self.topic_ids = {topic: known for topic, known in self.topic_ids.items() if topic in topics}
         self._align()  # now, not at the next turn: a seek may follow at once
         moved = [one for one in partitions if self.fetcher.until.get(one) != until.get(one)]
         self.fetcher.until = dict(until)
@@ -667,7 +668,8 @@ class Core:
         if self.view is not None and self.view.fatal is not None and self.subscription is not None:
             return self.view.fatal
         while self._errors:
-            if not is_of_others(error := self._errors.popleft(), self.named_topics()):
+            known = self.named_topics() | {partition.topic for partition in self.assignment}
+            if not is_of_others(error := self._errors.popleft(), known):
                 return error
         return self.positions.take_error()
 

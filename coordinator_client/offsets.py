@@ -11,6 +11,7 @@ surface after it.
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
+from math import inf
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -544,6 +545,11 @@ class CommitBook:
         """These positions were reached by earlier polls."""
         if self.interval_s is not None:
             self._handled = dict(positions)
+            self._next = 0.0 if self._next == inf else self._next
+
+    def pause(self) -> None:
+        """Nothing is due before the next poll: a close waits until no commit is under way."""
+        self._next = inf
 
     def due(self, now: float) -> dict[TopicPartition, OffsetToCommit]:
         """What to commit automatically now; empty when it is not yet time or nothing has moved."""
@@ -553,7 +559,7 @@ class CommitBook:
         return self.unsaved()
 
     def wakes(self) -> float | None:
-        return None if self.interval_s is None else self._next
+        return None if self.interval_s is None or self._next == inf else self._next
 
     def unsaved(self) -> dict[TopicPartition, OffsetToCommit]:
         """Handled and not committed: for a rebalance and for close; empty unless commits are automatic."""

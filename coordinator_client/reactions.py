@@ -153,6 +153,7 @@ class CommitVerdict(Enum):
     """What to do with an OffsetCommit that was answered with an error."""
 
     RETRY = "send it again, after a backoff, under the same identity"
+    CHECK_TOPIC = "send it again, unless metadata requested from now on does not have the topic"
     HOLD = "keep it for the next generation"
     """Until `commits_open` with a newer generation; then send it for partitions still owned under the same epoch. The
     others fail with RebalanceInProgress."""
@@ -162,7 +163,8 @@ class CommitVerdict(Enum):
 
 
 _COMMIT_CODES: Final[Mapping[int, CommitVerdict]] = {
-    3: CommitVerdict.RETRY,
+    3: CommitVerdict.CHECK_TOPIC,
+    100: CommitVerdict.CHECK_TOPIC,
     7: CommitVerdict.RETRY,
     14: CommitVerdict.RETRY,
     15: CommitVerdict.RETRY,
@@ -171,6 +173,12 @@ _COMMIT_CODES: Final[Mapping[int, CommitVerdict]] = {
     82: CommitVerdict.FENCED,
     110: CommitVerdict.FAIL,
 }
+
+VERDICTS_WITHOUT_MEMBER: Final[Mapping[int, CommitVerdict]] = {
+    **dict.fromkeys((3, 100), CommitVerdict.CHECK_TOPIC),
+    **dict.fromkeys((5, 6, 7, 14, 15, 16), CommitVerdict.RETRY),
+}
+"""The same for a consumer that is not a member of the group: it assigns its partitions by hand. Else RAISE."""
 
 
 def commit_verdict(code: int, sent: Identity, view: "MemberView") -> CommitVerdict:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.coordinator_client.events import Identity
@@ -17,7 +18,17 @@ log = logging.getLogger("kohort.consumer")
 LEVELS: Final[Mapping[str, int]] = {
     "fatal": logging.ERROR,
     **dict.fromkeys(
-        ("poll_stalling", "poll_stalled", "commit_dropped", "commit_late", "commit_refused", "lost"), logging.WARNING
+        (
+            "poll_stalling",
+            "poll_stalled",
+            "commit_dropped",
+            "commit_late",
+            "commit_refused",
+            "auto_commit_late",
+            "auto_commit_refused",
+            "lost",
+        ),
+        logging.WARNING,
     ),
 }
 """By kind of notice; what is not here is only good to know."""
@@ -49,8 +60,12 @@ class Telling:
         whose = identity if identity.generation >= 0 or self._held is None else self._held
         self._held = identity if identity.generation >= 0 else None
         for notice in notices:
-            fields = self.who() | {"member": whose.member_id, "generation": whose.generation, "event": notice.kind}
-            log.log(LEVELS.get(notice.kind, logging.INFO), "%s: %s", notice.kind, notice.text, extra=fields)
+            self.noticed(notice, {"member": whose.member_id, "generation": whose.generation})
+
+    def noticed(self, notice: Notice, whose: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Log a notice. `whose`: fields that differ from those of the member as it is now."""
+        fields = {**self.who(), **whose, "event": notice.kind}
+        log.log(LEVELS.get(notice.kind, logging.INFO), "%s: %s", notice.kind, notice.text, extra=fields)
 
     def gaps(self, gaps: Iterable[Gap]) -> None:
         """Positions that were chosen: a warning where there was one that could not be kept."""

@@ -29,7 +29,7 @@ def made_anew(fake: FakeBroker, consumer: Consumer, records: int) -> None:
     fake.create_topic("topic")
     fake.produce("topic", 0, [(None, b"new")] * records)
     limit = time.monotonic() + PATIENCE_S
-    while core._topic_ids.get("topic") == before:
+    while core.topic_ids.get("topic") == before:
         assert time.monotonic() < limit
         time.sleep(0.01)
 

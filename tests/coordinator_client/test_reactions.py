@@ -36,7 +36,8 @@ def test_fatal_errors_carry_code_name_place_and_advice() -> None:
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
-        (3, CommitVerdict.RETRY),
+        (3, CommitVerdict.CHECK_TOPIC),
+        (100, CommitVerdict.CHECK_TOPIC),
         (7, CommitVerdict.RETRY),
         (14, CommitVerdict.RETRY),
         (15, CommitVerdict.RETRY),
