@@ -45,9 +45,9 @@ OnDone = Callable[[Mapping[TopicPartition, OffsetToCommit], KohortError | None],
 
 
 class PlannedCommit(NamedTuple):
-    """What is to be committed, the epochs of the assignment that it was made under, and the ids of its topics."""
+    """What is to be committed, and what was known then: epochs of the assignment, ids of the topics."""
 
-    wanted: Mapping[TopicPartition, OffsetToCommit]
+    wanted: dict[TopicPartition, OffsetToCommit]
     epochs: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, UUID]
 

@@ -186,7 +186,7 @@ def test_a_member_its_hooks_and_commits(capsys: pytest.CaptureFixture[str]) -> N
             attempt(consumer.commit_log)
             until(lambda: hooks.calls.count("assigned") == 2, lambda: consumer.poll(0.1))
             attempt(consumer.unsubscribe)
-            until(lambda: not consumer.assignment, consumer.unsubscribe)
+            until(lambda: not attempt(lambda: consumer.assignment), consumer.unsubscribe)
             assert hooks.calls == ["assigned", "revoked", "assigned", "revoked"]
             ended(consumer)
 

@@ -295,3 +295,23 @@ def test_a_seek_voids_what_is_parked_and_what_is_left_over() -> None:
         consumer.seek(P0, 50)
         assert consumer.poll(0) == []
         assert consumer.position(P0) == 50
+
+
+@pytest.mark.proves("K-09")
+def test_what_was_given_up_while_it_was_decoded_is_not_handed_over(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory was short, and the partition paused for a moment: the slice is fetched again, and comes then."""
+    parked = consumer._session.core.fetcher.parked
+
+    def given_up(buffer: Any, **options: Any) -> RecordColumns:
+        assert parked.drop_newest(P0) is not None
+        return decode(buffer, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "decode", given_up)
+        park(consumer, P0, batch(100))
+        assert consumer.poll(0) == []
+    assert consumer.position(P0) == 100
+    park(consumer, P0, batch(100))
+    assert [[*columns.offsets] for columns in consumer.poll(0)] == [[100, 101, 102]]
