@@ -16,6 +16,7 @@ from kohort.assignors.core import core
 from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Plan
 from kohort.fastpath import TopicPartition
+from kohort.fastpath.foreign_text import escaped
 from kohort.protocol.membership import StickyUserData, TopicPartitions, build_sticky
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def _told(group: GroupView, member: Member) -> tuple[array[int], int]:
     try:
         owned, end = core.decode_rows(bytes(member.user_data), 0, group.numbers_on_wire, group.starts_row)
     except ValueError as error:
-        log.warning("member %s: user data that no sticky assignor wrote, taken as owning nothing: %s", member.id, error)
+        log.warning("member %s: user data that no sticky assignor wrote, taken as owning nothing: %s", escaped(member.id), error)
         return array("i"), NO_GENERATION
     # Version 0 ends here; nothing else in the bytes says which version they are.
     generation = member.user_data[end : end + 4]

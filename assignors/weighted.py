@@ -17,6 +17,7 @@ from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Plan
 from kohort.fastpath import TopicPartition
+from kohort.fastpath.foreign_text import escaped
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,6 @@ def _weight(member: Member) -> int:
     except struct.error:
         magic, weight = b"", 0
     if magic != _MAGIC or not 1 <= weight <= HIGHEST_WEIGHT:
-        log.warning("member %s: user data without a weight, counted as 1", member.id)
+        log.warning("member %s: user data without a weight, counted as 1", escaped(member.id))
         return 1
     return int(weight)

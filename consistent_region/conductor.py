@@ -346,7 +346,7 @@ class Conductor(RebalanceHooks):
                 self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
             except IllegalState:
                 # It was lost meanwhile, which the next poll tells; whoever gets it next is told where to read.
-                log.info("%s-%d went while going back", *partition)
+                log.info("%s went while going back", partition)
         self.coordinator.report(self._ticket, self.member.generation, len(assigned))
         return ev.WentBack(back.view, starts)
 
@@ -374,7 +374,7 @@ class Conductor(RebalanceHooks):
         self._lineage.check(starts)
         gaps = check_log(starts, self.consumer, on_data_loss=self.on_data_loss)
         for partition, records in gaps.items():
-            log.warning("%s-%d: %d records are gone from the log", *partition, records)
+            log.warning("%s: %d records are gone from the log", partition, records)
         self.gaps |= gaps
         return {one: at._replace(offset=at.offset + gaps.get(one, 0)) for one, at in starts.items()}
 

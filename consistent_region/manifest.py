@@ -167,9 +167,10 @@ def decode(
     payload = _payload(data)
     try:
         manifest = _manifest(parsed_json(payload))
+        ours = encode(manifest)  # a lone surrogate, which JSON can spell, has no bytes
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise AlienManifest(f"the payload is no manifest of ours: {problem}") from problem
-    if encode(manifest) != data:
+    if ours != data:
         raise AlienManifest("the manifest is not in its canonical form", hint="something else wrote it")
     for name, wanted in (("region", region), ("group", group), ("sequence", sequence)):
         found = getattr(manifest, name)
@@ -197,7 +198,7 @@ def read_positions(topics: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[To
     positions = {}
     for topic, partitions in topics.items():
         for number, (offset, leader_epoch, topic_id) in partitions.items():
-            if not 0 <= _whole(offset) <= INT64_MAX or _whole(leader_epoch) < -1 or not 0 <= int(number) < 2**31:
+            if not 0 <= whole(offset) <= INT64_MAX or whole(leader_epoch) < -1 or not 0 <= int(number) < 2**31:
                 raise ValueError(f"{topic} {number}: offset {offset}, leader epoch {leader_epoch}")
             positions[TopicPartition(topic, int(number))] = Position(offset, leader_epoch, _topic_id(topic_id))
     return positions
@@ -239,37 +240,42 @@ def _manifest(value: Mapping[str, Any]) -> Manifest:
         Contribution(
             member=member,
             offsets=MappingProxyType(read_positions(one["offsets"])),
-            state=StateReference(_digest(one["state"]["sha256"]), _whole(one["state"]["bytes"])),
+            state=StateReference(digest_of(one["state"]["sha256"]), whole(one["state"]["bytes"])),
             carried=MappingProxyType(read_positions(one.get("carried", {}))),
         )
         for member, one in sorted(value["contributions"].items())
     )
     return merged(
-        region=_text(value["region"]),
-        group=_text(value["group"]),
-        sequence=_whole(value["sequence"]),
-        epoch=_whole(value["epoch"]),
-        generation=_whole(value["generation"]),
+        region=text_of(value["region"]),
+        group=text_of(value["group"]),
+        sequence=whole(value["sequence"]),
+        epoch=whole(value["epoch"]),
+        generation=whole(value["generation"]),
         members=value["contributions"],
         contributions=contributions,
         ever_owned=(),
     )
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
+    """An int64. Raises TypeError and ValueError for anything else that JSON may hold."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"not a whole number: {value!r}")
+    if not -INT64_MAX <= value <= INT64_MAX:
+        raise ValueError(f"a number of {value.bit_length()} bits is no int64")
     return value
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """A string. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"not a text: {value!r}")
     return value
 
 
-def _digest(value: object) -> str:
-    text = _text(value)
+def digest_of(value: object) -> str:
+    """A SHA-256 in hex. Raises TypeError and ValueError."""
+    text = text_of(value)
     if len(text) != 64 or set(text) - set("0123456789abcdef"):
         raise ValueError(f"not a SHA-256: {text!r}")
     return text

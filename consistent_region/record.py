@@ -12,7 +12,17 @@ from typing import Any, Final, NamedTuple
 
 from kohort.consistent_region.barrier import Barrier
 from kohort.consistent_region.errors import CorruptManifest
-from kohort.consistent_region.manifest import Contribution, StateReference, canonical, plain_positions, read_positions
+from kohort.consistent_region.manifest import (
+    INT64_MAX,
+    Contribution,
+    StateReference,
+    canonical,
+    digest_of,
+    plain_positions,
+    read_positions,
+    text_of,
+    whole,
+)
 from kohort.consistent_region.offsets import Positions
 from kohort.fastpath.foreign_text import parsed_json
 from kohort.fastpath.topic_partition import TopicPartition
@@ -109,26 +119,49 @@ def decode_record(data: bytes) -> RegionRecord:
     """The other way. Raises CorruptManifest for what is none."""
     try:
         return _read(parsed_json(data))
-    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+    except (ValueError, TypeError, LookupError, AttributeError) as problem:
         raise CorruptManifest(f"the region's record cannot be read: {problem}") from problem
 
 
 def _read(value: dict[str, Any]) -> RegionRecord:
-    barrier = value.pop("barrier")
+    barrier, stopped = value.pop("barrier"), value.pop("stopped")
     return RegionRecord(
-        barrier=None if barrier is None else Barrier(barrier[0], barrier[1], barrier[2], tuple(barrier[3])),
-        complete=tuple(value.pop("complete")),
+        region=text_of(value.pop("region")),
+        group=text_of(value.pop("group")),
+        barrier=None if barrier is None else Barrier(*map(whole, barrier[:3]), _texts(barrier[3])),
+        complete=tuple(map(whole, value.pop("complete"))),
         contributions=tuple(
-            Contribution(member, MappingProxyType(read_positions(offsets)), StateReference(digest, length))
-            for member, offsets, digest, length in value.pop("contributions")
+            Contribution(
+                text_of(member),
+                MappingProxyType(read_positions(offsets)),
+                StateReference(digest_of(hex_), whole(length)),
+            )
+            for member, offsets, hex_, length in value.pop("contributions")
         ),
+        deadline=_seconds(value.pop("deadline")),
         handed=MappingProxyType(read_positions(value.pop("handed", {}))),
         held=MappingProxyType(read_holders(value.pop("held", {}))),
         initial=MappingProxyType(read_positions(value.pop("initial"))),
-        moved=tuple(value.pop("moved", ())),
-        members=MappingProxyType({name: MemberRecord(*one) for name, one in value.pop("members").items()}),
-        **value,
+        last_at=_seconds(value.pop("last_at")),
+        moved=_texts(value.pop("moved", ())),
+        members=MappingProxyType({name: _member(*one) for name, one in value.pop("members").items()}),
+        stopped=None if stopped is None else text_of(stopped),
+        **{name: whole(number) for name, number in value.items()},
     )
+
+
+def _member(*numbers: Any) -> MemberRecord:
+    return MemberRecord(*map(whole, numbers[:5]), *map(_seconds, numbers[5:]))
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= INT64_MAX:
+        raise ValueError("not a time in seconds")
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(text_of, values))
 
 
 def plain_holders(held: Mapping[TopicPartition, str]) -> dict[str, dict[str, str]]:
@@ -142,7 +175,7 @@ def plain_holders(held: Mapping[TopicPartition, str]) -> dict[str, dict[str, str
 def read_holders(topics: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, str]:
     """The other way."""
     return {
-        TopicPartition(topic, int(number)): name
+        TopicPartition(topic, int(number)): text_of(name)
         for topic, numbers in topics.items()
         for number, name in numbers.items()
     }

@@ -35,7 +35,7 @@ PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client: then who we a
 OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
 LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuthenticate": 1 << 20}
 LOGIN_BUDGET_BYTES = 4 << 20
-LEAST_BUDGET_BYTES = 16 << 20  # a small frame of honest values takes several times its bytes
+LEAST_BUDGET_BYTES = 64 << 20  # 100,000 partitions of any response fit; their frame is a tenth of that
 LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
 # By name, since the package's own front door leads to every layer, also to those above this one.
 OUR_VERSION: str = import_module("kohort").__version__

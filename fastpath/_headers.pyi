@@ -1,5 +1,7 @@
 from typing import NamedTuple
 
+MOST_OFFSET: int
+
 class HeaderLayout(NamedTuple):
     total: int
     present: memoryview

@@ -13,6 +13,9 @@ from kohort.fastpath._memory cimport Block
 from kohort.fastpath._store cimport NO_HEADERS, Run, Store
 from kohort.fastpath._varint cimport varint
 
+MOST_OFFSET = 0x7FFFFFFF
+"""The largest offset that an int32 column of offsets holds."""
+
 HeaderLayout = namedtuple("HeaderLayout", "total present offsets name_offsets names value_offsets values validity")
 HeaderLayout.__doc__ = """All headers of a slice in Arrow's layout of list<struct<key: string, value: binary>>.
 
@@ -43,6 +46,12 @@ cdef tuple headers_at(const uint8_t *p, const uint8_t *end):
     return tuple(headers)
 
 
+cdef int _fits(int64_t total, str what) except -1:
+    if total > MOST_OFFSET:
+        raise OverflowError(f"a slice's headers have {total} {what}; an int32 offset ends at {MOST_OFFSET}: slice it")
+    return 0
+
+
 cdef object header_layout(Store store, Py_ssize_t start, Py_ssize_t stop):
     cdef Py_ssize_t i
     cdef HeaderTotals totals = HeaderTotals(0, 0, 0)
@@ -62,8 +71,9 @@ cdef object header_layout(Store store, Py_ssize_t start, Py_ssize_t stop):
         raise RuntimeError("the decoded buffer was changed while columns pointed into it")
     if totals.count == 0:
         return None
-    if totals.name_bytes > 0x7FFFFFFF or totals.value_bytes > 0x7FFFFFFF:
-        raise OverflowError("headers of 2 GiB and more in one slice")
+    _fits(totals.count, "entries")
+    _fits(totals.name_bytes, "bytes of names")
+    _fits(totals.value_bytes, "bytes of values")
 
     cdef Block present = Block((stop - start + 7) // 8)
     cdef Block offsets = Block((stop - start + 1) * 4)
@@ -74,7 +84,8 @@ cdef object header_layout(Store store, Py_ssize_t start, Py_ssize_t stop):
     cdef Block validity = Block((totals.count + 7) // 8)
     cdef const uint8_t *p
     cdef const uint8_t *end
-    cdef int32_t count = 0, size = 0, h, done = 0, name_at = 0, value_at = 0
+    cdef int32_t count = 0, size = 0, h
+    cdef int64_t done = 0, name_at = 0, value_at = 0  # a sum of two int32 may pass an int32 if the buffer has changed
     memset(present.data, 0, present.size)
     memset(validity.data, 0, validity.size)
     run = first
@@ -82,7 +93,7 @@ cdef object header_layout(Store store, Py_ssize_t start, Py_ssize_t stop):
         for i in range(start, stop):
             while run < last and run[1].first <= i:
                 run += 1
-            (<int32_t *>offsets.data)[i - start] = done
+            (<int32_t *>offsets.data)[i - start] = <int32_t>done
             if store.headers[i] == NO_HEADERS:
                 continue
             present.data[(i - start) >> 3] |= 1 << ((i - start) & 7)
@@ -93,14 +104,14 @@ cdef object header_layout(Store store, Py_ssize_t start, Py_ssize_t stop):
                 if p == NULL or size < 0 or size > end - p or name_at + size > totals.name_bytes or done >= totals.count:
                     sound = False
                     break
-                (<int32_t *>name_offsets.data)[done] = name_at
+                (<int32_t *>name_offsets.data)[done] = <int32_t>name_at
                 memcpy(names.data + name_at, p, size)
                 name_at += size
                 p = varint(p + size, end, &size)
                 if p == NULL or size > end - p or (size > 0 and value_at + size > totals.value_bytes):
                     sound = False
                     break
-                (<int32_t *>value_offsets.data)[done] = value_at
+                (<int32_t *>value_offsets.data)[done] = <int32_t>value_at
                 if size >= 0:
                     memcpy(values.data + value_at, p, size)
                     value_at += size
@@ -109,9 +120,9 @@ cdef object header_layout(Store store, Py_ssize_t start, Py_ssize_t stop):
                 done += 1
             if not sound:
                 break
-        (<int32_t *>offsets.data)[stop - start] = done
-        (<int32_t *>name_offsets.data)[done] = name_at
-        (<int32_t *>value_offsets.data)[done] = value_at
+        (<int32_t *>offsets.data)[stop - start] = <int32_t>done
+        (<int32_t *>name_offsets.data)[done] = <int32_t>name_at
+        (<int32_t *>value_offsets.data)[done] = <int32_t>value_at
     if not sound or done != totals.count:
         raise RuntimeError("the decoded buffer was changed while columns pointed into it")
     name_view, name_offset_view = memoryview(names), memoryview(name_offsets).cast("i")
@@ -143,6 +154,7 @@ cdef bint _is_utf8(Block names, Block offsets, int64_t count):
 
 
 def _repaired(names, offsets):
-    """Names that are no UTF-8 as Java reads them: with U+FFFD where they are broken."""
+    """Names that are no UTF-8 as Java reads them: with U+FFFD, three bytes, where they are broken."""
     parts = [bytes(names[a:b]).decode("utf-8", "replace").encode() for a, b in pairwise(offsets)]
+    _fits(sum(map(len, parts)), "bytes of names")
     return memoryview(b"".join(parts)), memoryview(array("i", accumulate(map(len, parts), initial=0)))

@@ -53,8 +53,9 @@ class LoweredCodec(NamedTuple):
 
     def _error(self, error: _codec.Malformed) -> WireError:
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in reversed(error.steps))
+        hint = "raise max_frame_bytes if the cluster is that large" if "more values" in error.reason else None
         return WireError(
-            error.reason, api=self.name, version=self.version, path=path.lstrip(".") or None, offset=error.offset
+            error.reason, hint=hint, api=self.name, version=self.version, path=path.lstrip(".") or None, offset=error.offset
         )
 
 

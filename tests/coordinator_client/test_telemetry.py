@@ -193,6 +193,38 @@ def test_names_are_wanted_by_prefix(wanted: tuple[str, ...], name: str, wants: b
     assert Subscribed.told(subscription(*wanted)).wants(name) is wants
 
 
+def test_a_million_requested_metrics_are_looked_up_and_not_gone_through() -> None:
+    class Counted(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    told = Subscribed.told(subscription(*[Counted(f"org.apache.kafka.{number}") for number in range(10_000)], "", "é"))
+    told = told._replace(wanted=told.wanted - {""})
+    Counted.compared = 0
+    assert not told.wants("org.apache.kafka.consumer.fetch.manager.records.lag.max")
+    assert told.wants("org.apache.kafka.77.more")
+    assert Counted.compared < 100
+
+
+@pytest.mark.parametrize("interval_ms", [0, -1, -(2**31), 1, 2**31 - 1])
+def test_no_interval_of_a_broker_makes_a_spin_or_an_error(interval_ms: int) -> None:
+    machine = subscribed("*", interval_ms=interval_ms, most_bytes=-(2**31), codecs=(-128, 127))
+    due = machine.wakes()
+    assert due is not None
+    assert 100.0 + SHORTEST_S / 2 <= due <= 100.0 + 1.5 * (2**31 / 1000)
+    pushed = machine.owed(due)
+    assert isinstance(pushed, Push)
+    machine.pushed(0, due)
+    after = machine.wakes()
+    assert after is not None
+    assert after >= due + SHORTEST_S
+
+
 # --- what is pushed
 
 

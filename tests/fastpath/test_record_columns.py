@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort import KohortError, TopicPartition
-from kohort.fastpath import Record, RecordColumns, decode, encode
+from kohort.fastpath import Record, RecordColumns, _headers, decode, encode
 from kohort.fastpath._encode import BatchBuilder, seal
 
 HEADERS = (("a", b"1"), ("b", None), ("a", b""))
@@ -242,6 +242,27 @@ class TestArrow:
         batch.validate(full=True)
         assert [[pair["key"] for pair in pairs] for pairs in batch["headers"].to_pylist()] == [["�"], ["�", "�"]]
         assert [record.headers[0][0] for record in columns] == ["�", "�"]
+
+    @pytest.mark.parametrize(
+        ("what", "most", "new"),
+        [
+            ("entries", 3, [("", b"")] * 4),
+            ("bytes of names", 7, [("four", b""), ("more", b"")]),
+            ("bytes of values", 7, [("", b"1234"), ("", b"5678")]),
+            # Each of these bytes becomes the three of U+FFFD.
+            ("bytes of names", 8, [(b"\xff" * 3, b"")]),
+        ],
+    )
+    def test_headers_past_what_an_int32_offset_holds_are_refused(
+        self, what: str, most: int, new: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        columns = decode(encode([(None, None, 0, new)]))
+        assert columns.headers is not None
+        monkeypatch.setattr(_headers, "MOST_OFFSET", most)
+        with pytest.raises(OverflowError, match=f"{most + 1} {what}"):
+            columns.headers  # noqa: B018
+        monkeypatch.setattr(_headers, "MOST_OFFSET", most + 1)
+        assert columns.headers.total == len(new)
 
     def test_the_batch_outlives_the_columns(self) -> None:
         batch = columns_of("zstd").to_arrow(VIEWS)

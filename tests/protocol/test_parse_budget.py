@@ -18,7 +18,7 @@ from tests.protocol.hostile_responses import MIB, RESPONSES, cost, parsed
 @pytest.mark.parametrize("api", RESPONSES)
 def test_small_elements_take_no_more_than_their_budget(api: str) -> None:
     data = RESPONSES[api][1](MIB)
-    for budget in (LOGIN_BUDGET_BYTES // 2, LEAST_BUDGET_BYTES):
+    for budget in (LOGIN_BUDGET_BYTES // 2, 16 * MIB):
         peak, _outcome = parsed(api, data, budget)
         assert peak < budget + 2 * MIB
 
@@ -35,7 +35,7 @@ def test_a_parse_within_its_budget_gives_what_it_gives_without(api: str) -> None
     assert isinstance(raised.value.place["offset"], int)
 
 
-def test_an_honest_response_of_100_000_partitions_fits_the_default() -> None:
+def test_an_honest_response_of_100_000_partitions_of_metadata_fits_the_least_budget() -> None:
     topics = tuple(
         MetadataResponseTopic(
             name=f"topic-{number:04d}",
@@ -58,7 +58,32 @@ def test_an_honest_response_of_100_000_partitions_fits_the_default() -> None:
     response = MetadataResponse(brokers=brokers, topics=topics)
     message = API["Metadata"].response
     data = message.build(response, 12)
-    assert message.parse_from(data, 0, 12, 64 * MIB)[0] == response
+    assert message.parse_from(data, 0, 12, LEAST_BUDGET_BYTES)[0] == response
+
+
+TOPICS = [f"topic-{number:04d}" for number in range(2_000)]
+LARGE = {
+    "Produce": (9, "responses", "name", "partition_responses", {"index": 40_000, "base_offset": 10**9}),
+    "Fetch": (12, "responses", "topic", "partitions", {"partition_index": 40_000, "high_watermark": 10**9}),
+    "ListOffsets": (7, "topics", "name", "partitions", {"partition_index": 40_000, "offset": 10**9}),
+    "OffsetCommit": (8, "topics", "name", "partitions", {"partition_index": 40_000}),
+}
+
+
+@pytest.mark.parametrize("api", LARGE)
+def test_an_honest_response_of_100_000_partitions_fits_the_least_budget(api: str) -> None:
+    version, topics, name, partitions, one = LARGE[api]
+    message = API[api].response
+    data = message.build({topics: [{name: topic, partitions: [one] * 50} for topic in TOPICS]}, version)
+    value, end = message.parse_from(data, 0, version, LEAST_BUDGET_BYTES)
+    assert end == len(data)
+    assert sum(len(getattr(topic, partitions)) for topic in getattr(value, topics)) == 100_000
+
+
+def test_an_error_of_the_budget_names_the_setting() -> None:
+    version, made = RESPONSES["Metadata"]
+    with pytest.raises(WireError, match="max_frame_bytes"):
+        API["Metadata"].response.parse_from(made(10_000), 0, version, 4_000)
 
 
 @pytest.mark.proves("B-04")
