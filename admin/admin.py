@@ -220,7 +220,7 @@ def _group(group: str) -> str:
     return name_given(group, "group", empty=True)  # which simple consumers once had, and which lists show
 
 
-def _apart(names: tuple[str, ...], field: str) -> tuple[str, ...]:
+def _apart(names: tuple[object, ...], field: str) -> tuple[str, ...]:
     """Names that were given as arguments of their own."""
     if len(names) == 1 and not isinstance(names[0], str) and isinstance(names[0], Iterable):
         raise TypeError(f"{field} are arguments of their own, not {names[0]!r}; write *names")

@@ -116,8 +116,8 @@ class Face:
         A mapping also gives the offsets to start at, before anything is looked up. Each call seeks to them, as `seek`
         does, also for partitions that stay. `until`: the first offset that is not read, for any of them. Nothing is
         fetched behind it, poll returns nothing from there on, and the position that has reached it says that all is
-        read. Raises TypeError for what is no list of partitions, and ValueError if `until` names a partition that is not
-        among `partitions` and for an offset to start at that no log has.
+        read. Raises TypeError for what is no list of partitions. Raises ValueError if `until` names a partition that is
+        not among `partitions`, and for an offset to start at that no log has.
         """
         wanted = frozenset(each_partition(partitions))
         given = partitions if isinstance(partitions, Mapping) else {}

@@ -167,7 +167,7 @@ def test_a_missing_topic_is_asked_for_ever_more_slowly() -> None:
 
 
 def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
-    """A leader wants every name that any member subscribes to; 20,000 of them take two seconds until the next request."""
+    """A leader wants every name that any member subscribes to: 20,000 of them are requested every two seconds."""
     it = keeper()
     names = frozenset(f"t{number}" for number in range(20_000))
     it.want(WantedTopics(names | {"here"}))
