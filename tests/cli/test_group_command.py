@@ -255,11 +255,20 @@ def test_a_topic_that_is_named_is_moved_as_a_whole(fake: FakeBroker) -> None:
 
 @pytest.mark.parametrize("to", ["earliest", "latest", "PT1H"])
 @pytest.mark.parametrize("which", [0, 1])
-def test_no_partition_is_left_out_for_its_leader_just_moves(
-    fake: FakeBroker, capsys: pytest.CaptureFixture[str], to: str, which: int
-) -> None:
+def test_a_leader_that_just_moves_is_waited_for(fake: FakeBroker, to: str, which: int) -> None:
     fake.control("ListOffsets", lambda call: Alter(refused) if call.number == which else None)
-    assert reset(fake, "--to", to, "--topic", "one", code=1) == {("one", 0): 5, ("two", 0): 5}
+    moved = reset(fake, "--to", to, "--topic", "one")
+    assert moved.keys() == {("one", 0), ("one", 1), ("two", 0)}
+    assert moved[TopicPartition("one", 0)] == moved[TopicPartition("one", 1)]
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest", "PT1H"])
+def test_no_partition_is_left_out_for_its_leader_does_not_come(
+    fake: FakeBroker, capsys: pytest.CaptureFixture[str], to: str
+) -> None:
+    fake.control("ListOffsets", lambda call: Alter(refused))
+    short = ("-X", "default.api.timeout.ms=300")
+    assert reset(fake, "--to", to, "--topic", "one", *short, code=1) == {("one", 0): 5, ("two", 0): 5}
     assert "leader" in capsys.readouterr().err
 
 
