@@ -136,7 +136,7 @@ class Core:
         self.committer = Committer(config.group or "", self.backoff, self.keeper)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
-        self.told_to_read = False  # subscribe and assign say it, even of nothing; unsubscribe takes it back
+        self.told_to_read = False  # subscribe and assign say it, even of nothing
         self.member: Machine | None = None
         self.view: MemberView | None = None
         self.visible: frozenset[TopicPartition] = frozenset()
@@ -423,7 +423,6 @@ class Core:
         self._caller_events.append(Subscribed(subscription))
 
     def unsubscribe(self) -> None:
-        self.told_to_read = False
         if self.subscription is not None:
             self.subscription = None
             self._caller_events.append(Unsubscribed())

@@ -273,10 +273,8 @@ class Producer:
         Raises ProducerFenced, IllegalState, OperationTimeout.
         """
         self._open(timeout_s)
-        self._block, self._driver.core.transactions.untold = (
-            None,
-            None,
-        )  # last: until then the next call takes this over
+        # Last: until then the next call takes this over.
+        self._block, self._driver.core.transactions.untold = None, None
 
     def commit(self, timeout_s: float | None = None) -> None:
         """Wait until everything sent is acknowledged, and commit it.
@@ -284,7 +282,8 @@ class Producer:
         Raises TransactionAborted when something of it failed: `abort()`, and send once more. Raises ProducerFenced when
         a newer instance runs. After OperationTimeout the outcome is open: call it again.
         """
-        self._commit(timeout_s)
+        self._end(lambda core: core.transactions.commit(), timeout_s)
+        self._driver.lock.run(self._driver.core.transactions.raise_cause)
         self._driver.core.transactions.untold = None  # last: until then another call has the outcome
 
     def abort(self, timeout_s: float | None = None) -> None:
@@ -348,10 +347,6 @@ class Producer:
         self._check()
         driver.execute(what)
         self._wait(lambda: driver.core.transactions.settled, patience_s)
-
-    def _commit(self, timeout_s: float | None = None) -> None:
-        self._end(lambda core: core.transactions.commit(), timeout_s)
-        self._driver.lock.run(self._driver.core.transactions.raise_cause)
 
     def _end_transaction(self, timeout_s: float) -> None:
         """Whatever is under way comes to its end: else readers of what is committed would wait until it times out."""
@@ -465,8 +460,7 @@ class _Block(Generic[P]):
             self._abort()
             return
         try:
-            producer._commit()
-            producer._driver.core.transactions.untold = None  # last, as in `commit`
+            producer.commit()
         except BaseException:
             self._abort()
             raise

@@ -154,7 +154,7 @@ def test_what_is_committed_instead_of_offsets_points_to_them() -> None:
         consumer.commit(columns.next_offsets)
 
 
-@pytest.mark.parametrize("unsaid", [lambda c: None, lambda c: (c.assign([P0]), c.unsubscribe())])
+@pytest.mark.parametrize("unsaid", [lambda c: None, lambda c: c.unsubscribe()])
 def test_a_poll_of_nothing_is_refused_and_iteration_too(unsaid: Call) -> None:
     with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, group="g") as consumer:
         unsaid(consumer)

@@ -51,6 +51,7 @@ def test_a_closed_consumer_warns_of_nothing() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, warnings.catch_warnings():
         warnings.simplefilter("error")
         with Consumer(fake.bootstrap) as consumer:
+            consumer.assign([])
             consumer.poll(0)
         del consumer
         gc.collect()
@@ -68,6 +69,7 @@ def test_one_that_could_not_be_made_warns_of_nothing() -> None:
 def test_in_a_forked_child_nothing_is_stopped() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         consumers = [Consumer(fake.bootstrap)]
+        consumers[0].assign([])
 
         def drop() -> None:
             consumers.clear()
