@@ -197,6 +197,7 @@ def read_positions(topics: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[To
     """The other way; raises ValueError or TypeError for what is none."""
     positions = {}
     for topic, partitions in topics.items():
+        text_of(topic)
         for number, (offset, leader_epoch, topic_id) in partitions.items():
             if not 0 <= whole(offset) <= INT64_MAX or whole(leader_epoch) < -1 or not 0 <= int(number) < 2**31:
                 raise ValueError(f"{topic} {number}: offset {offset}, leader epoch {leader_epoch}")
@@ -267,9 +268,10 @@ def whole(value: object) -> int:
 
 
 def text_of(value: object) -> str:
-    """A string. Raises TypeError."""
+    """A string that UTF-8 can spell. Raises TypeError, and ValueError for a lone surrogate."""
     if not isinstance(value, str):
         raise TypeError(f"not a text: {value!r}")
+    value.encode()
     return value
 
 

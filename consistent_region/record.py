@@ -144,7 +144,7 @@ def _read(value: dict[str, Any]) -> RegionRecord:
         initial=MappingProxyType(read_positions(value.pop("initial"))),
         last_at=_seconds(value.pop("last_at")),
         moved=_texts(value.pop("moved", ())),
-        members=MappingProxyType({name: _member(*one) for name, one in value.pop("members").items()}),
+        members=MappingProxyType({text_of(name): _member(*one) for name, one in value.pop("members").items()}),
         stopped=None if stopped is None else text_of(stopped),
         **{name: whole(number) for name, number in value.items()},
     )
@@ -175,7 +175,7 @@ def plain_holders(held: Mapping[TopicPartition, str]) -> dict[str, dict[str, str
 def read_holders(topics: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, str]:
     """The other way."""
     return {
-        TopicPartition(topic, int(number)): text_of(name)
+        TopicPartition(text_of(topic), int(number)): text_of(name)
         for topic, numbers in topics.items()
         for number, name in numbers.items()
     }

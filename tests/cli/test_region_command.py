@@ -2,8 +2,10 @@
 
 import json
 import re
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from kohort.consistent_region import DictState, Periodic
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import ResetFailedError
 from kohort.consistent_region.offsets import Position
-from kohort.consistent_region.store import SqliteStore
+from kohort.consistent_region.store import Key, SqliteStore
 from kohort.testing.selection import Broker
 
 P0 = TopicPartition("t", 0)
@@ -288,3 +290,48 @@ def test_what_a_member_is_called_orders_the_terminal_nothing(
     said = capsys.readouterr().out
     assert "\\x1b[2Jtwo\\x9b2J" in said
     assert not set(said) & {"\x1b", "\x9b"}
+
+
+NEWEST = "00000000000000000005"
+HOSTILE: list[Any] = [
+    None, True, -1, 2**63, 10**4_000, 1e308, float("nan"), "", "\x1b[2J\n\u202e../../x", "x" * 100_000, [], {}, [[]],
+    {"\x1b[2J": {"0": []}}, {"../..": [1, 2, 3, 4, 5, 6, 7]}, {"t": {"-1": [1, 1, ""]}}, ["\ud800"], {"\ud800": {"0": [1, 1, "0" * 32]}}, {"\ud800": [1, 2, 3, 4, 5]}, "\ud800",
+]  # fmt: skip
+
+
+def test_no_record_of_a_region_makes_a_traceback_or_orders_the_terminal(
+    region: Region, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = Key("region", "billing")
+    with region.coordinator.store.read() as books:
+        sound = books.get(key)
+    assert sound is not None
+    record = json.loads(sound)
+    written = [json.dumps(record | {name: value}).encode() for name in record for value in HOSTILE]
+    written += [json.dumps({name: record[name] for name in record if name != left}).encode() for left in record]
+    for data in [*written, b"", b"\xff", b"[" * 100_000, b'{"a":' * 100_000, json.dumps(HOSTILE).encode()]:
+        with region.coordinator.store.transaction() as books:
+            books.put(key, data)
+        for arguments in (("status",), ("checkpoints",), ("retire", "--up-to", "3", "--yes")):
+            status = main(["region", arguments[0], region.url, *arguments[1:]])
+            said = capsys.readouterr()
+            assert status == 0 or said.err.startswith("kohort: "), (arguments, data[:300])
+            assert status == 0 or said.err.count("\n") == 1, (arguments, said.err)
+            assert not set(said.out + said.err) & {"\x1b", "\u202e"}
+            assert len(said.err) < 5_000
+
+
+@pytest.mark.parametrize(
+    "payload", [b"[" * 100_000, b"{}", b'{"contributions":{"a":' * 10_000, b"9" * 5_000, b'"\\ud800"']
+)
+def test_no_manifest_makes_a_traceback(region: Region, payload: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    data = struct.pack(">8sHQI", b"KREGION\n", 1, len(payload), zlib.crc32(payload)) + payload
+    with region.coordinator.store.transaction() as books:
+        books.put(Key("manifest", "billing", NEWEST), data)
+    for arguments in (
+        ("checkpoints", region.url),
+        ("inspect", region.url, "5"),
+        ("reset", region.url, "--to", "5", "-y"),
+    ):
+        assert main(["region", *arguments]) != 0
+        assert capsys.readouterr().err.startswith("kohort: ")

@@ -93,6 +93,11 @@ def test_every_flipped_bit_is_refused() -> None:
         framed(encode(manifest())[HEAD_BYTES:].replace(b'"epoch":4', b'"epoch":4.0')),
         framed(encode(manifest())[HEAD_BYTES:].replace(b'"epoch":4', b'"epoch":true')),
         framed(encode(manifest())[HEAD_BYTES:].replace(b"[10,3,", b"[-1,3,")),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"epoch":4', b'"epoch":' + b"9" * 4_000)),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"epoch":4', b'"epoch":' + b"9" * 5_000)),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"region":"bills"', b'"region":"\\ud800"')),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"region":"bills"', b'"region":["bills"]')),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"sha256":"', b'"sha256":"../../')),
     ],
 )
 def test_what_somebody_else_wrote_is_refused_though_its_checksum_is_right(data: bytes) -> None:

@@ -1,6 +1,7 @@
 """Subscription, Assignment and PauseMarks as values; KIP-822's table (K-01 to K-13) played through real machines."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -379,6 +380,41 @@ def test_subscription_by_pattern_includes_and_excludes_whole_names() -> None:
     known = dict.fromkeys(["pay", "pay-test", "pay-test2", "payx-old", "repay"], False) | {"pay_internal": True}
     assert subscription.resolved(known) == {"pay", "pay-test2"}
     assert "pay_internal" in Subscription.matching("pay.*", internal=True).resolved(known)
+
+
+def test_a_pattern_matches_whole_names_however_hostile_they_are() -> None:
+    hostile = [
+        "pay\n",
+        "\npay",
+        "pay\x00",
+        "pay\r",
+        "pay\u2028",
+        "pay" * 10_000,
+        "pay|",
+        "(pay",
+        "pa.",
+        "\u202epay",
+        "",
+    ]
+    known = dict.fromkeys([*hostile, "pay"], False)
+    assert Subscription.matching("pay$").resolved(known) == {"pay"}
+    assert Subscription.matching("(?m)^pay$").resolved(known) == {"pay"}
+    assert Subscription.matching("[a-zA-Z0-9._-]{1,249}").resolved(known) == {"pay", "pa."}
+    assert Subscription.matching("(?s).*", "pay").resolved(known) == set(hostile)
+
+
+def test_each_of_many_topics_is_matched_once() -> None:
+    class Counted(dict[str, bool]):
+        seen = 0
+
+        def items(self) -> Any:
+            for item in super().items():
+                self.seen += 1
+                yield item
+
+    known = Counted.fromkeys((f"a{number}" for number in range(100_000)), False)
+    assert len(Subscription.matching("a.*", "a9.*").resolved(known)) == 100_000 - 11_111
+    assert known.seen == 100_000
 
 
 @pytest.mark.proves("F-16")
