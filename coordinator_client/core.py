@@ -465,7 +465,9 @@ class Core:
         self.counters.polls += 1
         self.meters.polled(now)
         if handled and self.config.enable_auto_commit:
-            self.book.returned(self.positions.snapshot())
+            changes = self.positions.changes()
+            self.book.returned(changes)
+            self.positions.noted(changes)
 
     def poll_ended(self, now: float) -> None:
         """The user's code goes on."""

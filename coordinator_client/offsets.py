@@ -111,6 +111,18 @@ class ListedOffset(NamedTuple):
         return self.offset >= 0 or timestamp not in (EARLIEST, LATEST)
 
 
+class _States(dict[TopicPartition, PartitionState]):
+    """States by partition. `changed` names those that were set since it was last cleared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: set[TopicPartition] = set()
+
+    def __setitem__(self, partition: TopicPartition, state: PartitionState) -> None:
+        self.changed.add(partition)  # first, so that an interrupt between the two leaves no change unnoticed
+        super().__setitem__(partition, state)
+
+
 class Positions:
     """The partitions that are read, and where. `policy` decides when there is no offset to go by; `gone` hears of each
     partition whose log has no such place any more as it was read up to."""
@@ -118,7 +130,7 @@ class Positions:
     def __init__(self, policy: ResetPolicy, gone: Callable[[TopicPartition], None] = lambda _partition: None) -> None:
         self.policy = policy
         self._gone = gone
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states = _States()
         self._serials: Iterator[int] = count(1)
         self._errors: dict[TopicPartition, KohortError] = {}
         self._gaps: list[Gap] = []
@@ -136,6 +148,7 @@ class Positions:
 
     def drop(self, partition: TopicPartition) -> None:
         self._states.pop(partition, None)
+        self._states.changed.discard(partition)
         self._errors.pop(partition, None)
 
     def __contains__(self, partition: TopicPartition) -> bool:
@@ -225,6 +238,19 @@ class Positions:
             for partition, state in self._states.items()
             if state.phase in KNOWN and state.offset >= 0
         }
+
+    def changes(self) -> dict[TopicPartition, OffsetToCommit | None]:
+        """The part of `snapshot` that may have changed since it was `noted`. None: the position is not known."""
+        found: dict[TopicPartition, OffsetToCommit | None] = {}
+        for partition in self._states.changed:
+            state = self._states[partition]
+            known = state.phase in KNOWN and state.offset >= 0
+            found[partition] = OffsetToCommit(state.offset, state.epoch) if known else None
+        return found
+
+    def noted(self, changes: Iterable[TopicPartition]) -> None:
+        """Leave these out of the next `changes`, unless they are set again."""
+        self._states.changed.difference_update(changes)
 
     # --- committed offsets
 
@@ -532,7 +558,8 @@ class CommitBook:
     """What has been committed, what may be committed by itself, and a guard against going backwards.
 
     `returned()` is called at the start of each poll: only what *earlier* polls returned counts as handled, never the
-    batch that the user is still working on (S-04).
+    batch that the user is still working on (S-04). It is given changes only: a poll of one slice must not cost in
+    proportion to all partitions.
     """
 
     def __init__(self, interval_s: float | None) -> None:
@@ -541,10 +568,14 @@ class CommitBook:
         self._handled: dict[TopicPartition, OffsetToCommit] = {}
         self._next = 0.0
 
-    def returned(self, positions: Mapping[TopicPartition, OffsetToCommit]) -> None:
-        """These positions were reached by earlier polls."""
+    def returned(self, changes: Mapping[TopicPartition, OffsetToCommit | None]) -> None:
+        """Earlier polls reached these positions. None: the position is not known any more. It may be repeated."""
         if self.interval_s is not None:
-            self._handled = dict(positions)
+            for partition, found in changes.items():
+                if found is None:
+                    self._handled.pop(partition, None)
+                else:
+                    self._handled[partition] = found
             self._next = 0.0 if self._next == inf else self._next
 
     def pause(self) -> None:

@@ -60,15 +60,11 @@ class FakePartition:
 
 @dataclass(eq=False, slots=True)
 class FakeTopic:
-    """A topic; its id is made from its name and `incarnation`, so that runs repeat and a recreated topic differs."""
+    """A topic. Its id is made of its name and of how often it was created: a run repeats, a recreated topic differs."""
 
     name: str
-    incarnation: int
+    topic_id: uuid.UUID
     partitions: list[FakePartition]
-
-    @property
-    def topic_id(self) -> uuid.UUID:
-        return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.name}/{self.incarnation}")
 
 
 class FakeCluster:
@@ -81,12 +77,15 @@ class FakeCluster:
         self.groups = Groups(settings)
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
+        self._names: dict[uuid.UUID, str] = {}  # by topic id; those of deleted topics too
         self.transactions = Transactions(self._settle)
 
     def create_topic(self, name: str, partitions: int) -> FakeTopic:
         """Leaders go round the nodes."""
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
-        self.topics[name] = FakeTopic(name, self._incarnations[name], [])
+        topic_id = uuid.uuid5(uuid.NAMESPACE_URL, f"{name}/{self._incarnations[name]}")
+        self.topics[name] = FakeTopic(name, topic_id, [])
+        self._names[topic_id] = name
         return self.grow_topic(name, partitions)
 
     def grow_topic(self, name: str, total: int) -> FakeTopic:
@@ -97,7 +96,9 @@ class FakeCluster:
         return topic
 
     def topic_by_id(self, topic_id: uuid.UUID) -> FakeTopic | None:
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+        name = self._names.get(topic_id)
+        topic = self.topics.get(name) if name is not None else None
+        return topic if topic is not None and topic.topic_id == topic_id else None
 
     def partition(self, topic: FakeTopic | None, number: int) -> FakePartition | None:
         """None where there is no such partition."""
