@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from kohort.admin import asking, cluster, groups, offsets, topics
 from kohort.admin.asking import Asker
@@ -224,7 +224,7 @@ def _apart(names: tuple[object, ...], field: str) -> tuple[str, ...]:
     """Names that were given as arguments of their own."""
     if len(names) == 1 and not isinstance(names[0], str) and isinstance(names[0], Iterable):
         raise TypeError(f"{field} are arguments of their own, not {names[0]!r}; write *names")
-    return names_given(names, field)
+    return names_given(cast("tuple[str, ...]", names), field)
 
 
 def _count(count: int, field: str, most: int) -> int:

@@ -123,12 +123,16 @@ def decode_record(data: bytes) -> RegionRecord:
         raise CorruptManifest(f"the region's record cannot be read: {problem}") from problem
 
 
+def _barrier(sequence: Any, epoch: Any, generation: Any, members: Any) -> Barrier:
+    return Barrier(whole(sequence), whole(epoch), whole(generation), _texts(members))
+
+
 def _read(value: dict[str, Any]) -> RegionRecord:
     barrier, stopped = value.pop("barrier"), value.pop("stopped")
     return RegionRecord(
         region=text_of(value.pop("region")),
         group=text_of(value.pop("group")),
-        barrier=None if barrier is None else Barrier(*map(whole, barrier[:3]), _texts(barrier[3])),
+        barrier=None if barrier is None else _barrier(*barrier),
         complete=tuple(map(whole, value.pop("complete"))),
         contributions=tuple(
             Contribution(

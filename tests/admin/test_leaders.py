@@ -110,7 +110,7 @@ def test_offsets_wait_for_nothing_that_cannot_come(change: Change) -> None:
         admin.brokers()
         fake.control("Metadata", of_the_topic(change))
         assert admin.end_offsets([P0]) == {}
-        assert sum(bool(call.request.topics) for call in fake.calls_of("Metadata")) == 1
+        assert sum(bool(call.request.topics) for call in fake.calls_of("Metadata")) == 1  # type: ignore[attr-defined]
 
 
 def test_a_refusal_that_no_retry_cures_is_not_asked_again() -> None:

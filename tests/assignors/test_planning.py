@@ -134,7 +134,7 @@ def test_the_tutorial_prints_its_plan(capsys: pytest.CaptureFixture[str]) -> Non
 def refused_replay(number: int) -> Path:
     """Where the group of a refused plan was kept; each number makes another group."""
     with pytest.raises(PlanError) as refused:
-        make_plan(Users(lambda group: None), two_members(rack=f"rack-{number}"))  # type: ignore[arg-type, return-value]
+        make_plan(Users(lambda group: None), two_members(rack=f"rack-{number}"))
     path = refused.value.place["replay"]
     assert isinstance(path, Path)
     return path
@@ -162,5 +162,5 @@ def test_a_replay_is_not_written_through_a_link(tmp_path: Path, monkeypatch: pyt
     replay_file.parent.rename(tmp_path / "aside")
     replay_file.parent.symlink_to(tmp_path)
     with pytest.raises(PlanError) as refused:
-        make_plan(Users(lambda group: None), two_members(rack="r"))  # type: ignore[arg-type, return-value]
+        make_plan(Users(lambda group: None), two_members(rack="r"))
     assert "replay" not in refused.value.place

@@ -26,7 +26,7 @@ class Alarm(Exception):
 
 
 @pytest.fixture
-def alarms() -> Iterator[Callable[[float], None]]:
+def alarms() -> Iterator[Callable[[float], object]]:
     def handler(*_given: object) -> None:
         raise Alarm
 

@@ -82,7 +82,7 @@ class Rig:
         """Have Metadata requested; the topics that it names."""
         request = self.metadata.owed(self.now)
         assert request is not None, "no metadata is wanted"
-        return frozenset(topic.name for topic in request.topics or ())
+        return frozenset(str(topic.name) for topic in request.topics or ())
 
     def metadata_came(self, topics: dict[str, tuple[int, int]], **refused: int) -> None:
         """`topics`: name -> (number in the topic id, partitions); `refused`: name -> code."""

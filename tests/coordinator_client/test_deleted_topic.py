@@ -44,11 +44,11 @@ class Member:
     """One member on a thread, which notes when records of each partition came."""
 
     def __init__(self, bootstrap: str, group: str, pattern: str, protocol: str, saves: str) -> None:
-        by_range = {"assignors": ["range"]} if protocol == "classic" else {"remote_assignor": "range"}
+        by_range: dict[str, Any] = {"assignors": ["range"]} if protocol == "classic" else {"remote_assignor": "range"}
         self.consumer = Consumer(
             bootstrap, group=group, protocol=protocol, auto_offset_reset="earliest", metadata_max_age_ms=1000,
             heartbeat_interval_ms=1000, fetch_max_wait_ms=100, enable_auto_commit=saves == "auto-commit",
-            **by_range,  # type: ignore[arg-type]  # each reads both topics
+            **by_range,  # each reads both topics
         )  # fmt: skip
         self.hooks = Saves()
         self.topics: set[str] = set()
@@ -117,7 +117,7 @@ def read_while_deleted(
     protocol: str,
     saves: str,
     prefix: str,
-    write: Callable[[str, int], None],
+    write: Callable[[str, int], object],
     delete: Callable[[], None],
 ) -> float:
     """Two members read both topics, each partition is written to all the time; the silence of the topic that stays."""
@@ -214,7 +214,7 @@ def refuse(code: int, *topics: str) -> Callable[[Call], Alter | None]:
             )
         )
 
-    return lambda call: Alter(refused) if {topic.name for topic in call.request.topics} & {*topics} else None
+    return lambda call: Alter(refused) if {topic.name for topic in call.request.topics} & {*topics} else None  # type: ignore[attr-defined]
 
 
 @pytest.fixture

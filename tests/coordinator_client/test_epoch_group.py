@@ -179,7 +179,7 @@ def test_a_static_member_comes_back_to_what_it_had_and_a_second_holder_is_refuse
             static.subscribe([topic])
             poll_all_until([witness, static], lambda: len(witness.assignment) == len(static.assignment) == 2)
             before, told = static.assignment, len(hooks.told)
-            patience = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 500}
+            patience: dict[str, Any] = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 500}
             with Consumer(broker.bootstrap, group_instance_id="i-1", **settings, **patience) as second:
                 second.subscribe([topic])
                 with pytest.raises(KohortError, match="UNRELEASED_INSTANCE_ID"):

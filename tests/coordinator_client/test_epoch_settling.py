@@ -44,8 +44,8 @@ def fake() -> Iterator[FakeBroker]:
 
 
 def member(bootstrap: str, group: str = "g", **settings: Any) -> Consumer:
-    settings = {"auto_offset_reset": "earliest", "max_poll_interval_ms": REBALANCE_TIMEOUT_MS} | settings
-    return Consumer(bootstrap, group=group, protocol="consumer", **settings)
+    usual: dict[str, Any] = {"auto_offset_reset": "earliest", "max_poll_interval_ms": REBALANCE_TIMEOUT_MS}
+    return Consumer(bootstrap, group=group, protocol="consumer", **usual | settings)
 
 
 def all_of(topic: str, partitions: int) -> frozenset[TopicPartition]:

@@ -42,8 +42,8 @@ def fake() -> Iterator[FakeBroker]:
 
 
 def reader(fake: FakeBroker, **settings: Any) -> Consumer:
-    settings = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 150, "retry_backoff_ms": 10} | settings
-    return attempt(lambda: Consumer(fake.bootstrap, **settings))
+    usual: dict[str, Any] = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 150, "retry_backoff_ms": 10}
+    return attempt(lambda: Consumer(fake.bootstrap, **usual | settings))
 
 
 class Seen:
@@ -160,7 +160,7 @@ def test_a_member_its_hooks_and_commits(capsys: pytest.CaptureFixture[str]) -> N
 
         def script() -> None:
             group = f"g{next(names)}"
-            consumer, hooks, offsets, done = reader(fake, group=group), Hooks(), list[int](), list[object]()
+            consumer, hooks, offsets, done = reader(fake, group=group), Hooks(), list[int](), list[Any]()
             attempt(lambda: consumer.subscribe(["t"], hooks=hooks))
             until(
                 lambda: len(offsets) >= 19,
@@ -176,7 +176,9 @@ def test_a_member_its_hooks_and_commits(capsys: pytest.CaptureFixture[str]) -> N
             assert numbers == sorted(numbers)
             assert set(numbers) == {1, 2, 3}, "a callback is lost"
             attempt(lambda: consumer.commit({P0: 5}))
-            assert attempt(lambda: consumer.committed([P0]))[P0].offset == 5
+            stored = attempt(lambda: consumer.committed([P0]))[P0]
+            assert stored is not None
+            assert stored.offset == 5
             attempt(lambda: consumer.commit(allow_rewind=True))
             assert attempt(lambda: consumer.group_metadata().group_id) == group
             attempt(lambda: consumer.enforce_rebalance())

@@ -189,7 +189,7 @@ def test_what_is_in_hand_when_poll_is_interrupted_comes_with_the_next(
         raise problem
 
     with monkeypatch.context() as patch:
-        patch.setattr(*where, interrupted)
+        patch.setattr(where[0], where[1], interrupted)
         with pytest.raises(problem):
             consumer.poll(0)
     assert (consumer.position(P0), consumer.position(P1)) == (100, 100)

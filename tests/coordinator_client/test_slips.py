@@ -78,7 +78,7 @@ WAITING: list[tuple[str, Call, type[Exception], str]] = [
 ]
 
 
-def by_name(slips: list[tuple[str, Call, type[Exception], str]]) -> Any:
+def by_name(slips: list[tuple[str, Call, type[Exception], str]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("call", "kind", "says"), [pytest.param(*rest, id=name) for name, *rest in slips])
 
 
@@ -215,7 +215,7 @@ def test_a_producer_refuses_what_is_no_time_and_no_member() -> None:
         assert producer.send("t", b"v").result(30).offset == 0
 
 
-SENT = [name for name, one in (SETTINGS | PRODUCING).items() if one.kind == "sent"]
+SENT = [name for name, one in ({**SETTINGS, **PRODUCING}).items() if one.kind == "sent"]
 
 
 @pytest.mark.parametrize("name", SENT)

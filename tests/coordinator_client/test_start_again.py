@@ -1,6 +1,7 @@
 """Starts that are given again: `assign` with an offset, and `on_assigned` for a partition that was kept."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -77,11 +78,12 @@ class Restarts(RebalanceHooks):
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_on_assigned_seeks_a_kept_partition_each_time_it_returns_an_offset(protocol: str) -> None:
     hooks = Restarts()
+    assignors: dict[str, Any] = {} if protocol == "consumer" else {"assignors": ["cooperative-sticky"]}
     with (
         filled() as fake,
         Consumer(
             fake.bootstrap, group="g", auto_offset_reset="earliest", protocol=protocol, heartbeat_interval_ms=100,
-            **({} if protocol == "consumer" else {"assignors": ["cooperative-sticky"]}),
+            **assignors,
         ) as consumer,
     ):  # fmt: skip
         consumer.subscribe(["t"], hooks=hooks)

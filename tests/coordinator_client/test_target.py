@@ -43,7 +43,7 @@ def test_the_old_topic_of_a_name_is_not_kept_once_metadata_has_the_new_one() -> 
     target.tell(by_id(T | tps("k-0")))
     assert target.named(metadata(t=0, k=0), T | tps("k-0"), any_topic).partitions == T | tps("k-0")
     wanted, unknown = target.named(metadata(t=1, k=0), T | tps("k-0"), any_topic)
-    assert (wanted, unknown) == (tps("k-0"), {topic_id("t")})
+    assert (wanted, unknown) == (tps("k-0"), frozenset({topic_id("t")}))
 
 
 @pytest.mark.proves("B-39", "G-08")
@@ -51,7 +51,7 @@ def test_what_is_owned_keeps_its_name_while_metadata_has_no_topic_of_that_name()
     target = owning(T, t=0)
     target.tell(by_id(T | tps("t-2")))
     assert target.named({}, T, any_topic) == (T | tps("t-2"), frozenset())
-    assert target.named({}, frozenset(), any_topic) == (frozenset(), {topic_id("t")})
+    assert target.named({}, frozenset(), any_topic) == (frozenset(), frozenset({topic_id("t")}))
 
 
 def test_both_lives_of_a_topic_in_one_target_are_never_mixed() -> None:

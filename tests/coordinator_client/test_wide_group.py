@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,10 @@ class Watch:
 
 def read_all(bootstrap: str, group: str, topics: list[str], way: str, partitions: int) -> float:
     """Read until each partition's record is here, then poll for three heartbeats more; the oldest age of one (s)."""
-    settings = {"heartbeat_interval_ms": int(INTERVAL_S * 1000), "session_timeout_ms": int(SESSION_S * 1000)}
+    settings: dict[str, Any] = {
+        "heartbeat_interval_ms": int(INTERVAL_S * 1000),
+        "session_timeout_ms": int(SESSION_S * 1000),
+    }
     with Consumer(bootstrap, group=group, auto_offset_reset="earliest", **settings) as consumer:
         losses, seen = Losses(), 0
         consumer.subscribe(topics, hooks=losses)

@@ -269,7 +269,7 @@ def test_what_is_parked_is_summed_up_once_a_turn(monkeypatch: pytest.MonkeyPatch
     wide.turn()
     wide.settle("Fetch", wide.fetched(records=BATCH))()
     parked = wide.core.fetcher.parked
-    sums, total = [], Parked.total_bytes.fget
+    sums, total = list[int](), vars(Parked)["total_bytes"].fget
     assert total is not None
     monkeypatch.setattr(Parked, "total_bytes", property(lambda self: sums.append(1) or total(self)))  # type: ignore[func-returns-value]
     wide.turn()

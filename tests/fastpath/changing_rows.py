@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy
 
@@ -42,7 +43,7 @@ def hammer(write: Callable[[], None], read: Callable[[], object], seconds: float
     return outcomes
 
 
-def flip(array: "numpy.ndarray", bad: int, good: int) -> None:  # type: ignore[type-arg]
+def flip(array: Any, bad: int, good: int) -> None:
     """Values that lead elsewhere, and back."""
     array[1:] = bad
     array[1:] = good
@@ -50,11 +51,13 @@ def flip(array: "numpy.ndarray", bad: int, good: int) -> None:  # type: ignore[t
 
 def cases() -> dict[str, tuple[Callable[[], None], Callable[[], object]]]:
     """By name: the write, and the read that it disturbs."""
-    plain = BytesRows(numpy.arange(COUNT + 1, dtype="int32"), bytes(COUNT), count=COUNT)
-    offsets = numpy.zeros(COUNT + 1, dtype="int64")
+    counted: Any = numpy.arange(COUNT + 1, dtype="int32")
+    plain = BytesRows(counted, bytes(COUNT), count=COUNT)
+    offsets: Any = numpy.zeros(COUNT + 1, dtype="int64")
     moving = BytesRows(offsets, bytes(COUNT), wide=True, count=COUNT)
-    stamps, places = numpy.zeros(COUNT, "int64"), numpy.zeros(COUNT, "int64")
-    partitions = numpy.zeros(COUNT, "int32")
+    stamps: Any = numpy.zeros(COUNT, "int64")
+    places: Any = numpy.zeros(COUNT, "int64")
+    partitions: Any = numpy.zeros(COUNT, "int32")
     return {
         "timestamps": (
             partial(flip, stamps, 1 << 61, 0),

@@ -116,7 +116,7 @@ class TestBuffersOfOthers:
 
     @pytest.mark.parametrize("last", [1 << 24, -5, 0])
     def test_offsets_that_went_bad_since_they_were_checked(self, last: int) -> None:
-        offsets = numpy.arange(11, dtype="int64")
+        offsets: Any = numpy.arange(11, dtype="int64")
         rows = BytesRows(offsets, bytes(10), count=10, wide=True)
         offsets[-1] = last
         with pytest.raises(RuntimeError, match="changed while they were read"):

@@ -11,6 +11,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -179,7 +180,7 @@ def test_send_arrow(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Non
             except Interrupt:
                 continue
             certain += table["value"].to_pylist()
-            counts = attempt(lambda deliveries=deliveries: deliveries.result(PATIENCE_S))
+            counts = attempt(partial(deliveries.result, PATIENCE_S))
             assert sum(counts.values()) == len(table)
         ended(producer)
         found = Counter(value for _place, _offset, value in read(fake, topic, partitions=2))
