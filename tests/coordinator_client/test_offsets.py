@@ -498,6 +498,28 @@ def test_auto_commit_knows_only_what_earlier_polls_returned() -> None:
     assert book.unsaved() == {}
 
 
+def test_auto_commit_forgets_a_position_that_is_not_known_any_more() -> None:
+    book = CommitBook(5.0)
+    book.returned({P0: OffsetToCommit(10), P1: OffsetToCommit(4)})
+    book.returned({P0: None, P1: OffsetToCommit(5)})
+    assert book.unsaved() == {P1: OffsetToCommit(5)}
+
+
+def test_changes_are_named_until_they_are_noted() -> None:
+    one = Positions(ResetPolicy.of("earliest"))
+    one.assign(P0, start=10, has_group=True, wall_ms=WALL)
+    one.assign(P1, start=None, has_group=True, wall_ms=WALL)
+    for _ in range(2):
+        changes = one.changes()
+        assert changes == {P0: OffsetToCommit(10), P1: None}
+    one.noted(changes)
+    assert one.changes() == {}
+    one.consumed(P0, one.state(P0).serial, 12)
+    assert one.changes() == {P0: OffsetToCommit(12)}
+    one.drop(P0)
+    assert one.changes() == {}, "what has left is no change, and takes no memory"
+
+
 def test_without_auto_commit_nothing_is_committed_by_itself() -> None:
     book = CommitBook(None)
     book.returned({P0: OffsetToCommit(10)})

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ def read_all(bootstrap: str, group: str, topics: list[str], way: str, partitions
 def test_ten_thousand_partitions_are_read_between_heartbeats(way: str) -> None:
     command = [sys.executable, str(Path(__file__).with_name("wide_broker.py")), str(TOPICS), str(PER_TOPIC)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         bootstrap = process.stdout.readline().strip()
         topics = [f"t{number:05d}" for number in range(TOPICS)]
         oldest_s = read_all(bootstrap, "wide", topics, way, TOPICS * PER_TOPIC)
@@ -98,7 +100,7 @@ def test_ten_thousand_partitions_are_read_between_heartbeats(way: str) -> None:
     assert told["faults"] == []
     beats = told["beats"]
     assert len(beats) >= 3
-    assert max(after - before for before, after in zip(beats, beats[1:], strict=False)) < INTERVAL_S + LATE_S
+    assert max(after - before for before, after in pairwise(beats)) < INTERVAL_S + LATE_S
     assert oldest_s < INTERVAL_S + LATE_S
 
 

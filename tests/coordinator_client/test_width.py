@@ -1,5 +1,6 @@
 """Thousands of partitions: each step of a consumer's core costs in proportion to them, and no step more than that."""
 
+import random
 import sys
 import uuid
 from collections.abc import Callable
@@ -10,11 +11,12 @@ import pytest
 from kohort.coordinator_client.config import Config
 from kohort.coordinator_client.connections import Answered, Ask
 from kohort.coordinator_client.core import Core
+from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.metadata import ClusterView
 from kohort.coordinator_client.offsets import Phase
 from kohort.coordinator_client.ready import Coordinator
 from kohort.coordinator_client.slices import Parked
-from kohort.fastpath import TopicPartition, encode
+from kohort.fastpath import KohortError, TopicPartition, encode
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
@@ -174,6 +176,74 @@ def test_committed_offsets_that_are_asked_for_again_are_sorted_out_in_proportion
         assert all(wide.core.positions.state(one).phase is Phase.NEEDS_COMMITTED for one in wide.partitions)
         counts.append(wide.steps["all to be asked again"])
     assert counts[1] / counts[0] < 2.2
+
+
+def test_an_iteration_takes_note_of_what_each_step_moved_only() -> None:
+    """A step hands over one slice. With auto-commit, the step after it marks that slice as handled."""
+    counts = []
+    for count in (FEW, MANY):
+        wide = Wide(count, group="g", enable_auto_commit=True)
+        core = wide.core
+        core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {})
+        core.polled(0.0, handled=True)
+
+        def iterate(core: Core = core, partitions: list[TopicPartition] = wide.partitions) -> None:
+            for partition in partitions:
+                core.positions.consumed(partition, core.positions.state(partition).serial, 1)
+                core.polled(0.0, handled=True)
+
+        wide.step("iteration", iterate)
+        assert core.book.unsaved() == {one: OffsetToCommit(1) for one in wide.partitions}
+        counts.append(wide.steps["iteration"])
+    assert counts[1] / counts[0] < 2.2
+
+
+def test_what_auto_commit_notes_is_what_a_copy_of_all_positions_would_be() -> None:
+    chance = random.Random(7)
+    core = Wide(FEW, group="g", enable_auto_commit=True).core
+    partitions = [TopicPartition("t", number) for number in range(5)]
+    for step in range(2_000):
+        partition = chance.choice(partitions)
+        owned = list(core.positions)
+        match chance.randrange(7):
+            case 0:
+                core.assign(frozenset(chance.sample(partitions, 3)), {partition: step}, {})
+            case 1 if partition in owned:
+                core.seek(partition, step)
+            case 2 if partition in owned:
+                core.seek_by_time(partition, -1)
+            case 3 if partition in owned:
+                core.positions.fail(partition, KohortError("gone"), adrift=bool(step % 2))
+            case 4 if partition in owned:
+                core.positions.void(partition)
+            case 5:
+                core.polled(0.0, handled=False)
+            case _ if partition in owned:
+                core.positions.consumed(partition, core.positions.state(partition).serial, step)
+        if step % 3 == 0:
+            core.polled(0.0, handled=True)
+            assert core.book.unsaved() == core.positions.snapshot()
+
+
+@pytest.mark.parametrize("place", ["changes", "returned", "noted"])
+def test_a_poll_that_is_interrupted_while_it_takes_note_takes_note_again(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = Wide(FEW, group="g", enable_auto_commit=True)
+    core = wide.core
+    core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 3), {})
+    owner = core.book if place == "returned" else core.positions
+
+    def interrupted(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, place, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            core.polled(0.0, handled=True)
+    core.polled(0.0, handled=True)
+    assert core.book.unsaved() == {one: OffsetToCommit(3) for one in wide.partitions}
+    assert core.positions.changes() == {}
 
 
 def test_the_leaders_of_one_response_are_one_change_of_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
