@@ -55,7 +55,9 @@ def _told(group: GroupView, member: Member) -> tuple[array[int], int]:
     try:
         owned, end = core.decode_rows(bytes(member.user_data), 0, group.numbers_on_wire, group.starts_row)
     except ValueError as error:
-        log.warning("member %s: user data that no sticky assignor wrote, taken as owning nothing: %s", escaped(member.id), error)
+        log.warning(
+            "member %s: user data that no sticky assignor wrote, taken as owning nothing: %s", escaped(member.id), error
+        )
         return array("i"), NO_GENERATION
     # Version 0 ends here; nothing else in the bytes says which version they are.
     generation = member.user_data[end : end + 4]

@@ -26,6 +26,7 @@ SHORTEST_S: Final = 0.1
 CODECS: Final = frozenset(range(1, 5))
 """What we can compress with, by Kafka's numbers; 0 is always taken."""
 
+
 class Then(Enum):
     """What an error leads to."""
 
@@ -44,7 +45,9 @@ ERRORS: Final = {
 
 
 class Subscribed(NamedTuple):
-    """What the broker wants. `codec`: Kafka's number; `wanted`: prefixes of names, "" of all; `delta`: counters as differences."""
+    """The broker's subscription. `codec`: Kafka's number. `wanted`: prefixes of names, "" for all. `delta`: counters as
+    differences.
+    """
 
     number: int
     interval_s: float

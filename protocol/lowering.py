@@ -55,7 +55,12 @@ class LoweredCodec(NamedTuple):
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in reversed(error.steps))
         hint = "raise max_frame_bytes if the cluster is that large" if "more values" in error.reason else None
         return WireError(
-            error.reason, hint=hint, api=self.name, version=self.version, path=path.lstrip(".") or None, offset=error.offset
+            error.reason,
+            hint=hint,
+            api=self.name,
+            version=self.version,
+            path=path.lstrip(".") or None,
+            offset=error.offset,
         )
 
 
