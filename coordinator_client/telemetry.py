@@ -45,8 +45,9 @@ ERRORS: Final = {
 
 
 class Subscribed(NamedTuple):
-    """The broker's wishes. `codec`: Kafka's number. `wanted`: prefixes of names, "" of all. `delta`: counters as
-    differences."""
+    """The broker's subscription. `codec`: Kafka's number. `wanted`: prefixes of names, "" for all. `delta`: counters as
+    differences.
+    """
 
     number: int
     interval_s: float
