@@ -76,6 +76,7 @@ class Producer:
     def _begin(self, config: ProducerConfig) -> None:
         self._settings = config.producing
         self._closed = self._shut = False
+        self._block_ends = False
         self._block: weakref.ref[_Block[Self]] | None = None  # of the `transaction()` that began what is open
         self._driver = driver = Driver(config.connecting, partial(ProducerCore, config))
         driver.core.wake, driver.core.stop = driver.wake, driver.stop_soon
@@ -284,7 +285,9 @@ class Producer:
         """
         self._end(lambda core: core.transactions.commit(), timeout_s)
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
-        self._driver.core.transactions.untold = None  # last: until then another call has the outcome
+        transactions = self._driver.core.transactions
+        # Last: until then another call has the outcome. A block has it until it ends.
+        transactions.untold = transactions.untold if self._block_ends else None
 
     def abort(self, timeout_s: float | None = None) -> None:
         """Give up what was sent since `begin()`. Raises ProducerFenced, IllegalState, OperationTimeout.
@@ -460,8 +463,11 @@ class _Block(Generic[P]):
             self._abort()
             return
         try:
+            producer._block_ends = True
             producer.commit()
+            producer._block_ends, producer._driver.core.transactions.untold = False, None  # last, as in `commit`
         except BaseException:
+            producer._block_ends = False
             self._abort()
             raise
 
