@@ -11,8 +11,10 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
-# Tests wait for brokers more than they compute. A folder's tests stay together, with the brokers and the Spark they share.
-SIDE_BY_SIDE := -n 3 --dist loadgroup
+# Tests wait for brokers more than they compute. Those that share a server share a worker; the slowest come first.
+SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
+# Tests start some hundred Pythons, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Not with the lowest: what needs Spark, a peer to compare with, or plots.
 LOWEST ?= tests/protocol tests/fastpath tests/assignors tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
