@@ -25,7 +25,7 @@ def kohort(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess
 @pytest.fixture
 def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A cache of its own that borrows the real one's jars and class archives."""
-    for source in [*cache_dir().glob("kafka-*"), cache_dir() / "class-archives"]:
+    for source in [*cache_dir().glob("kafka-*"), cache_dir() / "class-archives", cache_dir() / "formatted"]:
         if source.is_dir():
             (tmp_path / source.name).symlink_to(source)
     environment = {**os.environ, "KOHORT_CACHE": str(tmp_path)}
