@@ -28,7 +28,7 @@ from kohort.testing.selection import Broker
 PARTITIONS = 14
 CHANGES = 50
 HEARTBEAT_MS = 100
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 
 
 class Told(NamedTuple):
@@ -203,7 +203,7 @@ class Javas(Members):
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.reader.join(5)
+        self.reader.join(120)
 
     def _say(self, line: str) -> None:
         assert self.process.stdin is not None

@@ -120,7 +120,7 @@ def seated(sit: Callable[..., None], name: str, *args: Any) -> Iterator[Seat]:
         yield seat
     finally:
         seat.stop.set()
-        thread.join(20)
+        thread.join(120)
 
 
 def by_broker(bootstrap: str, group: str) -> dict[str, Owned]:
