@@ -6,7 +6,8 @@
 
 Everything runs in KRaft mode with a modest heap, on free ports of the loopback interface, in a scratch folder that is
 removed at the end. The JVM compiles quickly and optimizes little (`-XX:TieredStopAtLevel=1`, which halves the processor
-time of a start); where the broker's own speed matters, pass `jvm_options=["-XX:TieredStopAtLevel=4"]`. A broker outlives neither the `with` block nor this process, however that ends.
+time of a start); where the broker's own speed matters, pass `jvm_options=OPTIMIZING`. A broker outlives neither the
+`with` block nor this process, however that ends.
 """
 
 import shutil
@@ -37,6 +38,7 @@ from kohort.testing.kafka_node import KafkaNode
 from kohort.testing.ports import free_ports
 from kohort.testing.tls import make_tls_files
 
+OPTIMIZING = ("-XX:TieredStopAtLevel=4",)
 START_TIMEOUT_S = 150.0  # brokers that start beside other work take their time; one that has ended is told at once
 _START_TRIES = 3
 _PRIME_TIMEOUT_S = 60.0

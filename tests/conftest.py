@@ -28,7 +28,7 @@ settings.load_profile("untimed")
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """One broker for the run and all its workers, of KOHORT_BROKER_VERSION, from where kohort.testing.selection says."""
+    """One broker of KOHORT_BROKER_VERSION for all workers of the run; kohort.testing.selection chooses its source."""
     from tests.shared_broker import shared_broker
 
     address = getattr(pytestconfig, "workerinput", {}).get("broker")
@@ -38,7 +38,7 @@ def broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def cluster3() -> Iterator[RealCluster]:
-    """Three brokers for the whole run. A test that stops one of them starts it again; no other test runs on them then."""
+    """Three brokers for the whole run, for one test at a time. A test that stops one of them starts it again."""
     with RealCluster(3, version=wanted_version()) as cluster:
         yield cluster
 
@@ -82,6 +82,7 @@ def topic(make_topic: Callable[..., str]) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--behaviours", action="store_true", help="list every behaviour that no test proves")
     parser.addoption("--bootstrap", default="", help="the broker that tests/conformance judges, HOST:PORT")
+    parser.addoption("--full", action="store_true", help="also the tests that are marked full, as make test-all does")
     parser.addoption("--rewrite", action="store_true", help="write what happens now over the transcripts of tests")
 
 
@@ -102,6 +103,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
     known = frozenset(BEHAVIOURS)
     for item in items:
         if strangers := proves(item) - known:

@@ -265,7 +265,6 @@ def test_a_deliberate_fault_of_a_hand_over_is_found(name: str) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(400)
 def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -48,7 +48,6 @@ def test_a_broker_killed_and_started_again_costs_time_and_nothing_else(unique: N
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 @pytest.mark.proves("G-12", "B-21", "B-22", "B-23", "F-05", "F-06", "F-07", "G-01")
 def test_the_coordinator_dies_and_the_member_stays_where_it_is(unique: Name) -> None:
     group, topic = unique("group"), unique("topic")
@@ -79,7 +78,6 @@ def test_the_coordinator_dies_and_the_member_stays_where_it_is(unique: Name) -> 
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 @pytest.mark.proves("B-26", "B-25", "B-33", "I11", "F-04")
 def test_a_member_cut_off_longer_than_its_session_emits_and_commits_nothing_more(unique: Name) -> None:
     group, topic = unique("group"), unique("topic")

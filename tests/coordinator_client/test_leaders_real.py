@@ -69,7 +69,6 @@ def fetched_from(path: Path, node: KafkaNode) -> list[Any]:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 @pytest.mark.proves("E-07")
 def test_the_nearest_replica_is_read_and_the_leader_when_that_one_dies(
     cluster: RealCluster, unique: Name, tmp_path: Path
@@ -102,7 +101,6 @@ def test_the_nearest_replica_is_read_and_the_leader_when_that_one_dies(
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 @pytest.mark.proves("E-07")
 def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, tmp_path: Path) -> None:
     from confluent_kafka import ElectionType
@@ -142,7 +140,6 @@ def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, t
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 @pytest.mark.proves("B-38", "E-08")
 def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(cluster: RealCluster, unique: Name) -> None:
     topic = unique("cut")
@@ -171,7 +168,6 @@ def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(clus
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 @pytest.mark.proves("B-38", "E-08")
 def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_in_silence(
     cluster: RealCluster, unique: Name

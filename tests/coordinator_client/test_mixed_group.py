@@ -158,7 +158,6 @@ def settled(seats: list[Seat], bootstrap: str, group: str) -> dict[str, Owned]:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 @pytest.mark.proves("G-03", "G-04", "G-05", "G-06")
 def test_six_members_of_four_clients_own_every_partition_once(

@@ -92,7 +92,6 @@ def test_a_member_that_was_stopped_past_its_session_is_told_of_its_loss_before_a
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 @pytest.mark.proves("B-24", "B-33", "F-05", "G-12")
 def test_a_coordinator_that_stands_still_is_waited_for_and_nothing_is_shown_on_trust(unique: Name) -> None:
     group, topic = unique("still"), unique("topic")

@@ -61,7 +61,6 @@ def test_what_is_sent_is_what_others_read(broker: Broker, make_topic: MakeTopic,
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 def test_broken_connections_double_nothing_and_lose_nothing() -> None:
     with ProxiedCluster() as proxied:
         create_topic(proxied.cluster.bootstrap, "t", partitions=3)
