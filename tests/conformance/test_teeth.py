@@ -3,6 +3,7 @@
 Faults bend what the scripted broker is asked and what it answers, or its coordinator. Each runs against the checks of
 its kind, each in its highest version; the verdicts that the sound broker gets are the baseline. `make teeth` plays all
 faults; `make test` plays every fourth.
+A check that fails in a crowd of checks is repeated alone: a fault is there each time, a late machine is not.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tests.conformance import (
 from tests.conformance.bending import Fault
 
 AT_A_TIME = 6
+TRIES_ALONE = 3
 SCRIPTED = (
     *faults_entering.FAULTS, *faults_staying.FAULTS, *faults_showing.FAULTS, *faults_assigning.FAULTS,
     *faults_in_transactions.FAULTS,
@@ -79,11 +81,13 @@ def among(names: Collection[str]) -> Callable[[Check], bool]:
 
 
 def sound(wanted: Callable[[Check], bool]) -> Verdicts:
-    """What a sound broker gets. A crowd on a busy machine can make a check late: what fails has a second try, alone."""
+    """What a sound broker gets. A crowd on a busy machine can make a check late: what fails is tried again, alone."""
     found = judged(None, wanted)
-    late = {check for check, got in found.items() if got in (Verdict.FAIL, Verdict.BLOCKED)}
-    if late:
-        warnings.warn(f"without a fault, {sorted(late)} failed at first", stacklevel=2)
+    for _ in range(TRIES_ALONE):
+        late = {check for check, got in found.items() if got in (Verdict.FAIL, Verdict.BLOCKED)}
+        if not late:
+            break
+        warnings.warn(f"without a fault, {sorted(late)} failed in a crowd", stacklevel=2)
         found |= judged(None, among(late))
     return found
 
@@ -121,17 +125,21 @@ def caught(fault: Fault, outcomes: Outcomes) -> None:
 
     assert baseline[fault.caught_by[0]] is Verdict.PASS, "its own check does not pass without the fault"
     noticed = failed(outcomes[fault.name].result())
-    if fault.caught_by[0] not in noticed:
+    for _ in range(TRIES_ALONE):
+        if fault.caught_by[0] in noticed:
+            break
         # A crowd can be late for a moment that its own check waits for: alone, it has to notice.
         noticed |= failed(judged(fault, among(fault.caught_by[:1])))
-        assert fault.caught_by[0] in noticed, "its own check does not notice"
         warnings.warn(f"{fault.name}: {fault.caught_by[0]} noticed only alone", stacklevel=2)
+    assert fault.caught_by[0] in noticed, "its own check does not notice"
     strangers = noticed - set(fault.caught_by)
-    if strangers:
-        # Many brokers and checks at a time can make one of them late on a busy machine; a fault does it again, alone.
-        repeated = failed(judged(fault, among(strangers)))
-        assert repeated == set(), "checks of other rules notice too"
-        warnings.warn(f"{fault.name}: {sorted(strangers)} failed once, and not again", stacklevel=2)
+    for _ in range(TRIES_ALONE):
+        if not strangers:
+            break
+        # Many brokers and checks at a time can make one of them late on a busy machine; a fault does it each time.
+        warnings.warn(f"{fault.name}: {sorted(strangers)} failed in a crowd", stacklevel=2)
+        strangers &= failed(judged(fault, among(strangers)))
+    assert strangers == set(), "checks of other rules notice too"
 
 
 @pytest.mark.parametrize(
