@@ -30,9 +30,9 @@ def java(): return os.getpid()
 def server(): return os.getpid()
 @pytest.mark.parametrize("n", range(12))
 def test_alone(n): print("RAN alone", os.getpid(), n)
-@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("n", range(12))
 def test_of_java(java, n): print("RAN java", os.getpid(), n)
-@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("n", range(12))
 def test_of_file(server, n): print("RAN file", os.getpid(), n)
 @pytest.mark.full
 def test_too_long(): print("RAN full", os.getpid(), 0)
@@ -61,7 +61,7 @@ def ran(folder: Path, *options: str) -> dict[str, list[tuple[int, int]]]:
 
 def test_tests_that_share_a_server_share_a_worker(tmp_path: Path) -> None:
     found = ran(tmp_path)
-    assert {kind: len(tests) for kind, tests in found.items()} == {"alone": 12, "java": 4, "file": 4}
+    assert {kind: len(tests) for kind, tests in found.items()} == {"alone": 12, "java": 12, "file": 12}
     assert len({process for process, _ in found["java"]}) == 1
     assert len({process for process, _ in found["file"]}) == 1
     assert len({process for tests in found.values() for process, _ in tests}) == 2

@@ -14,7 +14,7 @@ from kohort.testing.selection import wanted_version
 IDS = {"cluster.id": "kCLUSTER", "node.id": "2", "directory.id": "kDIRECTORY"}
 
 
-def formatted(folder: Path, meta: str = "#made\nversion=1\nnode.id=0\ncluster.id=x-/+1\ndirectory.id=y\n") -> Path:
+def formatted(folder: Path, meta: str = "#made\nversion=1\nof.node.id=0\nnode.id=0\ncluster.id=x-/+1\ndirectory.id=y\n") -> Path:
     folder.mkdir()
     (folder / META).write_text(meta)
     (folder / RECORDS).write_bytes(b"levels\x00")
@@ -27,7 +27,7 @@ def test_a_copy_has_its_own_ids_and_the_same_records(tmp_path: Path) -> None:
     assert copy_storage(kept, tmp_path / "node" / "data", IDS)
     assert (tmp_path / "node" / "data" / RECORDS).read_bytes() == b"levels\x00"
     meta = (tmp_path / "node" / "data" / META).read_text()
-    assert meta == "#made\nversion=1\nnode.id=2\ncluster.id=kCLUSTER\ndirectory.id=kDIRECTORY\n"
+    assert meta == "#made\nversion=1\nof.node.id=0\nnode.id=2\ncluster.id=kCLUSTER\ndirectory.id=kDIRECTORY\n"
 
 
 def test_an_id_that_the_version_does_not_know_is_not_added(tmp_path: Path) -> None:
