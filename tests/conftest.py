@@ -3,7 +3,6 @@
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,8 +10,8 @@ from hypothesis import settings
 from kohort.testing import RealCluster, RealPostgres
 from kohort.testing.selection import Broker, any_broker, wanted_version
 from kohort.testing.topics import create_topic
+from tests.behaviours import BEHAVIOURS
 
-BEHAVIOURS = tuple(Path(__file__).with_name("behaviours.txt").read_text().split())
 _outcomes: dict[str, bool] = {}
 
 # A test says nothing about how fast the machine is that it runs on.
@@ -82,7 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
         strangers = proves(item) - known
         if strangers:
-            raise pytest.UsageError(f"{item.nodeid} proves {sorted(strangers)}, which tests/behaviours.txt lacks")
+            raise pytest.UsageError(f"{item.nodeid} proves {sorted(strangers)}, which docs/behaviours.md lacks")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
