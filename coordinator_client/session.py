@@ -60,7 +60,7 @@ class Session:
     an attribute from the moment when they are taken until they are run or raised.
     """
 
-    closed = True  # only `close` may be called; so it is until the driver runs
+    begun = False  # the driver was started
 
     def __init__(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
         assignors = tuple(assignors_of(config.assignors)) if config.group else ()
@@ -81,13 +81,14 @@ class Session:
         self._observer: Observer | None = None
         self._wakeup = False
         self._decoded: dict[TopicPartition, Decoded] = {}
-        self.closed = False
+        self.closed = False  # only `close` may be called any more
+        self.begun = True
         self.driver.start()
 
     def __del__(self) -> None:
-        driver: Driver[Core] | None = self.__dict__.get("driver")
-        if driver is not None and not driver.stopping and (self.parting or not self.closed):
-            warn_unclosed("consumer", self.config.client_id, self.config.group, driver, partial(_retire, driver))
+        if self.begun and not self.driver.stopping:
+            stop = partial(_retire, self.driver)
+            warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver, stop)
 
     # --- who may come in
 
