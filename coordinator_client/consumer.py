@@ -359,7 +359,8 @@ class Consumer(Face):
     A signal handler may call `wakeup`, and may raise. An exception that it raises inside a call loses no record, no
     callback and no hook: what poll would have returned comes with the next poll. Whether another call took effect is
     then open; call it again. Other methods raise ConcurrentUseError in a handler that came while the interrupted call
-    used the consumer's state. A consumer that is dropped without `close` stops, with a ResourceWarning.
+    used the consumer's state. A consumer that is dropped without `close` leaves the group and stops, with a
+    ResourceWarning; no hook is called, and nothing more is committed.
     """
 
     def __init__(

@@ -14,8 +14,8 @@ script is a function without arguments; it catches `Interrupt`, goes on, and ass
 
 A point is (place in the code, number of times that it was passed). Runs differ a little from each other, as threads
 do; a point that a run does not come to is counted as missed. KOHORT_INTERRUPTS=N takes each Nth point only, by default
-`stride`. The first of them is drawn by a seed, which the report prints: KOHORT_INTERRUPTS_SEED, by default the number of
-the day. So a run can be repeated, and days differ.
+`stride`. The first of them is drawn by a seed, which the report prints: KOHORT_INTERRUPTS_SEED, by default the number
+of the day. So a run can be repeated, and days differ.
 
 `every_point_within` is for scripts in which only a part is interrupted:
 

@@ -21,7 +21,7 @@ from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
 
-STRIDE = 23
+STRIDE = 67
 PLACE = TopicPartition("topic", 0)
 HASTY = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
@@ -108,7 +108,7 @@ def test_close_of_an_admin(capsys: pytest.CaptureFixture[str]) -> None:
                 gc.collect()
             assert driver.ended.wait(PATIENCE_S)
 
-        reports = [every_point_within(lambda tracer: script(tracer, again=again)) for again in (True, False)]  # noqa: B023
+        reports = [every_point_within(lambda tracer: script(tracer, again=again), stride=4) for again in (True, False)]  # noqa: B023
     with capsys.disabled():
         print(*reports, sep="\n    ", end="")
 
