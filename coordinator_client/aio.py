@@ -356,13 +356,14 @@ class AsyncConsumer(Face):
         while True:
             try:
                 await self._run_until(reached, until - session.driver.now())
-                return
             except BaseException as problem:
                 if problem is not session.late:
                     raise
                 if not isinstance(problem, Exception):
                     session.late = None
                     raise
+            else:
+                return
 
     async def _stopped(self, timeout_s: float) -> None:
         driver, over = self._session.driver, asyncio.Event()

@@ -656,13 +656,14 @@ class Consumer(Face):
         while True:
             try:
                 self._run_until(reached, until - session.driver.now())
-                return
             except BaseException as problem:
                 if problem is not session.late:
                     raise
                 if not isinstance(problem, Exception):
                     session.late = None
                     raise
+            else:
+                return
 
     def __enter__(self) -> Self:
         return self
