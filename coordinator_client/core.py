@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kohort.assignors import Assignor
+from kohort.coordinator_client.at_exit import EXIT_S
 from kohort.coordinator_client.backlog import Backlogs
 from kohort.coordinator_client.cluster import Cluster
 from kohort.coordinator_client.commits import Committer
@@ -180,12 +181,15 @@ class Core:
         self.allowed: frozenset[TopicPartition] = frozenset()
         self.wall_ms = 0
         self.closing = False
+        self.retired: Callable[[], None] | None = None  # dropped unclosed: called once the group was left
 
     # ------------------------------------------------------------------ the driver's side
 
     def turn(self, now: float, wall_ms: int) -> Turn:
         """Look at everything that happened; what is to be sent comes out."""
         self.wall_ms = wall_ms
+        if self.retired is not None:
+            self._wind_up(now)
         wakes = self._step_member(now)
         self._align()
         self.cluster.turn(now)
@@ -209,21 +213,31 @@ class Core:
         plan, self._plan = self._plan, None
         # A time that has passed without work being owed is waited for no longer: else the driver would spin.
         later = [wake for wake in wakes if wake is not None and wake > now]
-        if self._socket_events:
+        if self.retired is not None and self.left:
+            self.retired()
+        if self._socket_events or (self.retired is not None and self.hook_is_due):
             return Turn(outgoing, now, plan)
         return Turn(outgoing, min(later, default=None), plan)
+
+    def _wind_up(self, now: float) -> None:
+        """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""
+        if not self.closing:
+            self.request_close(now, now + EXIT_S)
+        elif (call := self._hook) is not None and self.hook_is_due:
+            self._hook_over = call.serial
+            self._caller_events += [HookStarted(call.serial, now), HookDone(call.serial, now, {}, {}, None)]
 
     # --- the group's machine
 
     def _step_member(self, now: float) -> list[float | None]:
         if self.member is None:
             self.committer.judge(None, now, self.chance())
-            self._polls([])
+            self._polls([], now)
             self._caller_events.clear()
             self._socket_events.clear()
             return []
         # The caller acted on an older view, so its events go first.
-        events = self._polls(self._caller_events) + self._socket_events
+        events = self._polls(self._caller_events, now) + self._socket_events
         self._caller_events, self._socket_events = [], []
         for event in events:
             self.member.step(event, now)
@@ -259,10 +273,13 @@ class Core:
             self.meters.rebalanced(self.member.timeline.rebalances)
         return [ready.wake_at]
 
-    def _polls(self, events: list[Event]) -> list[Event]:
+    def _polls(self, events: list[Event], now: float) -> list[Event]:
         """`events` with the last poll's begin and end, where the machine has not seen them: what a poll does comes
         between them."""
         began, ended = self._began, self._ended
+        if began is not None and not self.door.depth and (ended is None or ended.at < began.at):
+            self.poll_ended(now)  # an interrupt came before the caller did it
+            ended = self._ended
         first: list[Event] = [began] if began is not None and began is not self._seen_began else []
         last: list[Event] = [ended] if ended is not None and ended is not self._seen_ended else []
         self._seen_began, self._seen_ended = began, ended
