@@ -1,6 +1,6 @@
 # make            lists the targets
 # make demo       sets everything up and runs the main job on a real broker
-# make test       sets everything up, then lint, types and every test
+# make test       sets everything up, then lint, types and the tests
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -11,13 +11,15 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
-# Tests wait for brokers more than they compute. A folder's tests stay together, with the brokers and the Spark they share.
-SIDE_BY_SIDE := -n 3 --dist loadgroup
+# Tests wait for brokers more than they compute. Those that share a server share a worker; the slowest come first.
+SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
+# Tests start some hundred Pythons, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Not with the lowest: what needs Spark, a peer to compare with, or plots.
 LOWEST ?= tests/protocol tests/fastpath tests/assignors tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -35,9 +37,19 @@ $(READY): setup.py pyproject.toml constraints.txt $(wildcard fastpath/*.pyx fast
 demo: dev  ## the main job: broker, group of three, a kill, Spark, equal totals, a report
 	@$(BIN)/kohort demo
 
-test: dev lint types  ## everything a change must pass
+test: dev lint types  ## everything a change must pass: ten minutes of tests on two quiet cores
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
-	@$(BIN)/python -m kohort.testing.simulation --seeds 2000 --resume out/sim.jsonl
+	@$(BIN)/python -m kohort.testing.simulation --seeds 300 --resume out/sim.jsonl
+
+test-all: test test-third-0 test-third-1 test-third-2 test-interrupts test-width test-kerberos test-brokers  ## everything at full size: hours
+
+# Each some 20 minutes on two cores; .ci/run takes one of them.
+test-third-0: test-full teeth test-spark-group test-cluster
+test-third-1: test-security
+test-third-2: sim mutants fuzz test-lowest
+
+test-full: dev  ## the tests and the sizes that make test leaves out
+	@$(BIN)/python -m pytest --full -m full --deselect tests/conformance/test_teeth.py $(SIDE_BY_SIDE)
 
 test-interrupts: dev  ## an exception at every point where a signal handler can run, then a minute of random alarms: an hour
 	@KOHORT_INTERRUPTS=1 KOHORT_ALARM_S=60 $(BIN)/python -m pytest -o timeout=0 tests/coordinator_client/test_interrupts.py \
@@ -93,7 +105,7 @@ lint: dev  ## ruff and the import contracts
 	@PYTHONPATH=src $(BIN)/lint-imports
 
 teeth: dev  ## every deliberate fault of a broker, which the conformance checks must catch
-	@KOHORT_TEETH=1 $(BIN)/python -m pytest tests/conformance/test_teeth.py
+	@$(BIN)/python -m pytest --full tests/conformance/test_teeth.py
 
 conformance: dev  ## every broker of docs/conformance judged anew: some ten minutes
 	@$(BIN)/python docs/conformance/judge.py

@@ -58,8 +58,9 @@ def running_broker() -> Iterator[str]:
         yield given
         return
     from kohort.testing import RealBroker
+    from kohort.testing.real_broker import OPTIMIZING
 
-    with RealBroker() as broker:
+    with RealBroker(jvm_options=OPTIMIZING) as broker:
         yield broker.bootstrap
 
 

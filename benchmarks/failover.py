@@ -18,6 +18,7 @@ from kohort import Consumer, RebalanceHooks, TopicPartition
 from kohort.coordinator_client import Assigned, Lost, Revoked
 from kohort.testing import RealCluster
 from kohort.testing.plain_wire import ask, string
+from kohort.testing.real_broker import OPTIMIZING
 from kohort.testing.topics import create_topic, leaders, serves
 
 PARTITIONS = 6
@@ -32,7 +33,7 @@ _OFFSET_FETCH, _FIND_COORDINATOR = 9, 10
 
 def run(report: Report) -> None:
     """The median of three, each on a cluster that is whole again."""
-    with RealCluster(3) as cluster:
+    with RealCluster(3, jvm_options=OPTIMIZING) as cluster:
         seen = []
         for _ in range(TIMES):
             seen.append(fail_over(cluster))

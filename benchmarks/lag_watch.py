@@ -22,6 +22,7 @@ from benchmarks.report import OURS, Report, median_of
 from kohort.admin import Admin
 from kohort.fastpath import TopicPartition
 from kohort.testing import RealBroker
+from kohort.testing.real_broker import OPTIMIZING
 from kohort.testing.topics import kafka_tool
 
 TOPICS, PARTITIONS = 5, 2_000  # a controller refuses to make 10,000 at once
@@ -50,7 +51,10 @@ def run(report: Report) -> None:
 @contextmanager
 def wide_group() -> Iterator[str]:
     """A broker's address while it serves all the partitions, with an offset of the group for each."""
-    with RealBroker(heap_mb=1536) as broker, Admin(broker.bootstrap, default_api_timeout_ms=180_000) as admin:
+    with (
+        RealBroker(heap_mb=1536, jvm_options=OPTIMIZING) as broker,
+        Admin(broker.bootstrap, default_api_timeout_ms=180_000) as admin,
+    ):
         names = [f"wide-{number}" for number in range(TOPICS)]
         for name in names:
             admin.create_topic(name, partitions=PARTITIONS, configs={"segment.index.bytes": "4096"})

@@ -20,6 +20,7 @@ from kohort.spark.reader import read_range
 from kohort.spark.source import SCHEMA, arrow_schema, as_spark
 from kohort.testing import RealBroker
 from kohort.testing.broker_settings import PLAINTEXT
+from kohort.testing.real_broker import OPTIMIZING
 from kohort.testing.topics import create_topic
 from tests.secured import LISTENERS, LOGINS, PASSWORD, USER
 
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--codec", default="none")
     given = parser.parse_args()
-    with RealBroker(tls=True, users={USER: PASSWORD}) as broker:
+    with RealBroker(tls=True, users={USER: PASSWORD}, jvm_options=OPTIMIZING) as broker:
         layout, tls = broker.nodes[0].layout, {"ssl_ca_path": str(broker.ca_file)}
         ways = {"plain": {"bootstrap": layout.address(PLAINTEXT)}} | {
             kind: {"bootstrap": layout.address(LISTENERS[kind]), **tls, **login} for kind, login in LOGINS.items()

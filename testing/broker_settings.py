@@ -97,7 +97,7 @@ def node_properties(
         # A killed broker is noticed in 3 s, and may come back after the same time.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
-        # Records with old timestamps stay: retention by age would delete them 30 s after the start, then every 5 minutes.
+        # Records with old timestamps stay: retention by age deletes them 30 s after the start, then every 5 minutes.
         "log.retention.ms": "-1",
         "log.cleaner.dedupe.buffer.size": "4194304",
         "num.io.threads": "4",

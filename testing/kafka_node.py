@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kohort.testing.blank_storage import DECIDES, copy_storage, keep_storage, kept_storage, new_id
 from kohort.testing.broker_settings import PLAINTEXT, NodeLayout, format_arguments, render
 from kohort.testing.errors import BrokerStartError, BrokerStateError
 from kohort.testing.jdk import java
@@ -25,9 +26,12 @@ class KafkaNode:
     ) -> None:
         self.layout = layout
         self.log = layout.folder / "broker.log"
+        self._jars = tuple(jars)
         self._classpath = os.pathsep.join(str(jar) for jar in jars)
         self._cluster_id = cluster_id
         self._java_options = [
+            # A broker of tests ends before the optimizing compiler pays: that took 1.2 s of a start's 2.8 s.
+            "-XX:TieredStopAtLevel=1",
             f"-Xmx{heap_mb}m", f"-Xms{min(heap_mb, 128)}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError",
             f"-Dorg.slf4j.simpleLogger.defaultLogLevel={_LOG_LEVEL}", "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS", *jvm_options,
@@ -62,16 +66,23 @@ class KafkaNode:
 
     def format(self, users: Mapping[str, str]) -> None:
         """Give the empty data folder its cluster id, and SCRAM its first users."""
+        settings = self.layout.folder / "server.properties"
+        data = self.layout.folder / "data"
+        kept = None if users or DECIDES in settings.read_text() else kept_storage(self._jars)
+        ids = {"cluster.id": self._cluster_id, "node.id": str(self.node_id), "directory.id": new_id()}
+        if kept is not None and copy_storage(kept, data, ids):
+            return
         command = [
-            str(java()), "-XX:TieredStopAtLevel=1", *self._java_options, "-cp", self._classpath,
-            "kafka.tools.StorageTool", "format", "-t", self._cluster_id,
-            "-c", str(self.layout.folder / "server.properties"), *format_arguments(users),
+            str(java()), *self._java_options, "-cp", self._classpath, "kafka.tools.StorageTool", "format",
+            "-t", self._cluster_id, "-c", str(settings), *format_arguments(users),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             raise BrokerStartError(
                 f"its storage could not be formatted: {(done.stdout + done.stderr).strip()[-2000:]}", node=self.node_id
             )
+        if kept is not None:
+            keep_storage(kept, data)
 
     def launch(self, *, remove_if_orphaned: Path | None) -> None:
         """Start the process without waiting for it to serve."""

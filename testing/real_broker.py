@@ -5,14 +5,14 @@
         broker.kill(); broker.start()
 
 Everything runs in KRaft mode with a modest heap, on free ports of the loopback interface, in a scratch folder that is
-removed at the end. A broker outlives neither the `with` block nor this process, however that ends.
+removed at the end. The JVM compiles quickly and optimizes little (`-XX:TieredStopAtLevel=1`, which halves the processor
+time of a start); where the broker's own speed matters, pass `jvm_options=OPTIMIZING`. A broker outlives neither the
+`with` block nor this process, however that ends.
 """
 
-import base64
 import shutil
 import sys
 import tempfile
-import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from kohort.testing import jars
+from kohort.testing.blank_storage import new_id
 from kohort.testing.broker_settings import (
     CONTROLLER,
     PLAINTEXT,
@@ -37,6 +38,7 @@ from kohort.testing.kafka_node import KafkaNode
 from kohort.testing.ports import free_ports
 from kohort.testing.tls import make_tls_files
 
+OPTIMIZING = ("-XX:TieredStopAtLevel=4",)
 START_TIMEOUT_S = 150.0  # brokers that start beside other work take their time; one that has ended is told at once
 _START_TRIES = 3
 _PRIME_TIMEOUT_S = 60.0
@@ -186,7 +188,7 @@ class RealCluster:
         self.ca_file = files.ca_file if files else None
         security = Security(files, self._users, self._acls)
         layouts = self._layouts(root, security)
-        cluster_id = _cluster_id()
+        cluster_id = new_id()
         self.nodes = tuple(
             KafkaNode(
                 layout,
@@ -280,11 +282,6 @@ class RealBroker(RealCluster):
 
     def resume(self) -> None:
         self.node.resume()
-
-
-def _cluster_id() -> str:
-    """22 characters as Kafka writes uuids; a leading "-" would be taken for an option."""
-    return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
 def _text(value: object) -> str:

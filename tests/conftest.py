@@ -1,8 +1,11 @@
-"""Brokers that tests share, names that never meet, and the count of behaviours that tests prove."""
+"""Brokers that tests share, names that never meet, groups of tests for a worker each, and the count of behaviours."""
 
 import re
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,7 +15,11 @@ from kohort.testing.selection import Broker, any_broker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.behaviours import BEHAVIOURS
 
+SERVERS = ("cluster3", "spark", "postgres", "java")
+"""Session fixtures that start a server. Tests of one of them share a worker, so that one such server is started."""
+SLOW = tomllib.loads(Path(__file__).with_name("slow.toml").read_text())
 _outcomes: dict[str, bool] = {}
+_shared = pytest.StashKey[Any]()
 
 # A test says nothing about how fast the machine is that it runs on.
 settings.register_profile("untimed", deadline=None)
@@ -20,15 +27,18 @@ settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """One broker for the whole run, of KOHORT_BROKER_VERSION; see kohort.testing.selection for where it comes from."""
-    with any_broker() as chosen:
+def broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """One broker of KOHORT_BROKER_VERSION for all workers of the run; kohort.testing.selection chooses its source."""
+    from tests.shared_broker import shared_broker
+
+    address = getattr(pytestconfig, "workerinput", {}).get("broker")
+    with shared_broker(address) if address else any_broker() as chosen:
         yield chosen
 
 
 @pytest.fixture(scope="session")
 def cluster3() -> Iterator[RealCluster]:
-    """Three brokers for the whole run. A test that stops one of them starts it again."""
+    """Three brokers for the whole run, for one test at a time. A test that stops one of them starts it again."""
     with RealCluster(3, version=wanted_version()) as cluster:
         yield cluster
 
@@ -72,16 +82,64 @@ def topic(make_topic: Callable[..., str]) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--behaviours", action="store_true", help="list every behaviour that no test proves")
     parser.addoption("--bootstrap", default="", help="the broker that tests/conformance judges, HOST:PORT")
+    parser.addoption("--full", action="store_true", help="also the tests that are marked full, as make test-all does")
     parser.addoption("--rewrite", action="store_true", help="write what happens now over the transcripts of tests")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Each worker gets the address at which the controller starts the broker."""
+    from tests.shared_broker import BrokerServer
+
+    if _shared not in node.config.stash:
+        node.config.stash[_shared] = BrokerServer()
+    node.workerinput["broker"] = node.config.stash[_shared].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _shared in config.stash:
+        config.stash[_shared].close()
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
     known = frozenset(BEHAVIOURS)
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
-        strangers = proves(item) - known
-        if strangers:
+        if strangers := proves(item) - known:
             raise pytest.UsageError(f"{item.nodeid} proves {sorted(strangers)}, which docs/behaviours.md lacks")
+    if hasattr(config, "workerinput"):
+        _arrange(items)
+
+
+def _arrange(items: list[pytest.Item]) -> None:
+    """Mark the groups, and move the slowest of them to the front: a slow test that starts last is waited for alone."""
+    seconds: dict[str, float] = {}
+    groups = {}
+    for item in items:
+        if name := _group(item):
+            item.add_marker(pytest.mark.xdist_group(name))
+        groups[item.nodeid] = name or item.nodeid
+        seconds[groups[item.nodeid]] = seconds.get(groups[item.nodeid], 0.0) + _slow(item.nodeid).get("s", 0.0)
+    items.sort(key=lambda item: -seconds[groups[item.nodeid]])
+
+
+def _group(item: pytest.Item) -> str | None:
+    """The server that the test shares with others, or its file where the fixtures of the file are shared."""
+    fixtures: dict[str, Any] = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    server = next((name for name in SERVERS if name in fixtures), None)
+    if server or not any(found[-1].scope == "module" for found in fixtures.values()):
+        return server
+    return item.path.name
+
+
+def _slow(test: str) -> dict[str, Any]:
+    """The line of slow.toml about a test: `s`, seconds on two quiet cores, and `waits`, their reason."""
+    found: dict[str, Any] = SLOW.get(test.partition("@")[0].partition("[")[0], {})
+    return found
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

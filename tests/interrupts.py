@@ -183,7 +183,7 @@ def attempt(call: Callable[[], T], *, again: bool = True) -> T:
         return call()
 
 
-def elsewhere(call: Callable[[], T], timeout_s: float = 20.0) -> T:
+def elsewhere(call: Callable[[], T], timeout_s: float = 120.0) -> T:
     """Call on another thread: proof that no lock was left held. Raises what it raises."""
     came: list[tuple[T | None, BaseException | None]] = []
 

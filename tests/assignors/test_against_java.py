@@ -34,8 +34,9 @@ from kohort.protocol.membership import (
 )
 
 LONG = "KOHORT_ORACLE_GROUPS" in os.environ
-GROUPS = int(os.environ.get("KOHORT_ORACLE_GROUPS", "2000"))
+GROUPS = int(os.environ.get("KOHORT_ORACLE_GROUPS", "1000"))
 SEEDS = 10
+FURTHER = range(SEEDS, 2 * SEEDS)
 PLANS_TO_COUNT = 3_000
 
 Told = tuple[dict[str, int], dict[str, dict[str, object]]]
@@ -173,9 +174,9 @@ def check_group(java: JavaPlans, group: GroupView, seen: Counter[str], *, hostil
     seen["sticky " + compare(get("sticky").assign(eager), java.plans(eager, ["sticky"])["sticky"], previous)] += 1
 
 
-@pytest.mark.timeout(3600 if LONG else 180)
+@pytest.mark.timeout(3600 if LONG else 600)
 @pytest.mark.proves("G-09")
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(SEEDS), *(pytest.param(seed, marks=pytest.mark.full) for seed in FURTHER)])
 def test_random_groups(java: JavaPlans, seed: int) -> None:
     chance = random.Random(f"groups {seed}")
     seen: Counter[str] = Counter()
@@ -223,7 +224,7 @@ def small_groups_with_a_past() -> Iterator[Told]:
                     yield partitions, members_told
 
 
-@pytest.mark.timeout(3600 if LONG else 180)
+@pytest.mark.timeout(3600 if LONG else 600)
 @pytest.mark.proves("G-09")
 @pytest.mark.parametrize(("groups", "every"), [(small_fresh_groups, 7), (small_groups_with_a_past, 5)])
 def test_all_small_groups(java: JavaPlans, groups: object, every: int) -> None:

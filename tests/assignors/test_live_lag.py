@@ -29,7 +29,7 @@ def fill(broker: Broker, topic: str, counts: Sequence[int] = UNEVEN) -> None:
 
 
 def poll_until_shares(members: Sequence[Consumer], wanted: set[frozenset[int]]) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 120
     shares: set[frozenset[int]] = set()
     while shares != wanted:
         assert time.monotonic() < limit, shares

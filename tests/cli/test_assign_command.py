@@ -276,7 +276,7 @@ def test_a_live_group_is_read_with_its_lag(
         with pytest.raises(GroupMissing):
             read_group(admin, group)
         consumer.subscribe([topic])
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 120
         while not consumer.assignment:
             assert time.monotonic() < limit
             consumer.poll(0.1)

@@ -15,7 +15,7 @@ def run(
     *arguments: str, code: str = "import sys; from kohort.cli.main import main; sys.exit(main())"
 ) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=300
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -110,7 +110,7 @@ def test_a_full_disk_is_one_line_and_a_closed_output_none(arguments: list[str]) 
 
     def ran(redirection: str) -> tuple[int, str]:
         shell = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command]
-        done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=300)
         return done.returncode, done.stderr
 
     assert ran(">/dev/full") == (1, "kohort: error: [Errno 28] No space left on device\n")
@@ -124,7 +124,7 @@ def test_who_has_read_enough_is_told_nothing(arguments: list[str]) -> None:
     os.close(reading)
     with open(writing, "wb") as gone:
         command = [sys.executable, "-m", "kohort.cli.main", *arguments]
-        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (1, "")
 
 

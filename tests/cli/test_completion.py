@@ -38,7 +38,7 @@ def tab(script: Path, line: str) -> list[str]:
     """What bash offers behind `line`."""
     environment = {**os.environ, "PATH": f"{script.parent}:{os.environ['PATH']}"}
     command = ["bash", "--norc", "-c", ASK, "bash", str(script), line]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=300)
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -249,7 +249,7 @@ def test_what_was_read_until_a_signal_is_kept(form: str, fake: FakeBroker, tmp_p
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+        assert process.wait(120) == 128 + signal.SIGTERM
     if form == "--parquet":
         assert pq.read_table(file)["value"].to_pylist() == [b"a", b"b"]
     else:

@@ -27,10 +27,9 @@ pytestmark = pytest.mark.broker
 
 def demo(*options: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "kohort.cli.main", "demo", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=380, check=False, env=dict(os.environ))
+    return subprocess.run(command, capture_output=True, text=True, timeout=580, check=False, env=dict(os.environ))
 
 
-@pytest.mark.timeout(400)  # a machine that does ten things beside it takes minutes
 def test_the_demo_ends_with_equal_totals_and_leaves_a_report(broker: Broker, tmp_path: Path) -> None:
     ended = demo("--bootstrap", broker.bootstrap, "--records", "6000", "--folder", str(tmp_path))
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -50,7 +49,7 @@ def test_the_demo_ends_with_equal_totals_and_leaves_a_report(broker: Broker, tmp
     assert back > 0
     assert (started, killed) == (["ada", "ben", "cleo", "dora", "ben"], ["ben"])
     # On a broker that is not its own, the demo leaves nothing behind.
-    deadline = time.monotonic() + 20  # the broker forgets a deleted topic a moment after it has said so
+    deadline = time.monotonic() + 120  # the broker forgets a deleted topic a moment after it has said so
     while leaders(broker.bootstrap, path.stem) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert leaders(broker.bootstrap, path.stem) == []

@@ -61,7 +61,7 @@ def test_ranges_and_gaps_of_what_a_group_has_not_read(
         consumer.commit({TopicPartition(thirty, 0): 2, TopicPartition(thirty, 1): 25})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.delete_records([Place(thirty, 0, 4)]).values():
-        future.result(20)
+        future.result(120)
     asked = ["plan", "--bootstrap", broker.bootstrap, "--topic", thirty, "--start", "committed", "--group", group]
     assert main([*asked, "--max-records", "5", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -248,7 +248,7 @@ def test_a_running_region_follows_an_operator_back_and_counts_exactly(
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
     def until(reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not reached():
             assert running.is_alive()
             assert time.monotonic() < deadline, one.timeline()
@@ -277,7 +277,7 @@ def test_a_running_region_follows_an_operator_back_and_counts_exactly(
         )
     finally:
         one.stop()
-        running.join(30)
+        running.join(120)
     assert state["n"] == 5_000
     assert command("retire", url)["left"] == [command("status", url)["newest_checkpoint"]]
 

@@ -39,7 +39,7 @@ def server(serve: Callable[[socket.socket], object]) -> Iterator[str]:
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(120)
 
 
 def reach(address: str) -> None:

@@ -48,9 +48,9 @@ def test_a_signal_ends_the_run_and_every_report_is_written(
         for kind in ("html", "md", "json", "junit"):
             command += ["--report", kind]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as running:
-            assert hold.reached.wait(60)
+            assert hold.reached.wait(120)
             running.send_signal(number)
-            said, complained = running.communicate(timeout=60)
+            said, complained = running.communicate(timeout=120)
         hold.release()
         assert running.returncode == exit_code, complained
         told = json.loads(said)

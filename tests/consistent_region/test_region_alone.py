@@ -66,7 +66,7 @@ class Alone:
             yield made
         finally:
             made.stop()
-            thread.join(30)
+            thread.join(120)
         assert not thread.is_alive()
         assert ended == []
 
@@ -76,7 +76,7 @@ class Alone:
             producer.produce(self.topic, value=value, partition=partition)
         assert producer.flush(20) == 0
 
-    def wait(self, ends: dict[int, int], timeout_s: float = 20.0) -> None:
+    def wait(self, ends: dict[int, int], timeout_s: float = 120.0) -> None:
         """Until a complete checkpoint has these offsets."""
         wanted = {TopicPartition(self.topic, number): end for number, end in ends.items()}
         deadline = time.monotonic() + timeout_s
@@ -116,7 +116,7 @@ def test_restarts_tombstones_and_added_partitions_each_once(alone: Alone) -> Non
         alone.produce(0, b"e")
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": alone.bootstrap})
         more = confluent_kafka.admin.NewPartitions(alone.topic, 3)
-        admin.create_partitions([more])[alone.topic].result(20)
+        admin.create_partitions([more])[alone.topic].result(120)
         time.sleep(0.5)
         alone.produce(2, b"f", b"g")
         alone.wait({0: 4, 1: 1, 2: 2})
@@ -159,7 +159,7 @@ def test_retention_past_the_checkpoint_is_data_loss_and_never_a_silent_gap(alone
     alone.produce(0, *(b"%d" % n for n in range(10)))
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": alone.bootstrap})
     for done in admin.delete_records([confluent_kafka.TopicPartition(alone.topic, 0, 15)]).values():
-        done.result(20)
+        done.result(120)
     with pytest.raises(DataLossError, match="log_start=15"):
         alone.made().run()
     with alone.running(on_data_loss="earliest"):

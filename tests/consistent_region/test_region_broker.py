@@ -69,7 +69,7 @@ class Crew:
             totals.update(json.loads(self.region.state(part.state)))
         return {one: to.offset for one, to in manifest.offsets.items()}, totals
 
-    def wait(self, reached: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    def wait(self, reached: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not reached():
             ended = {name: one.poll() for name, one in self.processes.items() if one.poll() not in (None, -9)}
@@ -127,7 +127,7 @@ def test_three_processes_killed_and_stopped_count_every_record_once(
         assert all(committed[one] <= ends[one] for one in partitions)
         for name in ("one", "two", "three"):
             region.signal(name, signal.SIGTERM)
-        assert [region.processes[name].wait(30) for name in ("one", "two", "three")] == [0, 0, 0]
+        assert [region.processes[name].wait(120) for name in ("one", "two", "three")] == [0, 0, 0]
 
 
 def reader_committed(bootstrap: str, group: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:

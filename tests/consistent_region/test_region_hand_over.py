@@ -265,7 +265,6 @@ def test_a_deliberate_fault_of_a_hand_over_is_found(name: str) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(400)
 def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -300,7 +299,7 @@ def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
         return 0 if newest is None else sum(at.offset for at in region.manifest(newest).offsets.values())
 
     def until(reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not reached():
             assert time.monotonic() < deadline, [one.timeline()[-5:] for one in made.values()]
             assert all(thread.is_alive() for name, thread in threads.items() if name in made)
@@ -320,7 +319,7 @@ def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
         assert region.look().epoch == 0
         made.pop("two")
         two.stop()
-        threads["two"].join(30)
+        threads["two"].join(120)
         write(6_000)
         until(lambda: made["one"].metrics()["partitions_assigned"] == 6)
         start("two")
@@ -336,5 +335,5 @@ def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
         for one in made.values():
             one.stop()
         for thread in threads.values():
-            thread.join(30)
+            thread.join(120)
         region.store.close()

@@ -68,7 +68,7 @@ class Several:
             yield made
         finally:
             made.stop()
-            thread.join(60)
+            thread.join(120)
             assert not thread.is_alive()
 
     def produce(self, records: int, topic: str | None = None) -> None:
@@ -85,7 +85,7 @@ class Several:
             totals.update(json.loads(self.region.state(part.state)))
         return newest, totals
 
-    def wait(self, reached: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
+    def wait(self, reached: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not reached():
             assert time.monotonic() < deadline, f"{what}: {self.totals()} {self.ended}"
@@ -136,7 +136,7 @@ def test_a_topic_that_a_pattern_matches_later_is_read_whole_and_missed_when_it_g
         several.produce(100, later)  # before anybody knows of it
         several.wait(lambda: several.totals()[1] == {"0": 50, "1": 50}, "read from its end")
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": several.bootstrap})
-        admin.delete_topics([later])[later].result(30)
+        admin.delete_topics([later])[later].result(120)
         several.wait(lambda: "one" in several.ended, "nobody missed the topic")
     error = several.ended.pop("one")
     assert isinstance(error, UnreadError)
@@ -158,7 +158,7 @@ def test_a_topic_made_anew_is_named_at_the_next_start(several: Several) -> None:
     assert {at.topic_id.int for at in positions.values()} != {0}
     assert {at.leader_epoch for at in positions.values()} == {0}
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": several.bootstrap})
-    admin.delete_topics([several.topic])[several.topic].result(30)
+    admin.delete_topics([several.topic])[several.topic].result(120)
     time.sleep(1.0)
     create_topic(several.bootstrap, several.topic, partitions=2)
     several.produce(200)  # so that the old offsets exist in it

@@ -37,4 +37,4 @@ with FakeBroker(topics={"t": 1}) as broker:
 
 @pytest.mark.proves("B-36", "CR-85")
 def test_a_signal_finds_nothing_locked_that_stopping_needs() -> None:
-    assert subprocess.run([sys.executable, "-c", PROGRAM], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", PROGRAM], check=False, timeout=300).returncode == 0

@@ -67,5 +67,5 @@ def test_a_server_without_tls_gets_no_password() -> None:
         store = PostgresStore(f"postgresql://me:CANARY@127.0.0.1:{port}/db?sslmode=require", timeout_s=2.0)
         with pytest.raises(CoordinatorUnavailable):
             store.clock()
-        thread.join(5)
+        thread.join(120)
     assert bytes(heard) == SSL_REQUEST

@@ -21,7 +21,7 @@ def allow(broker: RealBroker, kind: str, name: str, principal: str = ALICE) -> N
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_acls([rule(kind, name, principal)]).values():
-        future.result(30)
+        future.result(120)
 
 
 def forbid(broker: RealBroker, kind: str, name: str) -> None:
@@ -35,4 +35,4 @@ def forbid(broker: RealBroker, kind: str, name: str) -> None:
         binding.operation, binding.permission_type,
     )  # fmt: skip
     for future in admin.delete_acls([one]).values():
-        future.result(30)
+        future.result(120)

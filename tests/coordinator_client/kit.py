@@ -14,7 +14,7 @@ from kohort.fastpath import Record, TopicPartition
 from kohort.testing import RealCluster
 from kohort.testing.kafka_node import KafkaNode
 
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any) -> None:

@@ -27,7 +27,7 @@ class Table:
             lambda: PATIENCE_S,
         )
 
-    def ask(self, *, timeout_s: float = 30.0) -> None:
+    def ask(self, *, timeout_s: float = 120.0) -> None:
         self.anybody.ask(Ask("Metadata", None, lambda *outcome: self.came.append(outcome), timeout_s), 0.0)
 
     def turn(self, now: float) -> list[Endpoint | None]:

@@ -20,7 +20,7 @@ def test_iteration_ends_when_a_callback_closes_the_consumer() -> None:
         consumer.commit_async({P0: 0}, lambda _offsets, _error: consumer.close())
         iterating = threading.Thread(target=lambda: list(consumer), daemon=True)
         iterating.start()
-        iterating.join(10)
+        iterating.join(120)
         assert not iterating.is_alive()
 
 

@@ -33,7 +33,7 @@ def test_a_broker_killed_and_started_again_costs_time_and_nothing_else(unique: N
             consumer.commit({tp: 10})
             generation = consumer.group_metadata().generation
             broker.kill()
-            limit = time.monotonic() + 20
+            limit = time.monotonic() + 120
             while consumer.health().healthy:
                 consumer.poll(0.1)
                 assert time.monotonic() < limit
@@ -48,7 +48,6 @@ def test_a_broker_killed_and_started_again_costs_time_and_nothing_else(unique: N
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 @pytest.mark.proves("G-12", "B-21", "B-22", "B-23", "F-05", "F-06", "F-07", "G-01")
 def test_the_coordinator_dies_and_the_member_stays_where_it_is(unique: Name) -> None:
     group, topic = unique("group"), unique("topic")
@@ -68,9 +67,9 @@ def test_the_coordinator_dies_and_the_member_stays_where_it_is(unique: Name) -> 
             alive = ",".join(node.bootstrap for node in cluster.nodes if node is not victim)
             for partition in range(3):
                 produce(alive, topic, numbers(partition * 10, 10), partition=partition)
-            records = read(consumer, 30, patience_s=60)
+            records = read(consumer, 30, patience_s=120)
             assert sorted(record.value or b"" for record in records) == sorted(numbers(0, 30))
-            poll_until(consumer, lambda: bool(outcome), patience_s=60)
+            poll_until(consumer, lambda: bool(outcome), patience_s=120)
             assert outcome == [None]  # the commit that was under way was stored in the end
             consumer.commit({TopicPartition(topic, 2): 20})
             assert consumer.health().coordinator != coordinator
@@ -79,7 +78,6 @@ def test_the_coordinator_dies_and_the_member_stays_where_it_is(unique: Name) -> 
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 @pytest.mark.proves("B-26", "B-25", "B-33", "I11", "F-04")
 def test_a_member_cut_off_longer_than_its_session_emits_and_commits_nothing_more(unique: Name) -> None:
     group, topic = unique("group"), unique("topic")
@@ -106,13 +104,13 @@ def test_a_member_cut_off_longer_than_its_session_emits_and_commits_nothing_more
             inherited = threading.Event()
 
             def inherit() -> None:
-                read(heir, 3, patience_s=60)
+                read(heir, 3, patience_s=120)
                 inherited.set()
 
             thread = threading.Thread(target=inherit)
             thread.start()
             emitted = 0
-            limit = time.monotonic() + 60
+            limit = time.monotonic() + 120
             while not inherited.is_set():
                 assert time.monotonic() < limit
                 emitted += sum(map(len, zombie.poll(0.1)))

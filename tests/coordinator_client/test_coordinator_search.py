@@ -56,7 +56,7 @@ def test_the_leader_of_that_partition_is_the_coordinator_the_brokers_name(
 
 
 def _leader(cluster: RealCluster, group: str) -> int:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (answer := _offsets_topic(cluster)).topics[0].partitions:
         assert time.monotonic() < deadline, "the first node has not heard of the offsets topic"
         time.sleep(0.05)

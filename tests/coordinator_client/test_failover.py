@@ -8,7 +8,6 @@ from tests.coordinator_client.test_consumer_group import PROTOCOLS
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(400)
 @pytest.mark.proves("F-05", "F-06", "F-07", "G-12", "B-27")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_killed_coordinator_costs_no_rebalance_no_commit_and_no_record(cluster3: RealCluster, protocol: str) -> None:

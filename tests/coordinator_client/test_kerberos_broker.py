@@ -130,7 +130,7 @@ def test_a_keytab_lets_every_kind_of_client_in(house: House, unique: Name) -> No
     with Admin(**of_client(by_keytab(house))) as admin:
         assert group in {one.group for one in admin.list_groups()}
     with Producer(**of_client(by_keytab(house))) as producer:
-        assert producer.send(topic, b"1").result(30).offset == 0
+        assert producer.send(topic, b"1").result(120).offset == 0
 
     assert asyncio.run(asyncio.wait_for(first_value(topic, **by_keytab(house)), PATIENCE_S)) == b"1"
 

@@ -51,7 +51,7 @@ def in_sync(cluster: RealCluster, topic: str) -> set[int]:
 
 
 def wait_for(reached: Callable[[], bool], what: str) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 120
     while not reached():
         assert time.monotonic() < limit, what
         time.sleep(0.1)
@@ -69,7 +69,6 @@ def fetched_from(path: Path, node: KafkaNode) -> list[Any]:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 @pytest.mark.proves("E-07")
 def test_the_nearest_replica_is_read_and_the_leader_when_that_one_dies(
     cluster: RealCluster, unique: Name, tmp_path: Path
@@ -97,12 +96,11 @@ def test_the_nearest_replica_is_read_and_the_leader_when_that_one_dies(
         assert with_records, "records came from the replica in our own rack"
         near.kill()
         produce(leader.bootstrap, topic, numbers(40, 20))
-        assert [record.value for record in read(consumer, 20, patience_s=90)] == numbers(40, 20)
+        assert [record.value for record in read(consumer, 20, patience_s=120)] == numbers(40, 20)
     start(near, 3)
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 @pytest.mark.proves("E-07")
 def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, tmp_path: Path) -> None:
     from confluent_kafka import ElectionType
@@ -123,7 +121,7 @@ def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, t
         produce(cluster.bootstrap, topic, numbers(0, 10))
         read(consumer, 10)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.elect_leaders(ElectionType.PREFERRED, [Peer(topic, 0)]).result(30)
+        admin.elect_leaders(ElectionType.PREFERRED, [Peer(topic, 0)]).result(120)
         produce(cluster.bootstrap, topic, numbers(10, 10))
         assert [record.value for record in read(consumer, 10)] == numbers(10, 10)
     refusals = [
@@ -142,7 +140,6 @@ def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, t
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 @pytest.mark.proves("B-38", "E-08")
 def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(cluster: RealCluster, unique: Name) -> None:
     topic = unique("cut")
@@ -163,7 +160,7 @@ def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(clus
         wait_for(lambda: leader_of(cluster, topic)[0] is follower, "no unclean election")
         alive = f"{follower.bootstrap},{third.bootstrap}"
         produce(alive, topic, numbers(100, 5))
-        again = read(consumer, 5, patience_s=90)
+        again = read(consumer, 5, patience_s=120)
         assert [(record.offset, record.value) for record in again] == [(10 + n, b"%d" % (100 + n)) for n in range(5)]
         poll_until(consumer, lambda: any(gap.wanted == 20 for gap in gaps))
     assert [(gap.wanted, gap.start) for gap in gaps if gap.wanted is not None] == [(20, 10)]
@@ -171,7 +168,6 @@ def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(clus
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 @pytest.mark.proves("B-38", "E-08")
 def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_in_silence(
     cluster: RealCluster, unique: Name
@@ -197,7 +193,7 @@ def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_in_silence(
         start(follower, 2)
         wait_for(lambda: leader_of(cluster, topic)[0] is follower, "no unclean election")
         produce(f"{follower.bootstrap},{third.bootstrap}", topic, numbers(100, 15))  # the log grows beyond the position
-        again = read(consumer, 15, patience_s=90)
+        again = read(consumer, 15, patience_s=120)
         assert [(record.offset, record.value) for record in again] == [(10 + n, b"%d" % (100 + n)) for n in range(15)]
         assert consumer.position_of(tp).leader_epoch > epoch
         poll_until(consumer, lambda: any(gap.wanted == 20 for gap in gaps))

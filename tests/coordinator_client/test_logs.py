@@ -151,7 +151,7 @@ for name in {LOGGERS!r}:
     logging.getLogger(name).error("spoken")
 consumer.close(0)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert "silent" not in done.stdout + done.stderr
     assert "Logging error" not in done.stderr
     spoken = [line.partition("|")[0] for line in done.stderr.splitlines() if line.endswith("|spoken")]

@@ -140,7 +140,7 @@ def test_a_function_makes_the_tokens_of_every_kind_of_client(house: House, uniqu
         assert group in {one.group for one in admin.list_groups()}
         create_topic(house.broker.bootstrap, topic)
     with Producer(**by_function(house, tokens)) as producer:
-        assert producer.send(topic, b"1").result(30).offset == 0
+        assert producer.send(topic, b"1").result(120).offset == 0
 
     assert (
         asyncio.run(
@@ -228,7 +228,7 @@ def test_a_function_that_fails_hangs_or_makes_no_tokens_is_one_error_each(house:
     tokens.problem = LookupError("no vault")
 
     def hanging() -> str:
-        released.wait(60)
+        released.wait(120)
         return ""
 
     expired = Tokens(lifetime_s=-1)
@@ -256,7 +256,7 @@ def test_a_function_that_hangs_holds_up_neither_heartbeats_nor_records(house: Ho
 
     def slow() -> object:
         if first.calls:
-            released.wait(60)
+            released.wait(120)
         return first()
 
     settings = by_function(

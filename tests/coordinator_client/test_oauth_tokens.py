@@ -338,7 +338,7 @@ def test_an_issuer_that_is_down_or_slow_is_only_unavailable() -> None:
     released = threading.Event()
 
     def hang(_handler: BaseHTTPRequestHandler) -> None:
-        released.wait(60)
+        released.wait(120)
 
     with endpoint(hang) as (slow, _asked):
         error = ask(slow, sasl_oauth_timeout_ms=50)

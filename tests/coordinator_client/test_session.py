@@ -157,7 +157,7 @@ def test_large_slices_are_decoded_side_by_side_and_told_of_in_order(
 
     def meeting(buffer: Any, **options: Any) -> RecordColumns:
         threads.add(threading.current_thread().name)
-        both.wait(30)  # one after another they would never meet
+        both.wait(120)  # one after another they would never meet
         return decode(buffer, **options)
 
     monkeypatch.setattr(session, "decode", meeting)

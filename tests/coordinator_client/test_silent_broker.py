@@ -39,13 +39,13 @@ SLOW: dict[str, Any] = {"connection_setup_timeout_ms": 600_000, "request_timeout
 def reads(addresses: list[str]) -> None:
     with Consumer(addresses, bootstrap_timeout_ms=2_000, **SLOW) as consumer:
         consumer.assign({PLACE: 0})
-        read(consumer, 1, patience_s=30)
+        read(consumer, 1, patience_s=120)
 
 
 def joins(addresses: list[str]) -> None:
     with Consumer(addresses, group=f"group-{uuid.uuid4()}", auto_offset_reset="earliest", **SLOW) as consumer:
         consumer.subscribe(["topic"])
-        read(consumer, 1, patience_s=30)
+        read(consumer, 1, patience_s=120)
         consumer.commit(timeout_s=30)
 
 

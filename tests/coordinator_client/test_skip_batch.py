@@ -54,7 +54,7 @@ def test_a_corrupt_batch_with_a_lying_base_offset_costs_one_offset(
     broker.control("Fetch", answering(corrupt(base_offset)))
     with Consumer(broker.bootstrap, on_corrupt="skip_batch", auto_offset_reset=policy) as consumer:
         consumer.assign({P: 0})
-        offsets, until = list[int](), time.monotonic() + 20
+        offsets, until = list[int](), time.monotonic() + 120
         while consumer.position(P) < RECORDS and time.monotonic() < until:
             offsets += [record.offset for columns in consumer.poll(0.2) for record in columns]
         assert offsets == list(range(1, RECORDS))
@@ -67,7 +67,7 @@ def test_a_corrupt_batch_within_the_log_is_passed_as_a_whole(broker: FakeBroker)
     broker.control("Fetch", answering(corrupt(0)))
     with Consumer(broker.bootstrap, on_corrupt="skip_batch", auto_offset_reset="none") as consumer:
         consumer.assign({P: 0})
-        offsets, until = list[int](), time.monotonic() + 20
+        offsets, until = list[int](), time.monotonic() + 120
         while consumer.position(P) < RECORDS and time.monotonic() < until:
             offsets += [record.offset for columns in consumer.poll(0.2) for record in columns]
         assert offsets == list(range(10, RECORDS))

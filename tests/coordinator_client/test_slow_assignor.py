@@ -32,7 +32,7 @@ class Waits:
     def assign(self, group: GroupView) -> Plan:
         self.threads.add(threading.current_thread().name)
         self.called.set()
-        assert self.may_end.wait(60)
+        assert self.may_end.wait(120)
         return Plan.of(group, {group.members[0].id: [group.partition(index) for index in range(group.size)]})
 
 
@@ -48,7 +48,7 @@ def beats(fake: FakeBroker) -> int:
 
 
 def wait_for(reached: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 40
+    limit = time.monotonic() + 120
     while not reached():
         assert time.monotonic() < limit
         time.sleep(0.01)

@@ -73,7 +73,7 @@ def test_a_member_that_was_stopped_past_its_session_is_told_of_its_loss_before_a
         member.send_signal(signal.SIGSTOP)
         with Consumer(broker.bootstrap, group=group, auto_offset_reset="earliest") as heir:
             heir.subscribe([topic])
-            read(heir, 3, patience_s=90)  # it had to wait for the session to end
+            read(heir, 3, patience_s=120)  # it had to wait for the session to end
             heir.commit()
             produce(broker.bootstrap, topic, numbers(3, 3))
             read(heir, 3)
@@ -92,7 +92,6 @@ def test_a_member_that_was_stopped_past_its_session_is_told_of_its_loss_before_a
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 @pytest.mark.proves("B-24", "B-33", "F-05", "G-12")
 def test_a_coordinator_that_stands_still_is_waited_for_and_nothing_is_shown_on_trust(unique: Name) -> None:
     group, topic = unique("still"), unique("topic")
@@ -108,13 +107,13 @@ def test_a_coordinator_that_stands_still_is_waited_for_and_nothing_is_shown_on_t
             read(consumer, 5)
             consumer.commit({TopicPartition(topic, 0): 5})
             broker.pause()
-            limit = time.monotonic() + 60
+            limit = time.monotonic() + 120
             while time.monotonic() < consumer._session.read(lambda core: core.view.lease_until if core.view else 0.0):
                 assert consumer.poll(0.2) == []
                 assert time.monotonic() < limit
             broker.resume()
             produce(broker.bootstrap, topic, numbers(5, 5))
-            assert [record.value for record in read(consumer, 5, patience_s=90)] == numbers(5, 5)
+            assert [record.value for record in read(consumer, 5, patience_s=120)] == numbers(5, 5)
             poll_until(consumer, lambda: consumer.health().healthy)
             consumer.commit({TopicPartition(topic, 0): 10})
     # Whether the group still counted it in is the broker's to say; if not, it was told so first.

@@ -428,7 +428,7 @@ def test_a_close_that_waits_for_its_last_push_ends_with_its_answer() -> None:
         consumer = Consumer(fake.bootstrap)
         consumer.assign([TopicPartition("topic", 0)])  # nothing but the push is to be waited for
         poll_until(consumer, lambda: consumer._session.read(lambda core: not core.pushing.ended))
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while consumer._session.read(lambda core: core.pushing.wakes()[0]) is None:
             assert time.monotonic() < until
             consumer.poll(0.02)

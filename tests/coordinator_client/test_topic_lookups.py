@@ -16,7 +16,7 @@ pytestmark = pytest.mark.broker
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (future,) = admin.create_partitions([NewPartitions(topic, partitions)]).values()
-    future.result(20)
+    future.result(120)
     while not serves(bootstrap, topic, partitions):
         pass
 

@@ -23,7 +23,7 @@ def test_a_handler_may_wake_the_consumer_whose_lock_is_held_by_who_was_interrupt
 
         interrupted = threading.Thread(target=is_interrupted, daemon=True)
         interrupted.start()
-        interrupted.join(5)
+        interrupted.join(120)
         assert not interrupted.is_alive(), "it waits for itself"
         with pytest.raises(WakeupError):
             consumer.poll(PATIENCE_S)

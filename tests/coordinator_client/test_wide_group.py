@@ -137,7 +137,6 @@ def _is_there(consumer: Consumer, name: str) -> bool:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(500)
 @pytest.mark.skipif(not WIDE, reason="takes minutes: make test-width")
 @pytest.mark.parametrize("way", WAYS)
 def test_ten_thousand_partitions_of_a_real_broker(way: str, wide_real: tuple[str, list[str]]) -> None:

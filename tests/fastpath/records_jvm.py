@@ -38,7 +38,7 @@ class RecordsJvm:
     def close(self) -> None:
         cast(IO[bytes], self._process.stdin).close()
         cast(IO[bytes], self._process.stdout).close()
-        self._process.wait(10)
+        self._process.wait(120)
 
     def _send(self, data: bytes) -> None:
         pipe = cast(IO[bytes], self._process.stdin)

@@ -109,7 +109,7 @@ def peak():
 
 def in_a_process(program: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", LEAN + program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", LEAN + program], capture_output=True, text=True, check=True, timeout=300
     )
     return done.stdout.strip()
 

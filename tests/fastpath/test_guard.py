@@ -43,7 +43,7 @@ def in_a_thread(function: Callable[[], object]) -> object:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(120)
     assert came, "it is locked"
     return came[0]
 
@@ -84,11 +84,11 @@ def test_who_is_interrupted_while_waiting_for_a_guard_does_not_release_it(alarm:
     def hold() -> None:
         with guard:
             held.set()
-            go.wait(20)
+            go.wait(120)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait(20)
+    held.wait(120)
     threading.Timer(0.05, interrupt).start()
     with pytest.raises(Alarm):
         guard.run(int)
@@ -97,8 +97,8 @@ def test_who_is_interrupted_while_waiting_for_a_guard_does_not_release_it(alarm:
     other.start()
     assert not inside
     go.set()
-    other.join(20)
-    holder.join(20)
+    other.join(120)
+    holder.join(120)
     assert inside == [True]
 
 
@@ -125,12 +125,12 @@ def test_a_bell_wakes_all_that_wait() -> None:
     for thread in threads:
         thread.start()
     for _ in threads:
-        assert ready.acquire(timeout=20)
+        assert ready.acquire(timeout=120)
     bell.ring()
     for _ in threads:
-        assert came.acquire(timeout=20)
+        assert came.acquire(timeout=120)
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
 
 
 def test_a_wait_is_interrupted_and_the_next_ring_is_heard(alarm: None) -> None:

@@ -139,7 +139,7 @@ def seen_by_librdkafka(bootstrap: str, topic: str) -> Seen:
     peer = Peer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
     peer.assign([PeerPartition(topic, codec, 0) for codec in Codec])
     seen: Seen = {}
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 120
     while len(seen) < len(NEW) * len(Codec) and time.monotonic() < limit:
         for one in peer.consume(1_000, 1.0):
             new = New(one.key(), one.value(), one.timestamp()[1], list(one.headers() or []))
@@ -157,7 +157,7 @@ def seen_by_aiokafka(bootstrap: str, topic: str) -> Seen:
         await peer.start()
         peer.assign([PeerPartition(topic, codec) for codec in Codec])
         seen: Seen = {}
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 120
         while len(seen) < len(NEW) * len(Codec) and time.monotonic() < limit:
             for records in (await peer.getmany(timeout_ms=1_000)).values():
                 for one in records:

@@ -59,7 +59,7 @@ def test_both_are_librdkafkas(broker: Broker, make_topic: MakeTopic, ours: str, 
     assert {key: of(key, 7) for key in keys} == chosen
     with Producer(broker.bootstrap, partitioner=ours) as producer:
         sent = [producer.send(topic, b"", key=key) for key in keys[:500]]
-        assert [delivery.result(30).partition for delivery in sent] == [chosen[key] for key in keys[:500]]
+        assert [delivery.result(120).partition for delivery in sent] == [chosen[key] for key in keys[:500]]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])

@@ -43,12 +43,12 @@ def test_what_is_sent_is_what_others_read(broker: Broker, make_topic: MakeTopic,
             for n in range(300)
         ]
         sent += [producer.send(topic, None, b"gone"), producer.send(topic, b"", partition=1)]
-        places = {(told.partition, told.offset) for told in (delivery.result(30) for delivery in sent)}
+        places = {(told.partition, told.offset) for told in (delivery.result(120) for delivery in sent)}
     assert len(places) == 302
     peer = Librdkafka({"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     peer.assign([PeerPartition(topic, number, 0) for number in range(2)])
     got: list[Any] = []
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 120
     while len(got) < 302 and time.monotonic() < limit:
         got += peer.consume(302 - len(got), 1.0)
     peer.close()
@@ -61,7 +61,6 @@ def test_what_is_sent_is_what_others_read(broker: Broker, make_topic: MakeTopic,
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)
 def test_broken_connections_double_nothing_and_lose_nothing() -> None:
     with ProxiedCluster() as proxied:
         create_topic(proxied.cluster.bootstrap, "t", partitions=3)
@@ -80,7 +79,7 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
                     break
 
         with Producer(proxied.bootstrap, linger_ms=1, batch_bytes=2_000) as producer:
-            producer.send("t", b"0", partition=0).result(30)
+            producer.send("t", b"0", partition=0).result(120)
             thread = threading.Thread(target=harm)
             thread.start()
             try:
@@ -117,8 +116,8 @@ def test_arrow_columns_arrive_as_records(broker: Broker, make_topic: MakeTopic) 
     with Producer(broker.bootstrap, compression="zstd", batch_bytes=5_000) as producer:
         sent = producer.send_arrow(topic, pa.concat_tables([table.slice(0, 10), table.slice(10)]))
         assert len(sent) == 5_000
-        counts = sent.result(30)
-        alone = [producer.send(topic, b"", key=key).result(30).partition for key in keys[1:5] if key]
+        counts = sent.result(120)
+        alone = [producer.send(topic, b"", key=key).result(120).partition for key in keys[1:5] if key]
     assert sum(counts.values()) == 5_000
     records = everything(broker.bootstrap, topic, 5_000 + len(alone), 3)
     columnar = {record.timestamp_ms: record for record in records if record.value != b""}
@@ -145,9 +144,9 @@ def test_arrow_rows_may_name_partitions_and_carry_headers(broker: Broker, make_t
         }
     )
     with Producer(broker.bootstrap) as producer:
-        producer.send_arrow(topic, table).result(30)
-        producer.send_arrow(topic, table.drop_columns(["headers"])).result(30)
-        producer.send_arrow(topic, table.select(["value"]), partition=0).result(30)
+        producer.send_arrow(topic, table).result(120)
+        producer.send_arrow(topic, table.drop_columns(["headers"])).result(120)
+        producer.send_arrow(topic, table.select(["value"]), partition=0).result(120)
         with pytest.raises(KohortError, match="no record has a column 'what'"):
             producer.send_arrow(topic, pa.table({"value": [b""], "what": [1]}))
         with pytest.raises(KohortError, match="not bytes"):
@@ -171,13 +170,13 @@ def test_what_cannot_be_sent_says_why(broker: Broker, make_topic: MakeTopic, uni
             producer.send(topic, b"x", partition=1)
         delivery = producer.send(topic, b"x" * 2_000)
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as raised:
-            delivery.result(30)
+            delivery.result(120)
         assert raised.value.place["partition"] == 0
         producer.flush(30)  # told already
         producer.send(topic, b"x" * 2_000)
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
             producer.flush(30)
-        assert producer.send(topic, b"fits").result(30).offset == 0
+        assert producer.send(topic, b"fits").result(120).offset == 0
         with pytest.raises(IllegalState, match="no transactions"):
             producer.commit()
     with pytest.raises(ProducerClosed):
@@ -192,7 +191,7 @@ def test_a_broker_that_is_away_fills_the_buffer_and_then_time_is_up(make_topic: 
             proxied.bootstrap, max_block_ms=3_000, request_timeout_ms=1_000, delivery_timeout_ms=6_000, linger_ms=0,
             buffer_bytes=3_000, max_request_bytes=1_000, batch_bytes=1_000,
         )  # fmt: skip
-        producer.send("t", b"x").result(30)
+        producer.send("t", b"x").result(120)
         proxied.proxies[0].add(Reset(), direction=TO_BROKER)
         sent: list[Delivery] = []
         with pytest.raises(BufferFull) as full:
@@ -202,7 +201,7 @@ def test_a_broker_that_is_away_fills_the_buffer_and_then_time_is_up(make_topic: 
         with pytest.raises(OperationTimeout):
             sent[0].result(0.01)
         with pytest.raises(DeliveryTimeout):
-            sent[0].result(60)
+            sent[0].result(120)
         with pytest.raises(DeliveryTimeout):
             producer.close(30)
 
@@ -236,4 +235,4 @@ def test_a_java_properties_file_works(broker: Broker, make_topic: MakeTopic) -> 
     topic = make_topic(1)
     properties = {"bootstrap.servers": broker.bootstrap, "acks": "all", "compression.type": "lz4", "linger.ms": "0"}
     with Producer.from_config(properties) as producer:
-        assert producer.send(topic, b"x").result(30).offset == 0
+        assert producer.send(topic, b"x").result(120).offset == 0

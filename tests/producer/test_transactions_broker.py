@@ -39,7 +39,7 @@ def seen_by_librdkafka(broker: Broker, topic: str, group: str, count: int) -> li
     )  # fmt: skip
     peer.assign([PeerPartition(topic, 0, 0)])
     got: list[Any] = []
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 120
     while len(got) < count and time.monotonic() < limit:
         got += peer.consume(count, 1.0)
     peer.close()
@@ -56,7 +56,7 @@ def test_committed_is_seen_and_aborted_never(broker: Broker, make_topic: MakeTop
             for value in numbers(0, 5):
                 producer.send(topic, value)
         producer.begin()
-        assert producer.send(topic, b"aborted").result(30).offset >= 0
+        assert producer.send(topic, b"aborted").result(120).offset >= 0
         producer.abort()
         with pytest.raises(TypeError), producer.transaction():
             producer.send(topic, 1)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_of_two_with_the_same_id_the_newer_wins(broker: Broker, make_topic: Make
     topic, name = make_topic(1), unique("txn")
     old = Producer(broker.bootstrap, transactional_id=name)
     old.begin()
-    old.send(topic, b"of the zombie").result(30)
+    old.send(topic, b"of the zombie").result(120)
     with Producer(broker.bootstrap, transactional_id=name) as new:
         new.begin()
         new.send(topic, b"of the newer")
@@ -183,7 +183,7 @@ def test_a_record_that_is_refused_fails_the_transaction_and_the_next_one_works(
     topic = make_topic(1, config={"max.message.bytes": "1000"})
     with Producer(broker.bootstrap, transactional_id=unique("txn")) as producer:
         producer.begin()
-        producer.send(topic, b"fits").result(30)
+        producer.send(topic, b"fits").result(120)
         producer.send(topic, b"x" * 2_000)
         with pytest.raises(TransactionAborted) as raised:
             producer.commit()
@@ -201,9 +201,9 @@ def test_a_transaction_that_took_too_long_is_done_again(broker: Broker, make_top
     topic = make_topic(1)
     with Producer(broker.bootstrap, transactional_id=unique("txn"), transaction_timeout_ms=1_000) as producer:
         producer.begin()
-        producer.send(topic, b"slow").result(30)
+        producer.send(topic, b"slow").result(120)
         # The coordinator looks for such transactions every ten seconds.
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 120
         with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             while consumer.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] < 2:

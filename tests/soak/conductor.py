@@ -271,7 +271,7 @@ class Conductor:
             ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
         ]
         resource = ConfigResource(ResourceType.GROUP, self._group, incremental_configs=entries)
-        _admin(self._cluster.bootstrap).incremental_alter_configs([resource])[resource].result(30)
+        _admin(self._cluster.bootstrap).incremental_alter_configs([resource])[resource].result(120)
 
     def _see_what_it_became(self) -> None:
         """A group is one of KIP-848 as long as it has a member that speaks it, and no longer."""

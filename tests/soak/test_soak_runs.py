@@ -13,7 +13,7 @@ from tests.soak.plan import CLASSIC, CONSUMER, EPOCH_PEERS, Act, Plan, epoch_pla
 CHAOS_S = 4.5
 SHORT_CHAOS_S = 4.0
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 
 def lived(cluster: RealCluster, chosen: Plan, name: str) -> list[Entry]:
@@ -24,7 +24,9 @@ def lived(cluster: RealCluster, chosen: Plan, name: str) -> list[Entry]:
 
 
 @pytest.mark.proves("G-04", "G-08", "F-04", "F-05", "B-33")
-@pytest.mark.parametrize(("seed", "strategy"), [(38, "cooperative-sticky"), (53, "roundrobin")])
+@pytest.mark.parametrize(
+    ("seed", "strategy"), [(38, "cooperative-sticky"), pytest.param(53, "roundrobin", marks=pytest.mark.full)]
+)
 def test_a_mixed_group_through_faults_has_one_owner_each_and_loses_nothing(
     seed: int, strategy: str, cluster3: RealCluster
 ) -> None:

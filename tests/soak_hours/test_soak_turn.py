@@ -22,7 +22,7 @@ def told(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(600)  # some two minutes: three brokers, a dozen clients and a JVM on a few cores
+@pytest.mark.full
 @pytest.mark.proves("I1", "G-08", "B-33")
 def test_a_short_turn_finds_nothing_and_every_part_read_everything(cluster3: RealCluster, tmp_path: Path) -> None:
     acts = {action.act for action in long_plan(SEED, SECONDS).actions}

@@ -68,7 +68,6 @@ def closing(host: SqliteHost) -> Iterator[SqliteHost]:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(600)  # some twenty seconds; brokers that are killed come back late on a busy machine
 @pytest.mark.proves("I1", "B-26", "B-33")
 def test_a_short_soak_counts_every_record_once(cluster3: RealCluster, tmp_path: Path) -> None:
     with closing(SqliteHost(tmp_path)) as host:

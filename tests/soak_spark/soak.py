@@ -55,7 +55,7 @@ class Writer(threading.Thread):
 
     def stop(self) -> None:
         self._stop_it.set()
-        self.join(60)
+        self.join(120)
         if self.error is not None:
             raise self.error
 

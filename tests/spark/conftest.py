@@ -89,7 +89,7 @@ def delete_before(broker: Broker) -> Callable[[str, int, int], None]:
     def deleter(topic: str, partition: int, offset: int) -> None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.delete_records([Place(topic, partition, offset)]).values():
-            future.result(20)
+            future.result(120)
 
     return deleter
 
@@ -101,6 +101,6 @@ def delete_topic(broker: Broker) -> Callable[[str], None]:
     def deleter(topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.delete_topics([topic], operation_timeout=20).values():
-            future.result(20)
+            future.result(120)
 
     return deleter

@@ -126,7 +126,7 @@ class Standalone:
         for process in reversed(self._running):
             process.terminate()
         for process in self._running:
-            process.wait(60)
+            process.wait(120)
 
 
 def processes() -> dict[int, tuple[int, str]]:

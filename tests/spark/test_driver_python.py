@@ -110,7 +110,6 @@ print("counts", batch.count(), spark.table("read").count())
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(400)
 def test_the_command_in_the_error_makes_load_work(
     broker: Broker, topic: str, send: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -152,7 +152,7 @@ def test_the_shortest_member_prints_what_it_reads_and_commits(
         if line.startswith("1 0 "):
             break
     member.send_signal(signal.SIGINT)
-    rest, _ = member.communicate(timeout=60)
+    rest, _ = member.communicate(timeout=120)
     assert lines[0].startswith("generation 1: now reading")
     assert lines[-1] == "1 0 b'key' b'value'"
     assert "letting go" in rest

@@ -43,7 +43,7 @@ class App:
 
     def plan(self) -> Any:
         """The next batch, once there is one."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while time.monotonic() < until:
             end = self.stream.latestOffset(self.at)
             if end != self.at:
@@ -190,7 +190,7 @@ def test_a_partition_that_goes_is_let_go_when_its_batch_is_done(
         one.step()
         assert committed() == [10, 10, 10]
         send(topic, varied(30))
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while len(one.seen) + len(two.seen) < 60 and time.monotonic() < until:
             one.step()
             time.sleep(0.02)
@@ -352,7 +352,7 @@ def test_two_applications_and_a_consumer_share_a_group_record_by_record(
             send(topic, varied(240, partitions=6))
             sent += 240
             time.sleep(1.0)
-        until = time.monotonic() + 90
+        until = time.monotonic() + 120
         while time.monotonic() < until:
             if sum(len(one.seen) for one in apps) + len(plain) >= sent:
                 if plain and all(one.seen for one in apps):

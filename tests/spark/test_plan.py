@@ -104,7 +104,7 @@ def test_a_range_that_shows_no_record_stays_whole(
     send(topic, [Sent(0, None, b"v" * 100, 1_700_000_000_000, ())] * 2, **{"transactional.id": unique("writer")})
     place = TopicPartition(topic, 0)
     with Consumer(broker.bootstrap) as consumer:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while consumer.end_offsets([place])[place] < 3 and time.monotonic() < deadline:  # the commit's marker
             time.sleep(0.05)
     assert plan(broker.bootstrap, partitions=[place], start={place: 2}, max_bytes_per_partition=1) == (

@@ -35,7 +35,7 @@ def read_as_a_group(bootstrap: str, group: str, topic: str, count: int) -> list[
     found: list[Seen] = []
     with Consumer(bootstrap, group=group, auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while len(found) < count and time.monotonic() < deadline:
             found += [seen(record) for columns in consumer.poll(1.0) for record in columns]
     return sorted(found)
@@ -194,7 +194,7 @@ def test_markers_of_transactions_at_the_end_of_a_range_are_no_loss(
 ) -> None:
     send(topic, varied(30), **{"transactional.id": unique("writer")})
     # The last stable offset moves when the markers are written, a moment after the commit has been answered.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     ranges: tuple[OffsetRange, ...] = ()
     while sum(map(len, ranges)) < 33 and time.monotonic() < deadline:
         ranges = plan(broker.bootstrap, topics=[topic], isolation_level="read_committed")

@@ -67,7 +67,7 @@ def ranges_of(tasks: Sequence[Any]) -> list[OffsetRange]:
 
 def grow(admin: AdminClient, broker: Broker, topic: str, partitions: int) -> None:
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
-        future.result(20)
+        future.result(120)
     while not serves(broker.bootstrap, topic, partitions):
         pass
 

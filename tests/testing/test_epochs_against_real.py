@@ -51,7 +51,7 @@ def whole(*members: EpochClient) -> bool:
     return done and sorted(number for one in members for number in one.numbers) == [0, 1, 2]
 
 
-def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def until(true: Callable[[], bool], timeout_s: float = 120.0) -> None:
     """A real coordinator takes its time."""
     deadline = time.monotonic() + timeout_s
     while not true():

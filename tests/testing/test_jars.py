@@ -217,4 +217,4 @@ def test_supervisor_needs_nothing_but_the_standard_library_and_passes_the_exit_c
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline().strip().isdigit()
-        assert running.wait(30) == 7
+        assert running.wait(120) == 7

@@ -20,7 +20,7 @@ from kohort.testing.topics import create_topic, kafka_tool, leaders
 pytestmark = pytest.mark.broker
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"

@@ -1,0 +1,59 @@
+"""The files of a formatted data folder, kept once a version: Kafka's own tool starts a JVM for them, a second a node.
+
+Of two formatted folders of one version, only the ids in meta.properties differ. The tool is the only source of the
+files: this module copies its result and writes other ids. A folder with SCRAM users holds secrets and is not kept.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from kohort.testing.cache import cache_dir
+
+META, RECORDS = "meta.properties", "bootstrap.checkpoint"
+DECIDES: Final = "inter.broker.protocol.version"
+"""The one setting of a broker from which the tool takes the feature levels in bootstrap.checkpoint."""
+
+
+def new_id() -> str:
+    """22 characters as Kafka writes uuids; a leading "-" would be taken for an option."""
+    return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+
+def kept_storage(jars: Sequence[Path]) -> Path:
+    """The folder of the cache for the files that the tool of `jars` writes."""
+    made_of = "\n".join(map(str, jars))
+    return cache_dir() / "formatted" / hashlib.sha256(made_of.encode()).hexdigest()[:16]
+
+
+def copy_storage(kept: Path, data: Path, ids: dict[str, str]) -> bool:
+    """Fill `data` from `kept`, with `ids` (by their names in meta.properties); False where nothing is kept yet."""
+    try:
+        meta = (kept / META).read_text()
+    except FileNotFoundError:
+        return False
+    data.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(kept / RECORDS, data / RECORDS)
+    for name, value in ids.items():
+        meta = re.sub(rf"(?m)^{re.escape(name)}=.*$", f"{name}={value}", meta)
+    (data / META).write_text(meta)
+    return True
+
+
+def keep_storage(kept: Path, data: Path) -> None:
+    """Keep the files of `data`, a folder that the tool has just formatted; of two processes, the first one's stay."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(dir=kept.parent))
+    try:
+        for name in (RECORDS, META):
+            shutil.copyfile(data / name, unfinished / name)
+        os.rename(unfinished, kept)
+    except OSError:  # a version without these files, or another process was quicker
+        shutil.rmtree(unfinished, ignore_errors=True)
