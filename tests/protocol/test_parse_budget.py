@@ -127,7 +127,7 @@ OF_NAMES: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {
     ),
     "ConsumerGroupHeartbeat": (
         1,
-        lambda: {"assignment": {"topic_partitions": [{"topic_id": UUID(int=7), "partitions": range(50)}] * 2_000}},
+        lambda: {"assignment": {"topic_partitions": [{"topic_id": UUID(int=7), "partitions": [40_000] * 50}] * 2_000}},
     ),
     "SyncGroup": (5, lambda: {"assignment": bytes(8 * MIB)}),
 }
