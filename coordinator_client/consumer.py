@@ -381,7 +381,10 @@ class Consumer(Face):
         OPEN.add(self)
 
     def unsubscribe(self) -> None:
-        """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
+        """Give up the subscription (the member leaves the group; hooks run) or the manual assignment.
+
+        `poll` and iteration raise IllegalState until the next `subscribe` or `assign`.
+        """
         with self._session.use(in_hooks=False):
             self._save_by_hand()
             self._session.call(lambda core: core.unsubscribe())
@@ -393,7 +396,7 @@ class Consumer(Face):
         """Records that are there, one RecordColumns a partition, waiting up to `timeout_s` seconds for the first.
 
         Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError. Raises
-        IllegalState where nothing was subscribed to or assigned; an empty list of topics or partitions will do.
+        IllegalState before `subscribe` or `assign`, which may be given an empty list, and after `unsubscribe`.
         """
         timeout_s = seconds_given(timeout_s, **strange)
         session = self._session

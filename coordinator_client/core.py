@@ -48,7 +48,7 @@ from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.machine import Machine
 from kohort.coordinator_client.make_member import make_member
-from kohort.coordinator_client.metadata import NO_TOPIC_ID, ClusterView
+from kohort.coordinator_client.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
 from kohort.coordinator_client.metrics import Counters, Meters
 from kohort.coordinator_client.offsets import CommitBook, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
@@ -61,7 +61,7 @@ from kohort.coordinator_client.resets import Gap, ResetPolicy
 from kohort.coordinator_client.retry import Backoff
 from kohort.coordinator_client.slices import Slice, written_ms
 from kohort.coordinator_client.states import MemberState
-from kohort.coordinator_client.subscription import Assignment, PauseMarks, Subscription
+from kohort.coordinator_client.subscription import Assignment, PauseMarks, Start, Subscription
 from kohort.coordinator_client.telling import Telling
 from kohort.fastpath import KohortError, RecordColumns, TopicPartition
 from kohort.fastpath._guard import Door
@@ -337,12 +337,14 @@ class Core:
                 self.last_timestamps.pop(partition, None)
             for partition, owned in assignment.items():
                 if partition not in self.positions:
+                    offset, epoch = (None, NO_EPOCH) if owned.start is None else owned.start
+                    has_group = self.config.group is not None
                     self.positions.assign(
-                        partition, start=owned.start, has_group=self.config.group is not None, wall_ms=self.wall_ms
+                        partition, start=offset, epoch=epoch, has_group=has_group, wall_ms=self.wall_ms
                     )
                 elif owned.start is not None and before.get(partition) is not owned:
                     # Each start that is given makes a new `Owned`, also one that equals the last: it seeks each time.
-                    self.seek(partition, owned.start)
+                    self.seek(partition, *owned.start)
             self.news = True
         self.refresh_allowed()
         self._watch_topic_ids()
@@ -449,6 +451,7 @@ class Core:
         self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
         self.marks = self.marks.resubscribed(None)
         self.keeper.want(WantedTopics())
+        self.told_to_read = False
 
     def assign(
         self,
@@ -458,7 +461,7 @@ class Core:
     ) -> None:
         if self.subscription is not None:
             raise IllegalState("this consumer is subscribed", hint="unsubscribe() first")
-        self.manual = self.manual.replaced(partitions).started(starts)
+        self.manual = self.manual.replaced(partitions).started({one: Start(at) for one, at in starts.items()})
         self.told_to_read = True
         self.visible = partitions
         self.marks = self.marks.kept_on(partitions)

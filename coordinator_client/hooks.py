@@ -100,7 +100,11 @@ class RebalanceHooks:
 
     def on_assigned(self, event: Assigned) -> Answer:
         """Partitions arrived. The answer says where to start reading; a partition it leaves out starts at its committed
-        offset, or by `auto_offset_reset` where there is none. For a partition that was kept it seeks, each time."""
+        offset, or by `auto_offset_reset` where there is none. For a partition that was kept it seeks, each time.
+
+        An OffsetToCommit with a leader epoch is validated before anything is read (KIP-320): after a truncation the
+        position follows `auto_offset_reset`, or `poll` raises Truncation.
+        """
         return None
 
     def on_lost(self, event: Lost) -> Awaitable[None] | None:

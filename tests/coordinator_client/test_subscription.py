@@ -10,7 +10,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
-from kohort.coordinator_client.subscription import Assignment, Owned, PauseMarks, PauseReason, Subscription
+from kohort.coordinator_client.subscription import Assignment, Owned, PauseMarks, PauseReason, Start, Subscription
 from kohort.fastpath.topic_partition import TopicPartition
 from tests.coordinator_client.epoch_rig import EpochRig
 from tests.coordinator_client.rig import Rig, tps
@@ -474,8 +474,8 @@ def test_assignment_is_replaced_never_changed() -> None:
     assert first == {P: Owned(1), Q: Owned(1)}
     assert second == {Q: Owned(1), TopicPartition("u", 0): Owned(2)}
     assert first.partitions == BOTH
-    assert second.started({Q: 5, TopicPartition("x", 0): 7})[Q] == Owned(1, 5)
-    assert TopicPartition("x", 0) not in second.started({TopicPartition("x", 0): 7})
+    assert second.started({Q: Start(5), TopicPartition("x", 0): Start(7)})[Q] == Owned(1, Start(5))
+    assert TopicPartition("x", 0) not in second.started({TopicPartition("x", 0): Start(7)})
 
 
 def test_a_manual_assignment_keeps_the_epochs_of_what_stays() -> None:
