@@ -14,12 +14,12 @@ from tests.mutation.mutants import Mutant, sources
 from tests.mutation.scope import SOURCES, TESTS
 
 FIRST = 16
-NO_TESTS = 5  # pytest's exit code
+FAILURES, NO_TESTS = 1, 5  # pytest's exit codes
 _STARTS_PROCESSES = ("subprocess", "multiprocessing", "sys.executable")
 
 
 class BaselineFailed(Exception):
-    """The tests fail, or cannot be run, without any mutant."""
+    """The tests cannot be run without any mutant."""
 
 
 def fingerprint_of_sources(root: Path) -> str:
@@ -131,12 +131,12 @@ def _has_tests(path: Path) -> bool:
 
 def _merged(known: dict[str, Any], fresh: dict[str, Any], same: set[str]) -> dict[str, Any]:
     """`fresh`, and of `known` what the files in `same` have told."""
-    lines: dict[str, dict[str, set[str]]] = {}
+    lines: dict[str, dict[str, set[str]]] = {path: {} for each in (known, fresh) for path in each["lines"]}
     for each in (known, fresh):
         for path, by_line in each["lines"].items():
             for line, tests in by_line.items():
                 kept = {test for test in tests if each is fresh or not test or test.split("::")[0] in same}
-                lines.setdefault(path, {}).setdefault(str(line), set()).update(kept)
+                lines[path].setdefault(str(line), set()).update(kept)
     seconds = {test: took for test, took in known["seconds"].items() if test.split("::")[0] in same}
     sorted_lines = {path: {line: sorted(tests) for line, tests in by_line.items()} for path, by_line in lines.items()}
     return {"lines": sorted_lines, "seconds": {**seconds, **fresh["seconds"]}}
@@ -155,17 +155,20 @@ def _record(root: Path, out: Path, files: Sequence[str]) -> dict[str, Any]:
          "--cov-context=test", "--cov-report="],
         cwd=root, env=environment(root), check=False,
     )  # fmt: skip
-    if done.returncode not in (0, NO_TESTS):  # files of broker tests only have none
+    if done.returncode not in (0, FAILURES, NO_TESTS):  # files of broker tests only have none
         raise BaselineFailed(f"pytest ended with {done.returncode} before any mutant")
+    seconds: dict[str, float] = json.loads(durations.read_text())  # without tests that fail, which kill nothing
     covered = coverage.CoverageData(str(data))
     covered.read()
-    lines: dict[str, dict[int, list[str]]] = {}
-    for path in sources(root):
+    lines: dict[str, dict[int, list[str]]] = {path: {} for path in sources(root)}
+    for path in lines:
         by_line = covered.contexts_by_lineno(str((root / path).resolve()))
-        lines[path] = {line: sorted({each.rpartition("|")[0] for each in tests}) for line, tests in by_line.items()}
-    if done.returncode == 0 and not any(lines.values()):
+        for line, contexts in by_line.items():
+            tests = {context.rpartition("|")[0] for context in contexts}
+            lines[path][line] = sorted(test for test in tests if not test or test in seconds)
+    if done.returncode != NO_TESTS and not any(lines.values()):
         raise BaselineFailed("no line of the sources was seen to run")
-    return {"lines": lines, "seconds": json.loads(durations.read_text())}
+    return {"lines": lines, "seconds": seconds}
 
 
 def environment(root: Path) -> dict[str, str]:

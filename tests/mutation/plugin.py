@@ -12,22 +12,25 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 _took: defaultdict[str, float] = defaultdict(float)
+_failed: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--durations-to", default="", help="a file for the seconds of each test, as JSON")
+    parser.addoption("--durations-to", default="", help="a file for the seconds of each test that passes")
     parser.addoption("--chosen", default="", help="a file with ids of tests, as JSON: these run, in this order")
     parser.addoption("--warm", default="", help="two descriptors, of requests and of responses")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _took[report.nodeid] += report.duration
+    if report.failed:
+        _failed.add(report.nodeid)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = session.config.getoption("--durations-to")
     if path and not hasattr(session.config, "workerinput"):
-        Path(path).write_text(json.dumps(_took))
+        Path(path).write_text(json.dumps({test: took for test, took in _took.items() if test not in _failed}))
 
 
 @pytest.hookimpl(trylast=True)
