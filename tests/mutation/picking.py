@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from tests.mutation.mutants import Mutant, sources
 from tests.mutation.scope import SOURCES, TESTS
 
 FIRST = 16
+FILES_AT_ONCE = 16
 FAILURES, NO_TESTS = 1, 5  # pytest's exit codes
 _STARTS_PROCESSES = ("subprocess", "multiprocessing", "sys.executable")
 
@@ -113,10 +114,13 @@ def killer_map(root: Path, out: Path) -> KillerMap:
     kept = out / f"map-{fingerprint_of_sources(root)}-{helpers}.json"
     known = json.loads(kept.read_text()) if kept.exists() else {"digests": {}, "lines": {}, "seconds": {}}
     if known["digests"] != digests:
-        same = {path for path, digest in digests.items() if known["digests"].get(path) == digest}
-        changed = sorted(digests.keys() - same)
-        known = _merged(known, _record(root, out, changed) if changed else {"lines": {}, "seconds": {}}, same)
-        kept.write_text(json.dumps({**known, "digests": digests}))
+        same = {path: digest for path, digest in digests.items() if known["digests"].get(path) == digest}
+        known = {**_merged(known, {"lines": {}, "seconds": {}}, same), "digests": same}
+        changed = sorted(digests.keys() - same.keys())
+        for files in (changed[at : at + FILES_AT_ONCE] for at in range(0, len(changed), FILES_AT_ONCE)):
+            same |= {path: digests[path] for path in files}
+            known = {**_merged(known, _record(root, out, files), same), "digests": same}
+            kept.write_text(json.dumps(known))  # an end in the middle costs the files at once only
     lines = {path: {int(line): tests for line, tests in by_line.items()} for path, by_line in known["lines"].items()}
     return KillerMap(
         lines,
@@ -129,7 +133,7 @@ def _has_tests(path: Path) -> bool:
     return path.name.startswith("test_")
 
 
-def _merged(known: dict[str, Any], fresh: dict[str, Any], same: set[str]) -> dict[str, Any]:
+def _merged(known: dict[str, Any], fresh: dict[str, Any], same: Collection[str]) -> dict[str, Any]:
     """`fresh`, and of `known` what the files in `same` have told."""
     lines: dict[str, dict[str, set[str]]] = {path: {} for each in (known, fresh) for path in each["lines"]}
     for each in (known, fresh):
@@ -152,7 +156,7 @@ def _record(root: Path, out: Path, files: Sequence[str]) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-B", "-m", "pytest", *files, "-m", "not broker", "-n", "2", "-q", "-p", "no:cacheprovider",
          "-p", "tests.mutation.plugin", "--durations-to", str(durations), "--cov", f"--cov-config={settings}",
-         "--cov-context=test", "--cov-report="],
+         "--cov-context=test", "--cov-report=", "-o", "timeout=600"],
         cwd=root, env=environment(root), check=False,
     )  # fmt: skip
     if done.returncode not in (0, FAILURES, NO_TESTS):  # files of broker tests only have none
