@@ -1,4 +1,4 @@
-"""Bounds and forms of what callers give, as the wire has them: the last value that is taken, and the first that is refused."""
+"""What callers give: the last value that the wire has room for, and the first that is refused."""
 
 import re
 from collections.abc import Callable
