@@ -10,7 +10,6 @@ from tests.coordinator_client.kit import poll_until, read
 P0 = TopicPartition("t", 0)
 
 
-@pytest.mark.proves("S-02")
 @pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_each_connection_that_ends_and_each_request_in_it_counts_once(lost: int, api: str) -> None:
@@ -31,7 +30,6 @@ def test_each_connection_that_ends_and_each_request_in_it_counts_once(lost: int,
         assert (metrics.corrupt_batches_total, metrics.throttled_ms_total, metrics.hooks_total) == (0, 0, 0)
 
 
-@pytest.mark.proves("S-02")
 def test_commits_and_callbacks_count_once() -> None:
     with FakeBroker(topics={"t": 1}) as fake:
         fake.produce("t", 0, [(None, b"v")])
