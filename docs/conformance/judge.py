@@ -116,7 +116,10 @@ def table() -> str:
         file = path.name.removesuffix(".json.gz")
         title = next(line for line in (HERE / f"{file}.md").read_text().splitlines() if line.startswith("# "))
         checks = len({result["check"] for result in report["results"]})
-        cells = [str(checks), *(str(counts[name]) for name in ("pass", "fail", "blocked", "deviation", "not applicable"))]
+        cells = [
+            str(checks),
+            *(str(counts[name]) for name in ("pass", "fail", "blocked", "deviation", "not applicable")),
+        ]
         rows.append(
             f"| {title.removeprefix('# Conformance of ')} | {' | '.join(cells)} | {report['started'][:10]} | "
             f"[html]({file}.html) [md]({file}.md) |"

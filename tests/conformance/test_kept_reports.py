@@ -47,7 +47,9 @@ def test_a_kept_report_has_every_check_that_its_command_asks_for(subject: Any) -
     assert {result["check"] for result in kept(subject.file)["results"]} == wanted
 
 
-@pytest.mark.parametrize("subject", [each for each in JUDGE["SUBJECTS"] if each.start], ids=lambda subject: subject.file)
+@pytest.mark.parametrize(
+    "subject", [each for each in JUDGE["SUBJECTS"] if each.start], ids=lambda subject: subject.file
+)
 def test_apache_kafka_fails_and_blocks_no_check(subject: Any) -> None:
     """N1b is a deviation, as its note says. Nothing else differs, is left behind or ended early."""
     report = kept(subject.file)
