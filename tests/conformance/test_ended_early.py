@@ -232,3 +232,15 @@ def test_a_signal_before_the_run_ends_the_command_at_once(
     output = tmp_path / "report"
     assert main(["conformance", "--bootstrap", "127.0.0.1:1", "--output", str(output), "--report", "json"]) == 130
     assert not output.with_suffix(".json").exists()
+
+
+def test_a_broker_that_never_signals_a_rebalance_fails_its_rows_and_is_not_asked_without_end() -> None:
+    """In every version: none is blocked, though their set-ups wait for the signal as well."""
+    with FakeBroker() as broker:
+        altered("Heartbeat", code("REBALANCE_IN_PROGRESS", "NONE"))(broker)
+        report = conducted(broker, "B16,B17,D2a,E7")
+        heartbeats = len(broker.calls_of("Heartbeat"))
+    assert {result.check for result in report.results} == {"B16", "B17", "D2a", "E7"}
+    assert [result.cell for result in report.results if result.verdict is not Verdict.FAIL] == []
+    assert {result.what.partition(" of ")[0] for result in report.results} == {"Heartbeat"}
+    assert heartbeats < 60 * len(report.results)

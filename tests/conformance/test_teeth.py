@@ -199,3 +199,32 @@ def test_every_section_has_teeth() -> None:
     bitten = {fault.caught_by[0] for fault in faults}
     assert len(bitten) >= 100
     assert {check.section for check in CHECKS} == {identity[0] for identity in bitten}
+
+
+def test_a_check_is_left_out_only_if_it_does_not_use_what_a_fault_changes() -> None:
+    used = {
+        "B1": ("JoinGroup",),
+        "D1a": ("JoinGroup", "Heartbeat"),
+        "D9": ("JoinGroup",),
+        "M1k": ("ConsumerGroupHeartbeat",),
+    }
+    baseline = Baseline({}, {check: frozenset(apis) for check, apis in used.items()})
+
+    def played_against(install: Callable[[FakeBroker], None]) -> set[str]:
+        touched = baseline.touched_by(Fault("", install, ("D9",)))
+        return {check.id for check in CHECKS if touched(check)}
+
+    everything = {check.id for check in CHECKS}
+    never = lambda broker: broker.control("Heartbeat", lambda call: None)  # noqa: E731
+    # D9 is the fault's own; of checks that are not in the baseline nothing is known.
+    assert played_against(never) == everything - {"B1", "M1k"}
+    assert played_against(lambda broker: broker.control("FindCoordinator", lambda call: None)) == everything
+    assert played_against(lambda broker: None) == everything, "a fault of the coordinator itself"
+
+
+def test_the_baseline_knows_the_apis_of_every_check(of_scripted: Outcomes) -> None:
+    """A check sends its subject, by the codec or by hand. A6a reads what the run's preparation has sent."""
+    subjects = {check.id: check.subject for check in CHECKS}
+    apis = of_scripted.baseline.apis
+    assert len(apis) > 200
+    assert {check for check, used in apis.items() if subjects[check] not in used} == {"A6a"}
