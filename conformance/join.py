@@ -9,6 +9,7 @@ from kohort.conformance.scene import Scene
 
 SECTION = Section("B", "JoinGroup", "JoinGroup")
 LATE_S = 8.0  # an answer that 1.5 s were to hold back
+SAME_GENERATION_S = 2.0  # between the responses to two members of a generation
 
 
 @SECTION.check(
@@ -413,14 +414,23 @@ async def initial_delay(scene: Scene) -> None:
     if not delay or delay > 10_000:
         scene.not_applicable(f"group.initial.rebalance.delay.ms is {delay}; 1 to 10,000 can be seen")
         return
-    first, second = scene.member(), scene.member()
-    started = time.monotonic()
-    joining = scene.start(first.enter())
-    await asyncio.sleep(delay / 2000)
-    await asyncio.gather(joining, second.enter())
-    took = (time.monotonic() - started) * 1000
-    scene.equal("the generations", (first.generation, second.generation), (1, 1))
-    scene.true("the time until it was complete", took >= delay, f"at least {delay} ms", f"{took:.0f} ms")
+    # On a busy machine the second JoinGroup can arrive after the delay. Then the broker is right to leave it out.
+    for last in (False, False, True):
+        group = scene.new_group()
+        first, second = scene.member(group=group), scene.member(group=group)
+        started = time.monotonic()
+        joining = scene.start(first.enter())
+        await asyncio.sleep(delay / 2000)
+        entering = scene.start(second.enter())
+        await joining
+        took = (time.monotonic() - started) * 1000
+        scene.true("the time until it was complete", took >= delay, f"at least {delay} ms", f"{took:.0f} ms")
+        done, _ = await asyncio.wait({entering}, timeout=SAME_GENERATION_S)
+        if done:
+            await entering
+            scene.equal("the generations", (first.generation, second.generation), (1, 1))
+            return
+        scene.true("JoinGroup of the second", not last, f"an answer within {SAME_GENERATION_S:g} s", "none")
 
 
 @SECTION.check(
