@@ -39,17 +39,7 @@ def test_the_number_of_checks_is_the_same_wherever_it_is_printed() -> None:
     assert f"{len(CHECKS)} checks of a broker's group APIs" in (ROOT / "README.md").read_text()
 
 
-OF_BEFORE = pytest.mark.xfail(strict=True, reason="judged before M12c and N9a to N9h were added")
-NOT_RENEWED = ("apache-kafka-4.3.1-three-brokers-acls",)
-
-
-@pytest.mark.parametrize(
-    "subject",
-    [
-        pytest.param(subject, id=subject.file, marks=OF_BEFORE if subject.file in NOT_RENEWED else ())
-        for subject in JUDGE["SUBJECTS"]
-    ],
-)
+@pytest.mark.parametrize("subject", JUDGE["SUBJECTS"], ids=lambda subject: subject.file)
 def test_a_kept_report_has_every_check_that_its_command_asks_for(subject: Any) -> None:
     options = subject.options
     selection = Selection.of(option(options, "--only"), CHECKS, option(options, "--skip"))
