@@ -195,10 +195,10 @@ def test_the_second_signal_after_the_run_ends_the_command(
     with FakeBroker() as broker, before_reports(monkeypatch, number, number):
         command = ["conformance", "--bootstrap", broker.bootstrap, "--only", "D3c", "--output", str(output)]
         try:
-            code = main([*command, "--report", "json"])
+            ended_with: object = main([*command, "--report", "json"])
         except SystemExit as end:
-            code = end.code
-    assert code == exit_code
+            ended_with = end.code
+    assert ended_with == exit_code
     assert not output.with_suffix(".json").exists()
 
 

@@ -63,7 +63,7 @@ def test_a_second_join_that_is_never_in_the_generation_is_a_fail(monkeypatch: py
     with delaying() as broker:
         late(broker, tries=3, seconds=1.0)
         result = judged(broker)
-    assert (result.verdict, result.what) == (Verdict.FAIL, "JoinGroup of the second")
+    assert (result.verdict, result.what) == (Verdict.FAIL, "JoinGroup of both")
 
 
 def test_a_broker_without_the_delay_that_it_announces_is_a_fail() -> None:

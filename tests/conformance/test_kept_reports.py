@@ -44,7 +44,10 @@ def test_a_kept_report_has_every_check_that_its_command_asks_for(subject: Any) -
     options = subject.options
     selection = Selection.of(option(options, "--only"), CHECKS, option(options, "--skip"))
     wanted = {check.id for check in CHECKS if selection.takes(check, -1)}
-    assert {result["check"] for result in kept(subject.file)["results"]} == wanted
+    report = kept(subject.file)
+    found = {result["check"] for result in report["results"]}
+    # The mock cluster's process ends in the middle of the run, as its page says.
+    assert found == wanted or (found < wanted and not subject.start and report["ended_early"])
 
 
 @pytest.mark.parametrize(
