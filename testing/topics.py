@@ -12,7 +12,7 @@ from kohort.testing.errors import BrokerStateError
 from kohort.testing.jdk import java
 from kohort.testing.plain_wire import ask, string
 
-TOOL_TIMEOUT_S = 60.0
+TOOL_TIMEOUT_S = 180.0
 _LIST_OFFSETS, _METADATA, _CREATE_TOPICS = 2, 3, 19
 _LATEST = -1
 
@@ -24,7 +24,7 @@ def create_topic(
     partitions: int = 1,
     replicas: int = 1,
     config: Mapping[str, str] | None = None,
-    timeout_s: float = 20.0,
+    timeout_s: float = 60.0,
 ) -> None:
     """Make topic `name` and return once every partition is served by its leader; raises BrokerStateError otherwise.
 

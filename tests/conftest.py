@@ -17,9 +17,14 @@ from tests.behaviours import BEHAVIOURS
 
 SERVERS = ("cluster3", "spark", "postgres", "java")
 """Session fixtures that start a server. Tests of one of them share a worker, so that one such server is started."""
-SLOW = tomllib.loads(Path(__file__).with_name("slow.toml").read_text())
+SLOW: dict[str, dict[str, Any]] = {
+    test: about for group in tomllib.loads(Path(__file__).with_name("slow.toml").read_text()).values()
+    for test, about in group.items()
+}  # fmt: skip
+SLOWEST_SHOWN, LEAST_SHOWN_S = 20, 10.0
 _outcomes: dict[str, bool] = {}
-_shared = pytest.StashKey[Any]()
+_seconds: dict[str, float] = {}
+_server = pytest.StashKey[Any]()
 
 # A test says nothing about how fast the machine is that it runs on.
 settings.register_profile("untimed", deadline=None)
@@ -29,10 +34,13 @@ settings.load_profile("untimed")
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """One broker of KOHORT_BROKER_VERSION for all workers of the run; kohort.testing.selection chooses its source."""
-    from tests.shared_broker import shared_broker
+    if server := getattr(pytestconfig, "workerinput", {}).get("server"):
+        from tests.side_by_side import shared_broker
 
-    address = getattr(pytestconfig, "workerinput", {}).get("broker")
-    with shared_broker(address) if address else any_broker() as chosen:
+        with shared_broker(server) as shared:
+            yield shared
+        return
+    with any_broker() as chosen:
         yield chosen
 
 
@@ -88,20 +96,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Each worker gets the address at which the controller starts the broker."""
-    from tests.shared_broker import BrokerServer
+    """Each worker gets the address of the controller's server."""
+    from tests.side_by_side import RunServer
 
-    if _shared not in node.config.stash:
-        node.config.stash[_shared] = BrokerServer()
-    node.workerinput["broker"] = node.config.stash[_shared].address
+    if _server not in node.config.stash:
+        node.config.stash[_server] = RunServer()
+    node.workerinput["server"] = node.config.stash[_server].address
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadgroup` keeps the groups of this suite together."""
+    from tests.side_by_side import GroupScheduling
+
+    return GroupScheduling(config, log, config.stash[_server]) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if _shared in config.stash:
-        config.stash[_shared].close()
+    if _server in config.stash:
+        config.stash[_server].close()
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
         left_out = [item for item in items if item.get_closest_marker("full")]
@@ -111,20 +126,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if strangers := proves(item) - known:
             raise pytest.UsageError(f"{item.nodeid} proves {sorted(strangers)}, which docs/behaviours.md lacks")
-    if hasattr(config, "workerinput"):
-        _arrange(items)
+    if server := getattr(config, "workerinput", {}).get("server"):
+        from tests.side_by_side import send_groups
+
+        send_groups(server, arranged(items))
 
 
-def _arrange(items: list[pytest.Item]) -> None:
-    """Mark the groups, and move the slowest of them to the front: a slow test that starts last is waited for alone."""
+def arranged(items: list[pytest.Item]) -> dict[str, str]:
+    """The group of each test that has one, by id. Sorts `items`, the slowest group by slow.toml first: a slow test that
+    starts last runs alone."""
+    groups = {item.nodeid: name for item in items if (name := _group(item))}
     seconds: dict[str, float] = {}
-    groups = {}
     for item in items:
-        if name := _group(item):
-            item.add_marker(pytest.mark.xdist_group(name))
-        groups[item.nodeid] = name or item.nodeid
-        seconds[groups[item.nodeid]] = seconds.get(groups[item.nodeid], 0.0) + _slow(item.nodeid).get("s", 0.0)
-    items.sort(key=lambda item: -seconds[groups[item.nodeid]])
+        name = groups.get(item.nodeid, item.nodeid)
+        seconds[name] = seconds.get(name, 0.0) + _slow(item.nodeid).get("s", 0.0)
+    items.sort(key=lambda item: -seconds[groups.get(item.nodeid, item.nodeid)])
+    return groups
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -138,11 +155,11 @@ def _group(item: pytest.Item) -> str | None:
 
 def _slow(test: str) -> dict[str, Any]:
     """The line of slow.toml about a test: `s`, seconds on two quiet cores, and `waits`, their reason."""
-    found: dict[str, Any] = SLOW.get(test.partition("@")[0].partition("[")[0], {})
-    return found
+    return SLOW.get(test.partition("[")[0].rpartition("/")[2], {})
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid] = _seconds.get(report.nodeid, 0.0) + report.duration
     ids = dict(report.user_properties).get("proves", "")
     if not ids or (report.when != "call" and report.passed):
         return
@@ -162,7 +179,14 @@ def proves(item: pytest.Item) -> set[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """How many behaviours have a passing test, family by family; the gaps by name with --behaviours."""
+    """The slowest tests with their reasons; how many behaviours have a passing test, the gaps by name on request."""
+    slowest = sorted(_seconds, key=lambda test: -_seconds[test])[:SLOWEST_SHOWN]
+    if shown := [test for test in slowest if _seconds[test] >= LEAST_SHOWN_S]:
+        terminalreporter.section("slowest tests and what they wait for")
+        for test in shown:
+            terminalreporter.line(
+                f"{_seconds[test]:6.1f} s  {test}: {_slow(test).get('waits', 'not in tests/slow.toml')}"
+            )
     if not _outcomes:
         return
     proven = {behaviour for behaviour, passed in _outcomes.items() if passed}

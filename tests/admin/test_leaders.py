@@ -90,7 +90,7 @@ def test_a_topic_is_described_once_its_leaders_are_there(change: Change) -> None
 
 
 def test_the_wait_ends_with_the_time_of_the_call() -> None:
-    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=700) as admin:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=2000) as admin:
         admin.brokers()
         fake.control("Metadata", of_the_topic(without_leader))
         assert admin.end_offsets([P0]) == {}

@@ -4,6 +4,7 @@ Faults change requests, responses or the coordinator of the scripted broker. Eac
 kind, each in its highest version; the verdicts of the sound broker are the baseline. A fault in one API cannot change
 the verdict of a check that does not use this API, so those checks are left out. `make teeth` plays all faults;
 `make test` plays every fourth.
+A check that fails in a crowd of checks is repeated alone: a fault is there each time, a late machine is not.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tests.conformance.bending import Fault
 AT_A_TIME = 4  # one interpreter plays them all, so that more make each slower, and late
 # Requests of these go out outside of checks as well, so that a fault in them can reach every check.
 OF_EVERY_CHECK = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopics", "DescribeConfigs"})
+TRIES_ALONE = 3
 SCRIPTED = (
     *faults_entering.FAULTS, *faults_staying.FAULTS, *faults_showing.FAULTS, *faults_assigning.FAULTS,
     *faults_in_transactions.FAULTS,
@@ -105,18 +107,22 @@ def among(names: Collection[str]) -> Callable[[Check], bool]:
 
 
 def sound(wanted: Callable[[Check], bool]) -> Baseline:
-    """The baseline. On a busy machine a check can be late: those that fail are tried again, alone."""
+    """The baseline. A crowd on a busy machine can make a check late: what fails is tried again, alone."""
     results = judged(None, wanted)
     found = {result.check: result.verdict for result in results}
-    late = {check for check, got in found.items() if got in (Verdict.FAIL, Verdict.BLOCKED)}
-    if late:
-        warnings.warn(f"without a fault, {sorted(late)} failed at first", stacklevel=2)
+    crowded: set[str] = set()
+    for _ in range(TRIES_ALONE):
+        late = {check for check, got in found.items() if got in (Verdict.FAIL, Verdict.BLOCKED)}
+        if not late:
+            break
+        crowded |= late
+        warnings.warn(f"without a fault, {sorted(late)} failed in a crowd", stacklevel=2)
         found |= verdicts(None, among(late))
     apis = {
         # A request made by hand has a label in place of its API's name; the name is a word of it.
         result.check: frozenset(word for frame in result.frames for word in frame.api.split())
         for result in results
-        if result.check not in late
+        if result.check not in crowded
     }
     return Baseline(found, apis)
 
@@ -163,17 +169,21 @@ def caught(fault: Fault, outcomes: Outcomes) -> None:
 
     assert baseline[fault.caught_by[0]] is Verdict.PASS, "its own check does not pass without the fault"
     noticed = failed(outcomes.of[fault.name].result())
-    if fault.caught_by[0] not in noticed:
+    for _ in range(TRIES_ALONE):
+        if fault.caught_by[0] in noticed:
+            break
         # A crowd can be late for a moment that its own check waits for: alone, it has to notice.
         noticed |= failed(verdicts(fault, among(fault.caught_by[:1])))
-        assert fault.caught_by[0] in noticed, "its own check does not notice"
         warnings.warn(f"{fault.name}: {fault.caught_by[0]} noticed only alone", stacklevel=2)
+    assert fault.caught_by[0] in noticed, "its own check does not notice"
     strangers = noticed - set(fault.caught_by)
-    if strangers:
-        # Many brokers and checks at a time can make one of them late on a busy machine; a fault does it again, alone.
-        repeated = failed(verdicts(fault, among(strangers)))
-        assert repeated == set(), "checks of other rules notice too"
-        warnings.warn(f"{fault.name}: {sorted(strangers)} failed once, and not again", stacklevel=2)
+    for _ in range(TRIES_ALONE):
+        if not strangers:
+            break
+        # Many brokers and checks at a time can make one of them late on a busy machine; a fault does it each time.
+        warnings.warn(f"{fault.name}: {sorted(strangers)} failed in a crowd", stacklevel=2)
+        strangers &= failed(verdicts(fault, among(strangers)))
+    assert strangers == set(), "checks of other rules notice too"
 
 
 @pytest.mark.parametrize(

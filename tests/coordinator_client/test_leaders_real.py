@@ -59,7 +59,7 @@ def wait_for(reached: Callable[[], bool], what: str) -> None:
 
 def start(node: KafkaNode, brokers: int) -> None:
     node.launch(remove_if_orphaned=None)
-    node.wait_ready(brokers=brokers, timeout_s=90)
+    node.wait_ready(brokers=brokers, timeout_s=150)
 
 
 def fetched_from(path: Path, node: KafkaNode) -> list[Any]:

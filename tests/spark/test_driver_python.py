@@ -116,7 +116,7 @@ def test_the_command_in_the_error_makes_load_work(
     send(topic, varied(300))
     done = subprocess.run(
         [sys.executable, "-c", JOB, broker.bootstrap, topic],
-        cwd=tmp_path, capture_output=True, text=True, timeout=380, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=580, check=False,
         env={**os.environ, "PYSPARK_PYTHON": "./environment/bin/python", "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip
     assert "counts 300 300" in done.stdout, done.stdout + done.stderr

@@ -1,12 +1,14 @@
 """Formatted folders that are kept: a second node of a version gets the same files with its own ids, and serves."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from kohort.testing import RealBroker, kafka_node
 from kohort.testing.blank_storage import META, RECORDS, copy_storage, keep_storage, new_id
+from kohort.testing.broker_settings import format_arguments
 from kohort.testing.selection import wanted_version
 
 IDS = {"cluster.id": "kCLUSTER", "node.id": "2", "directory.id": "kDIRECTORY"}
@@ -63,9 +65,13 @@ def test_a_broker_on_copied_storage_serves_and_the_tool_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_node, "kept_storage", lambda _jars: tmp_path / "kept")
-    tool = kafka_node.format_arguments
     runs = []
-    monkeypatch.setattr(kafka_node, "format_arguments", lambda users: runs.append(users) or tool(users))
+
+    def arguments(users: Mapping[str, str]) -> list[str]:
+        runs.append(users)
+        return format_arguments(users)
+
+    monkeypatch.setattr(kafka_node, "format_arguments", arguments)
     ids = set()
     for _ in range(2):
         with RealBroker(version=wanted_version()) as broker:

@@ -1,0 +1,99 @@
+"""The workers of one run of pytest-xdist: they share a broker, and tests that share a server share a worker.
+
+The controller listens on a socket. The first request of a worker starts the broker, in the controller: workers end as
+soon as their queue is empty, the controller ends last. Where the controller is killed, the broker's supervisor ends the
+broker. Workers also send the groups of their tests there: the controller collects no tests, and the groups that
+pytest-xdist 3.8 itself appends to the ids of tests do not arrive under pytest 9.2, whose ids are no longer attributes.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Client, Listener
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+from kohort.testing.errors import BrokerStartError
+from kohort.testing.selection import Broker, NamedBroker, any_broker
+
+BROKER, GROUPS, STOP = "broker", "groups", "stop"
+FAMILY = "AF_UNIX"
+
+
+class RunServer:
+    """Starts `any_broker()` at the first request; each response is its address and version, or the error as text.
+
+    `groups`: the group of each test that has one, by id, once a worker has collected.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[str, str] = {}
+        self._listener = Listener(family=FAMILY)
+        self._broker = ExitStack()
+        self._started: Broker | None = None
+        self._thread = threading.Thread(target=self._serve, name="run-server", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """The path of the socket, for `shared_broker` and `send_groups`."""
+        return str(self._listener.address)
+
+    def close(self) -> None:
+        """Stop the broker. Safe to call again."""
+        if self._thread.is_alive():
+            with contextlib.suppress(OSError), Client(self.address, FAMILY) as last:
+                last.send((STOP, None))
+            self._thread.join()
+        self._listener.close()
+        self._broker.close()
+
+    def _serve(self) -> None:
+        while True:
+            # A worker that died between its request and the response is no reason to stop.
+            with contextlib.suppress(OSError, EOFError), self._listener.accept() as worker:
+                request, content = worker.recv()
+                if request == STOP:
+                    return
+                if request == GROUPS:
+                    self.groups |= content
+                worker.send(self._running() if request == BROKER else None)
+
+    def _running(self) -> tuple[str, str, str]:
+        try:
+            if self._started is None:
+                self._started = self._broker.enter_context(any_broker())
+        except Exception as error:  # every kind: a worker without a response would wait for ever
+            return "", "", f"{type(error).__name__}: {error}"
+        return self._started.bootstrap, self._started.version, ""
+
+
+@contextmanager
+def shared_broker(address: str) -> Iterator[Broker]:
+    """The broker of the RunServer at `address`. It runs on after the block. Raises BrokerStartError."""
+    with Client(address, FAMILY) as controller:
+        controller.send((BROKER, None))
+        bootstrap, version, error = controller.recv()
+    if error:
+        raise BrokerStartError(f"the controller of this run could not start a broker: {error}")
+    yield NamedBroker(bootstrap, version)
+
+
+def send_groups(address: str, groups: Mapping[str, str]) -> None:
+    """Tell the RunServer at `address` the groups of tests, by their ids; returns once it has them."""
+    with Client(address, FAMILY) as controller:
+        controller.send((GROUPS, dict(groups)))
+        controller.recv()
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """A group goes to one worker as a whole, every other test by itself, in the order of the collection."""
+
+    def __init__(self, config: Any, log: Any, server: RunServer) -> None:
+        super().__init__(config, log)
+        self._server = server
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._server.groups.get(nodeid, nodeid)
