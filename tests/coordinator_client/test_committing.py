@@ -282,6 +282,30 @@ def test_callbacks_of_commits_that_share_a_partition_are_called_in_the_order_of_
     assert call_back()[3:] == ["again"]
 
 
+@pytest.mark.proves("S-08")
+def test_callbacks_that_waited_for_one_commit_are_called_in_the_order_of_the_calls() -> None:
+    rig, called = ready(), []
+    p2 = TopicPartition("t", 2)
+
+    def commit(name: str, *partitions: TopicPartition) -> None:
+        rig.core.commits.put(
+            dict.fromkeys(partitions, 1), deadline=60.0, on_done=lambda _offsets, _error: called.append(name)
+        )
+
+    commit("all", P0, P1, p2)
+    committed(rig)
+    answered(rig, -1.0, p0=14)
+    for name, partition in (("first", p2), ("second", P1)):
+        commit(name, partition)
+        rig.turn(0.01)
+        assert answered(rig, -0.99)
+    assert not rig.core.commits.callbacks  # all are stored, and wait for the one that is retried
+    assert answered(rig, 1.0)
+    while rig.core.commits.callbacks:
+        rig.core.commits.callbacks.popleft()()
+    assert called == ["all", "first", "second"]
+
+
 @pytest.mark.proves("S-04")
 def test_no_auto_commit_is_put_between_a_close_and_the_next_poll() -> None:
     """A close waits until no commit is under way; of a topic that is refused there would always be one."""
