@@ -8,7 +8,8 @@ from contextlib import suppress
 import pytest
 
 from kohort.coordinator_client import AsyncConsumer, AuthorizationFailed, Consumer, UnknownTopic
-from kohort.coordinator_client.connections import Answered
+from kohort.coordinator_client.connections import Answered, Unanswered
+from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.fastpath import TopicPartition
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
@@ -248,6 +249,19 @@ def test_an_offset_that_is_dropped_with_its_topic_is_reported_once() -> None:
             assert "auto_commit_refused" not in {one.kind for one in consumer.notices()}
     assert len(dropped) == 1
     assert dropped[0].endswith("t: 0=5")
+
+
+@pytest.mark.proves("S-08")
+def test_a_commit_whose_connection_ends_is_sent_again_once_the_coordinator_is_found() -> None:
+    rig = ready()
+    asked = rig.core.commits.put({P0: 7}, deadline=60.0)
+    assert committed(rig) == {P0: (7, -1)}
+    rig.settle("OffsetCommit", Unanswered(ConnectionFailed("the broker closed the connection")), 1.0)
+    rig.turn(1.0)
+    assert not asked.done()
+    assert committed(rig, 2.0) == {P0: (7, -1)}
+    assert answered(rig, 1.1)
+    assert asked.result(0) is None
 
 
 # --- callbacks
