@@ -264,6 +264,15 @@ def test_a_commit_whose_connection_ends_is_sent_again_once_the_coordinator_is_fo
     assert asked.result(0) is None
 
 
+def test_a_commit_is_measured_from_its_request_to_its_response() -> None:
+    rig = ready()
+    rig.core.commits.put({P0: 7}, deadline=60.0)
+    committed(rig, 1.0)
+    assert rig.core.meters.commit_ms.mean(1.0) is None
+    assert answered(rig, 0.25)
+    assert rig.core.meters.commit_ms.mean(1.25) == 250.0
+
+
 # --- callbacks
 
 
