@@ -74,7 +74,7 @@ def judge(
 
 
 def _limit_s(usual_s: float) -> float:
-    return max(30, 5 * usual_s)
+    return max(15, 5 * usual_s)
 
 
 def _run(tree: Path, chosen: Sequence[str], tests: KillerMap) -> Verdict:
