@@ -7,11 +7,14 @@ the partitions go, what `on_assigned` answers is where reading starts.
 
 from collections.abc import Awaitable, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from kohort.fastpath.topic_partition import TopicPartition
 
-Offsets = Mapping[TopicPartition, int]
+if TYPE_CHECKING:
+    from kohort.coordinator_client.events import OffsetToCommit
+
+Offsets = Mapping[TopicPartition, Union[int, "OffsetToCommit"]]
 Answer = Offsets | None | Awaitable[Offsets | None]
 """What a hook may return. Awaitables are for `AsyncConsumer` only."""
 

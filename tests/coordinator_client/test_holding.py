@@ -37,13 +37,12 @@ def test_a_call_runs_from_its_start_to_its_end() -> None:
     one = holding()
     assert (one.hook, one.hook_runs) == (None, False)
     one.call(7, Assigned(OWNED, OWNED, 1, CAUSE), NOTHING, OWNED)
-    assert not one.hook_runs
-    assert not one.started(6)
-    assert not one.hook_runs
-    assert one.started(7)
-    assert one.hook_runs
+    runs = [one.hook_runs]
+    for number in (6, 7):
+        assert one.started(number) is (number == 7)
+        runs.append(one.hook_runs)
     assert one.ended(6) is None
-    assert one.hook_runs
+    assert [*runs, one.hook_runs] == [False, False, True, True]
     assert one.ended(7) is not None
     assert (one.hook, one.hook_runs) == (None, False)
     assert one.ended(7) is None

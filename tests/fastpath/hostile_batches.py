@@ -12,6 +12,7 @@ import numpy
 
 from kohort.fastpath.compression import CODECS, Codec
 from kohort.protocol import record_batch as wire
+from kohort.protocol.record_layout import VARINT
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
 
 MIB = 1 << 20
@@ -182,8 +183,8 @@ def headers(count: int) -> bytes:
 
 def claims_of_headers(size: int) -> bytes:
     """One record that counts 2^30 headers and has none."""
-    record = b"\0\0\0\1\1" + wire.VARINT.build(1 << 30) + bytes(size)
-    return wire.build_batch(wire.VARINT.build(len(record)) + record, count=1)
+    record = b"\0\0\0\1\1" + VARINT.build(1 << 30) + bytes(size)
+    return wire.build_batch(VARINT.build(len(record)) + record, count=1)
 
 
 def far_away(sound: bytes) -> bytes:
