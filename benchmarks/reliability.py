@@ -56,6 +56,16 @@ def overstay(output: str) -> Figures:
     }
 
 
+def alarms(output: str) -> Figures:
+    """The lines of both tests, added up."""
+    found = re.findall(r"\w+: (\d+) interrupts, (\d+) records, longest silence ([\d.]+) s", output)
+    return {
+        "interrupts": float(sum(int(one[0]) for one in found)),
+        "records": float(sum(int(one[1]) for one in found)),
+        "longest time without a record in s": max(float(one[2]) for one in found),
+    }
+
+
 @dataclass(frozen=True)
 class Kind:
     """`goal` is the issue's own; `bad`: figures that must be 0. `summed`: those that add up over runs. `resumes`: a run
@@ -165,6 +175,13 @@ KINDS: Mapping[str, Kind] = {
         "waited longest for a processor did so. Two earlier "
         "runs of 20,000, on a machine with thirty times its load, which subtracted less than that, had 2 calls over "
         "each (worst 3.0 s). Seed 3 had ten times its load.",
+    ),
+    "alarms": Kind(
+        "Signal handlers that raise at random, on a real broker with 30 partitions", "pytest",
+        "10,000 interrupts, no gap, no stand-still", alarms, ("interrupts", "records"),
+        about="A SIGALRM each 0.1 to 6 ms, with KOHORT_ALARM_S=60. A gap, a repeated record, or 40 s without a record "
+        "fails the test. `make test-interrupts` also raises at every point of every public call.",
+        arguments=("tests/coordinator_client/test_alarms.py",),
     ),
     "hostile": Kind(
         "Hostile answers of 1 MiB, and peak memory beside the peers", "benchmarks", "bounded, where peers are not",

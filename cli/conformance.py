@@ -11,12 +11,12 @@ import signal
 import ssl
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.console import Console
@@ -129,48 +129,51 @@ def main(
         raise typer.BadParameter("give an address, or a version for --start", param_hint="--bootstrap")
     if bool(stop_command) != bool(start_command):
         raise typer.BadParameter("it takes both, or neither", param_hint="--stop-command, --start-command")
-    try:
-        selection = Selection.of(only, CHECKS, skip)
-        accepted = Profile.load(profile) if profile else Profile()
-        extra = dict(map(_property, properties or ()))
-        with (
-            _ended_by_sigterm(),
-            _broker(bootstrap, start, brokers, acls, extra) as (address, started_user, started_stranger, operator),
-        ):
-            if stop_command:
-                operator = Commands(stop_command, start_command)
-            context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None
-            access = _access(context_tls, user or started_user)
-            outsider = stranger or started_stranger
-            found, signalled = asyncio.run(
-                _run(
-                    address,
-                    access,
-                    _access(context_tls, outsider) if outsider else None,
-                    selection,
-                    timing,
-                    leave_traces or bool(start),
-                    session_timeout_ms,
-                    at_a_time,
-                    dict(map(_limit, at_most or ())),
-                    operator,
-                    Profile(name or accepted.name or (f"Apache Kafka {start}" if start else ""), accepted.deviations),
+    with Signals().handled() as signals:
+        try:
+            selection = Selection.of(only, CHECKS, skip)
+            accepted = Profile.load(profile) if profile else Profile()
+            extra = dict(map(_property, properties or ()))
+            with (
+                _broker(bootstrap, start, brokers, acls, extra) as (address, started_user, started_stranger, operator),
+            ):
+                if stop_command:
+                    operator = Commands(stop_command, start_command)
+                context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None
+                access = _access(context_tls, user or started_user)
+                outsider = stranger or started_stranger
+                found = asyncio.run(
+                    _run(
+                        address,
+                        access,
+                        _access(context_tls, outsider) if outsider else None,
+                        selection,
+                        timing,
+                        leave_traces or bool(start),
+                        session_timeout_ms,
+                        at_a_time,
+                        dict(map(_limit, at_most or ())),
+                        operator,
+                        signals,
+                        Profile(
+                            name or accepted.name or (f"Apache Kafka {start}" if start else ""), accepted.deviations
+                        ),
+                    )
                 )
-            )
-    except SelectionError as error:
-        raise typer.BadParameter(str(error), param_hint="--only") from None
-    except ConformanceError as error:
-        raise _not_judged(error) from None
-    if as_json:
-        print(found.dump())
-    else:
-        _summary(found)
-    for kind in report or ():
-        path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_rendered(found, kind))
-        _say(error_console, f"wrote {markup(str(path))}")
-    raise typer.Exit(_SIGNALLED + signalled if signalled else found.exit_code)
+        except SelectionError as error:
+            raise typer.BadParameter(str(error), param_hint="--only") from None
+        except ConformanceError as error:
+            raise _not_judged(error) from None
+        if as_json:
+            print(found.dump())
+        else:
+            _summary(found)
+        for kind in report or ():
+            path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_rendered(found, kind))
+            _say(error_console, f"wrote {markup(str(path))}")
+    raise typer.Exit(_SIGNALLED + signals.received[0] if signals.received else found.exit_code)
 
 
 @app.command("list")
@@ -247,9 +250,9 @@ async def _run(
     at_a_time: int,
     limits: dict[str, int],
     operator: Operator | None,
+    signals: "Signals",
     profile: Profile,
-) -> tuple[Report, int]:
-    """The report, and the number of the signal that ended the run, or 0."""
+) -> Report:
     target = await Target.reach(address, access, stranger)
     target.leave_traces = leave_traces
     target.session_ms = session_ms
@@ -280,8 +283,8 @@ async def _run(
                 style = STYLE[result.verdict]
                 _say(error_console, f"[{style}]{result.verdict.value}[/] {result.cell} {markup(result.reason[:300])}")
 
-        with _stopped_by_signals() as (stop, received):
-            report = await conduct(
+        with signals.stopping() as stop:
+            return await conduct(
                 target,
                 CHECKS,
                 selection=selection,
@@ -293,48 +296,58 @@ async def _run(
                 on_result=told,
                 stop=stop,
             )
-        return report, received[0] if received else 0
 
 
-@contextmanager
-def _stopped_by_signals() -> Iterator[tuple[Stop, list[int]]]:
-    """SIGINT and SIGTERM stop the run, for as long as the block lasts: (what stops, the signals that came)."""
-    stop, received = Stop(), list[int]()
-    loop = asyncio.get_running_loop()
+class Signals:
+    """SIGINT and SIGTERM during the command. `received` has the numbers of those that did not raise.
 
-    def receive(number: signal.Signals) -> None:
-        received.append(number)
-        stop.request(f"{number.name} was received")
+    Until the run begins a signal raises KeyboardInterrupt or SystemExit. During the run it stops it (see `Stop`). After
+    the run the first one only sets the exit code, so that brokers are stopped and reports written; the next one raises.
+    """
 
-    handled = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; a thread that is not the main one
-            loop.add_signal_handler(number, receive, number)
-            handled.append(number)
-    try:
-        yield stop, received
-    finally:
-        for number in handled:
-            loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._on_signal: Callable[[int], None] = self._end
 
+    @contextmanager
+    def handled(self) -> Iterator[Self]:
+        """Handle the signals in this block. In a thread other than the main one, nothing changes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = {number: signal.signal(number, self._receive) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block by SystemExit, so that brokers that were started for it are stopped."""
+    @contextmanager
+    def stopping(self) -> Iterator[Stop]:
+        """Signals stop the run that is made in this block, on the running loop."""
+        stop, loop = Stop(), asyncio.get_running_loop()
 
-    def end(number: int, _: object) -> None:
+        def request(number: int) -> None:
+            self.received.append(number)
+            loop.call_soon_threadsafe(stop.request, f"{signal.Signals(number).name} was received")
+
+        self._on_signal = request
+        try:
+            yield stop
+        finally:
+            self._on_signal = self._note
+
+    def _receive(self, number: int, _: object) -> None:
+        self._on_signal(number)
+
+    def _note(self, number: int) -> None:
+        self._on_signal = self._end
+        self.received.append(number)
+
+    def _end(self, number: int) -> None:
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         raise SystemExit(_SIGNALLED + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Started:

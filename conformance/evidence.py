@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from kohort.fastpath.foreign_text import cut
 from kohort.protocol.errors import error_name
 from kohort.protocol.message import MISSING, Struct
 
@@ -61,7 +62,7 @@ def readable(value: Any, name: str = "") -> Any:
     if isinstance(value, tuple | list):
         shown = [readable(item) for item in value[:MAX_ITEMS_SHOWN]]
         return shown if len(value) <= MAX_ITEMS_SHOWN else [*shown, f"... and {len(value) - MAX_ITEMS_SHOWN} more"]
-    return value
+    return cut(value, MAX_TEXT_SHOWN) if isinstance(value, str) else value
 
 
 def blob(data: bytes) -> str:

@@ -19,6 +19,9 @@ from kohort.protocol.errors import error_name
 
 PARKED_FOR_S = 0.3  # an answer that is held back has not come after this long; one that is not takes a few ms
 STATE_TIMEOUT_S = 6.0
+# A set-up goes on without REBALANCE_IN_PROGRESS after this long. The newcomer's JoinGroup is parked meanwhile, and must
+# not time out (`patience_s`) before the others have rejoined.
+SET_UP_SIGNAL_S = 2.0
 _ANYWHERE = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopics", "InitProducerId"})
 T = TypeVar("T")
 
@@ -167,7 +170,7 @@ class Scene:
         newcomer = self.member(**({"group": members[0].group} | how))
         entering = self.start(newcomer.enter())
         # Not heard of, the rebalance is under way all the same: whether Heartbeat tells of it is for D2a to judge.
-        await self._hears(members[0])
+        await self._hears(members[0], SET_UP_SIGNAL_S)
         await asyncio.gather(entering, *(member.enter() for member in members))
         return newcomer
 
@@ -190,11 +193,11 @@ class Scene:
         if not await self._hears(member):
             raise Failed(f"Heartbeat of {who}", expected, error_name((await member.heartbeat()).error_code))
 
-    async def _hears(self, member: Member) -> bool:
+    async def _hears(self, member: Member, timeout_s: float = STATE_TIMEOUT_S) -> bool:
         async def told() -> bool:
             return bool((await member.heartbeat()).error_code == REBALANCE_IN_PROGRESS)
 
-        return await self.until(told, signal="Heartbeat")
+        return await self.until(told, timeout_s, signal="Heartbeat")
 
     async def until(
         self, holds: Callable[[], Awaitable[bool]], timeout_s: float = STATE_TIMEOUT_S, *, signal: str = ""

@@ -203,7 +203,7 @@ class AsyncConsumer(Face):
                     return
         except BaseException as problem:
             if problem is session.error:
-                session.error = None
+                session.late, session.error = (problem if session.parting else None), None
             raise
         finally:
             session.poll_ends()
@@ -327,25 +327,43 @@ class AsyncConsumer(Face):
     # --- the end
 
     async def close(self, timeout_s: float = 30.0) -> None:
-        """See `Consumer.close`."""
+        """See `Consumer.close`. A task that is cancelled in it counts as interrupted."""
         timeout_s = seconds_given(timeout_s)
         session = self._session
         until = session.driver.now() + timeout_s
         await self._hook_of_another(until)
-        if session.closed:
-            await self._stopped(timeout_s)  # if an interrupt came before that was done
+        if session.over:
             return
-        with session.use(in_hooks=False, when_crashed=True):
+        with session.use(in_hooks=False, when_crashed=True, when_closed=True):
             try:
-                session.call(lambda core: core.commits.before_parting(until))
-                await self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
-                session.call(lambda core: core.request_close(session.driver.now(), until))
-                await self._leave(until)
-                self._session.run_callbacks()
+                if not session.driver.stopping:
+                    session.parting_begins(until)
+                    await self._part(lambda core: not core.commits.owed, timeout_s / 2)
+                    session.call(lambda core: core.request_close(session.driver.now(), until))
+                    await self._part(lambda core: core.left, until - session.driver.now())
+                session.run_callbacks()
             finally:
                 session.closed = True
                 self._news.set()  # another task may be waiting in poll
-                await self._stopped(max(until - session.driver.now(), 1.0))
+                if session.parted(until):
+                    await self._stopped(max(until - session.driver.now(), 1.0))
+        session.raise_late()
+
+    async def _part(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
+        """See `Consumer._part`."""
+        session = self._session
+        until = session.driver.now() + timeout_s
+        while True:
+            try:
+                await self._run_until(reached, until - session.driver.now())
+            except BaseException as problem:
+                if problem is not session.late:
+                    raise
+                if not isinstance(problem, Exception):
+                    session.late = None
+                    raise
+            else:
+                return
 
     async def _stopped(self, timeout_s: float) -> None:
         driver, over = self._session.driver, asyncio.Event()
@@ -353,13 +371,6 @@ class AsyncConsumer(Face):
         driver.ended.then(partial(_call_in, self._loop, over.set))
         if await _set_within(over, timeout_s):
             driver.stop(1.0)  # its thread has nothing left to do
-
-    async def _leave(self, until: float) -> None:
-        try:
-            await self._run_until(lambda core: core.left, until - self._session.driver.now())
-        except Exception:
-            await self._leave(until)
-            raise
 
     async def __aenter__(self) -> Self:
         return self

@@ -23,8 +23,7 @@ def warn_unclosed(
     kind: str, client_id: str, group: str | None, driver: "Driver[Any]", stop: Callable[[], None] | None = None
 ) -> None:
     """For `__del__` of a client that was not closed: ResourceWarning, and its driver stops, by `stop` if that is given.
-    A member's partitions have no owner then until the session timeout is over. Nothing in a forked child, whose driver
-    is its parent's."""
+    Nothing in a forked child, whose driver is its parent's."""
     if driver.pid != os.getpid():
         return
     of = f" of group {group!r}" if group else ""

@@ -359,7 +359,8 @@ class Consumer(Face):
     A signal handler may call `wakeup`, and may raise. An exception that it raises inside a call loses no record, no
     callback and no hook: what poll would have returned comes with the next poll. Whether another call took effect is
     then open; call it again. Other methods raise ConcurrentUseError in a handler that came while the interrupted call
-    used the consumer's state. A consumer that is dropped without `close` stops, with a ResourceWarning.
+    used the consumer's state. A consumer that is dropped without `close` leaves the group and stops, with a
+    ResourceWarning; no hook is called, and nothing more is committed.
     """
 
     def __init__(
@@ -380,7 +381,10 @@ class Consumer(Face):
         OPEN.add(self)
 
     def unsubscribe(self) -> None:
-        """Give up the subscription (the member leaves the group; hooks run) or the manual assignment."""
+        """Give up the subscription (the member leaves the group; hooks run) or the manual assignment.
+
+        `poll` and iteration raise IllegalState until the next `subscribe` or `assign`.
+        """
         with self._session.use(in_hooks=False):
             self._save_by_hand()
             self._session.call(lambda core: core.unsubscribe())
@@ -392,7 +396,7 @@ class Consumer(Face):
         """Records that are there, one RecordColumns a partition, waiting up to `timeout_s` seconds for the first.
 
         Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError. Raises
-        IllegalState where nothing was subscribed to or assigned; an empty list of topics or partitions will do.
+        IllegalState before `subscribe` or `assign`, which may be given an empty list, and after `unsubscribe`.
         """
         timeout_s = seconds_given(timeout_s, **strange)
         session = self._session
@@ -489,7 +493,7 @@ class Consumer(Face):
                     return
         except BaseException as problem:
             if problem is session.error:
-                session.error = None
+                session.late, session.error = (problem if session.parting else None), None
             raise
         finally:
             session.poll_ends()
@@ -624,33 +628,45 @@ class Consumer(Face):
     def close(self, timeout_s: float = 30.0) -> None:
         """Let partitions go (hooks run), commit if that is automatic, leave the group, close every connection.
 
-        Done after `timeout_s` seconds at the latest; what a hook raises is raised then. Safe to call again.
+        Done after `timeout_s` seconds at the latest; what a hook raises is raised then. Safe to call again. After a
+        signal handler has raised in it, every other call raises ConsumerClosed, and another `close` does what is left.
         """
         timeout_s = seconds_given(timeout_s)
         session = self._session
-        if session.closed:
-            session.driver.stop(timeout_s)  # if an interrupt came before that was done
+        if session.over:
             return
-        with session.use(in_hooks=False, when_crashed=True):
+        with session.use(in_hooks=False, when_crashed=True, when_closed=True):
             until = session.driver.now() + timeout_s
             try:
-                session.call(lambda core: core.commits.before_parting(until))
-                self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
-                session.call(lambda core: core.request_close(session.driver.now(), until))
-                self._leave(until)
-                self._session.run_callbacks()
+                if not session.driver.stopping:
+                    session.parting_begins(until)
+                    self._part(lambda core: not core.commits.owed, timeout_s / 2)
+                    session.call(lambda core: core.request_close(session.driver.now(), until))
+                    self._part(lambda core: core.left, until - session.driver.now())
+                session.run_callbacks()
             finally:
                 session.closed = True
                 session.driver.bell.ring()  # a poll sleeps on, if a signal handler closes
-                session.driver.stop(max(until - session.driver.now(), 1.0))
+                if session.parted(until):
+                    session.driver.stop(max(until - session.driver.now(), 1.0))
+        session.raise_late()
 
-    def _leave(self, until: float) -> None:
-        # What a hook raises has to wait: else the group would keep its partitions for us until the session is over.
-        try:
-            self._run_until(lambda core: core.left, until - self._session.driver.now())
-        except Exception:
-            self._leave(until)
-            raise
+    def _part(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
+        """As `_run_until`. An exception of a hook is raised later, by `raise_late`: else the group would keep the
+        partitions until the session is over."""
+        session = self._session
+        until = session.driver.now() + timeout_s
+        while True:
+            try:
+                self._run_until(reached, until - session.driver.now())
+            except BaseException as problem:
+                if problem is not session.late:
+                    raise
+                if not isinstance(problem, Exception):
+                    session.late = None
+                    raise
+            else:
+                return
 
     def __enter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kohort.assignors import Assignor
+from kohort.coordinator_client.at_exit import EXIT_S
 from kohort.coordinator_client.backlog import Backlogs
 from kohort.coordinator_client.cluster import Cluster
 from kohort.coordinator_client.commits import Committer
@@ -47,7 +48,7 @@ from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.leading import PlanOrder
 from kohort.coordinator_client.machine import Machine
 from kohort.coordinator_client.make_member import make_member
-from kohort.coordinator_client.metadata import NO_TOPIC_ID, ClusterView
+from kohort.coordinator_client.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
 from kohort.coordinator_client.metrics import Counters, Meters
 from kohort.coordinator_client.offsets import CommitBook, Position, Positions
 from kohort.coordinator_client.outgoing import Line, Outgoing, Turn
@@ -60,7 +61,7 @@ from kohort.coordinator_client.resets import Gap, ResetPolicy
 from kohort.coordinator_client.retry import Backoff
 from kohort.coordinator_client.slices import Slice, written_ms
 from kohort.coordinator_client.states import MemberState
-from kohort.coordinator_client.subscription import Assignment, PauseMarks, Subscription
+from kohort.coordinator_client.subscription import Assignment, PauseMarks, Start, Subscription
 from kohort.coordinator_client.telling import Telling
 from kohort.fastpath import KohortError, RecordColumns, TopicPartition
 from kohort.fastpath._guard import Door
@@ -180,12 +181,15 @@ class Core:
         self.allowed: frozenset[TopicPartition] = frozenset()
         self.wall_ms = 0
         self.closing = False
+        self.retired: Callable[[], None] | None = None  # dropped unclosed: called once the group was left
 
     # ------------------------------------------------------------------ the driver's side
 
     def turn(self, now: float, wall_ms: int) -> Turn:
         """Look at everything that happened; what is to be sent comes out."""
         self.wall_ms = wall_ms
+        if self.retired is not None:
+            self._wind_up(now)
         wakes = self._step_member(now)
         self._align()
         self.cluster.turn(now)
@@ -209,21 +213,31 @@ class Core:
         plan, self._plan = self._plan, None
         # A time that has passed without work being owed is waited for no longer: else the driver would spin.
         later = [wake for wake in wakes if wake is not None and wake > now]
-        if self._socket_events:
+        if self.retired is not None and self.left:
+            self.retired()
+        if self._socket_events or (self.retired is not None and self.hook_is_due):
             return Turn(outgoing, now, plan)
         return Turn(outgoing, min(later, default=None), plan)
+
+    def _wind_up(self, now: float) -> None:
+        """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""
+        if not self.closing:
+            self.request_close(now, now + EXIT_S)
+        elif (call := self._hook) is not None and self.hook_is_due:
+            self._hook_over = call.serial
+            self._caller_events += [HookStarted(call.serial, now), HookDone(call.serial, now, {}, {}, None)]
 
     # --- the group's machine
 
     def _step_member(self, now: float) -> list[float | None]:
         if self.member is None:
             self.committer.judge(None, now, self.chance())
-            self._polls([])
+            self._polls([], now)
             self._caller_events.clear()
             self._socket_events.clear()
             return []
         # The caller acted on an older view, so its events go first.
-        events = self._polls(self._caller_events) + self._socket_events
+        events = self._polls(self._caller_events, now) + self._socket_events
         self._caller_events, self._socket_events = [], []
         for event in events:
             self.member.step(event, now)
@@ -259,10 +273,13 @@ class Core:
             self.meters.rebalanced(self.member.timeline.rebalances)
         return [ready.wake_at]
 
-    def _polls(self, events: list[Event]) -> list[Event]:
+    def _polls(self, events: list[Event], now: float) -> list[Event]:
         """`events` with the last poll's begin and end, where the machine has not seen them: what a poll does comes
         between them."""
         began, ended = self._began, self._ended
+        if began is not None and not self.door.depth and (ended is None or ended.at < began.at):
+            self.poll_ended(now)  # an interrupt came before the caller did it
+            ended = self._ended
         first: list[Event] = [began] if began is not None and began is not self._seen_began else []
         last: list[Event] = [ended] if ended is not None and ended is not self._seen_ended else []
         self._seen_began, self._seen_ended = began, ended
@@ -320,12 +337,14 @@ class Core:
                 self.last_timestamps.pop(partition, None)
             for partition, owned in assignment.items():
                 if partition not in self.positions:
+                    offset, epoch = (None, NO_EPOCH) if owned.start is None else owned.start
+                    has_group = self.config.group is not None
                     self.positions.assign(
-                        partition, start=owned.start, has_group=self.config.group is not None, wall_ms=self.wall_ms
+                        partition, start=offset, epoch=epoch, has_group=has_group, wall_ms=self.wall_ms
                     )
                 elif owned.start is not None and before.get(partition) is not owned:
                     # Each start that is given makes a new `Owned`, also one that equals the last: it seeks each time.
-                    self.seek(partition, owned.start)
+                    self.seek(partition, *owned.start)
             self.news = True
         self.refresh_allowed()
         self._watch_topic_ids()
@@ -432,6 +451,7 @@ class Core:
         self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
         self.marks = self.marks.resubscribed(None)
         self.keeper.want(WantedTopics())
+        self.told_to_read = False
 
     def assign(
         self,
@@ -441,7 +461,7 @@ class Core:
     ) -> None:
         if self.subscription is not None:
             raise IllegalState("this consumer is subscribed", hint="unsubscribe() first")
-        self.manual = self.manual.replaced(partitions).started(starts)
+        self.manual = self.manual.replaced(partitions).started({one: Start(at) for one, at in starts.items()})
         self.told_to_read = True
         self.visible = partitions
         self.marks = self.marks.kept_on(partitions)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from kohort.coordinator_client.subscription import Subscription
+from kohort.coordinator_client.subscription import Start, Subscription
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 
@@ -175,7 +175,7 @@ class HookDone(NamedTuple):
     serial: int
     at: float
     commit: Mapping[TopicPartition, OffsetToCommit] = MappingProxyType({})
-    start: Mapping[TopicPartition, int] = MappingProxyType({})
+    start: Mapping[TopicPartition, Start] = MappingProxyType({})
     error: BaseException | None = None
 
 

@@ -197,15 +197,17 @@ def explained(problem: Any, config: Config, service: str) -> KohortError:
         "ccache": config.sasl_kerberos_ccache,
     }  # fmt: skip
     place = {name: value for name, value in place.items() if value is not None}
-    meaning = _MEANINGS.get(_signed(problem.min_code) - KRB5_BASE)
+    number = problem.min_code and _signed(problem.min_code) - KRB5_BASE
+    meaning = _MEANINGS.get(number)
     if meaning is None:
         meaning = {NO_CREDENTIALS: _NO_CACHE, CREDENTIALS_EXPIRED: _EXPIRED}.get(problem.maj_code & ROUTINE_ERRORS)
+    if meaning is _NO_CACHE and config.sasl_kerberos_keytab is not None:
+        # The interface says "no credentials" of every failure of a keytab's; a number of its own is another reason.
+        meaning = _NO_KEY if number == 0 or number in _MEANINGS else None
     if meaning is None:
         return AuthenticationFailed(
             f"Kerberos gives no ticket: {_said(problem)}", hint="kinit and kvno may say more", **place
         )
-    if meaning is _NO_CACHE and config.sasl_kerberos_keytab is not None:
-        meaning = _NO_KEY
     kind = TicketUnavailable if meaning.passes else AuthenticationFailed
     return kind(f"{meaning.text} ({_said(problem)})", hint=meaning.hint, **place)
 

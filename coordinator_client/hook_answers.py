@@ -7,6 +7,7 @@ from kohort.coordinator_client.commits import plain
 from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
+from kohort.coordinator_client.subscription import Start
 from kohort.fastpath import KohortError, TopicPartition
 
 
@@ -14,7 +15,7 @@ class Meaning(NamedTuple):
     """What to commit for revoked partitions, where to start assigned ones, and what is wrong with the answer."""
 
     commit: dict[TopicPartition, OffsetToCommit]
-    start: dict[TopicPartition, int]
+    start: dict[TopicPartition, Start]
     wrong: BaseException | None = None
 
 
@@ -30,7 +31,9 @@ def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, Off
         return Meaning(commit, {}, problem)
     if isinstance(event, Revoked):
         return Meaning(commit | given, {})
-    return Meaning(commit, {one: to.offset for one, to in given.items()} if isinstance(event, Assigned) else {})
+    if not isinstance(event, Assigned):
+        return Meaning(commit, {})
+    return Meaning(commit, {one: Start(to.offset, to.leader_epoch) for one, to in given.items()})
 
 
 def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetToCommit]:

@@ -7,11 +7,14 @@ the partitions go, what `on_assigned` answers is where reading starts.
 
 from collections.abc import Awaitable, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from kohort.fastpath.topic_partition import TopicPartition
 
-Offsets = Mapping[TopicPartition, int]
+if TYPE_CHECKING:
+    from kohort.coordinator_client.events import OffsetToCommit
+
+Offsets = Mapping[TopicPartition, Union[int, "OffsetToCommit"]]
 Answer = Offsets | None | Awaitable[Offsets | None]
 """What a hook may return. Awaitables are for `AsyncConsumer` only."""
 
@@ -100,7 +103,11 @@ class RebalanceHooks:
 
     def on_assigned(self, event: Assigned) -> Answer:
         """Partitions arrived. The answer says where to start reading; a partition it leaves out starts at its committed
-        offset, or by `auto_offset_reset` where there is none. For a partition that was kept it seeks, each time."""
+        offset, or by `auto_offset_reset` where there is none. For a partition that was kept it seeks, each time.
+
+        An OffsetToCommit with a leader epoch is validated before anything is read (KIP-320): after a truncation the
+        position follows `auto_offset_reset`, or `poll` raises Truncation.
+        """
         return None
 
     def on_lost(self, event: Lost) -> Awaitable[None] | None:

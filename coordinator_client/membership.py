@@ -18,6 +18,7 @@ from kohort.coordinator_client.parts import Part, Shared
 from kohort.coordinator_client.reactions import GroupRefused
 from kohort.coordinator_client.ready import CommitOrder
 from kohort.coordinator_client.states import IN_GROUP, MemberState, Trigger
+from kohort.coordinator_client.subscription import Start
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.errors import error_name
@@ -232,7 +233,7 @@ class Membership(Part):
         else:
             self._all_let_go()
 
-    def _assigned_done(self, start: Mapping[TopicPartition, int]) -> None:
+    def _assigned_done(self, start: Mapping[TopicPartition, Start]) -> None:
         holding = self._holding
         holding.arriving = NOTHING
         if self._walk.state is MemberState.STALLED:

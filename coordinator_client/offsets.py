@@ -137,10 +137,21 @@ class Positions:
 
     # --- what is assigned
 
-    def assign(self, partition: TopicPartition, *, start: int | None, has_group: bool, wall_ms: int) -> None:
-        """Begin to read: at `start`, or where the group committed, or by policy."""
+    def assign(
+        self,
+        partition: TopicPartition,
+        *,
+        start: int | None,
+        has_group: bool,
+        wall_ms: int,
+        epoch: int = NO_EPOCH,
+    ) -> None:
+        """Begin to read: at `start`, or where the group committed, or by policy.
+
+        `epoch`: the leader epoch of the record before `start`.
+        """
         if start is not None:
-            self._states[partition] = PartitionState(Phase.FETCHING, next(self._serials), start)
+            self._begin(partition, start, epoch)
         elif has_group:
             self._states[partition] = PartitionState(Phase.NEEDS_COMMITTED, next(self._serials))
         else:
@@ -178,6 +189,9 @@ class Positions:
         """Read on at `offset`; everything fetched before is void."""
         self.state(partition)
         self.resolved((partition,))
+        self._begin(partition, offset, epoch)
+
+    def _begin(self, partition: TopicPartition, offset: int, epoch: int) -> None:
         phase = Phase.FETCHING if epoch == NO_EPOCH else Phase.NEEDS_VALIDATION
         self._states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
 

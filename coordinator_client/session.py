@@ -60,7 +60,7 @@ class Session:
     an attribute from the moment when they are taken until they are run or raised.
     """
 
-    closed = True  # until its driver runs
+    begun = False  # the driver was started
 
     def __init__(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
         assignors = tuple(assignors_of(config.assignors)) if config.group else ()
@@ -76,19 +76,30 @@ class Session:
         self.outcome: Outcome | None = None
         self._callback: Callable[[], object] | None = None
         self.error: BaseException | None = None  # until it has left the public call
+        self.late: BaseException | None = None  # of a hook in `close`, until that has left the group
+        self.parting = False  # a close has begun
         self._observer: Observer | None = None
         self._wakeup = False
         self._decoded: dict[TopicPartition, Decoded] = {}
-        self.closed = False
+        self.closed = False  # only `close` may be called any more
+        self.begun = True
         self.driver.start()
 
     def __del__(self) -> None:
-        if not self.closed:
-            warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver)
+        if self.begun and not self.driver.stopping:
+            stop = partial(_retire, self.driver)
+            warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver, stop)
 
     # --- who may come in
 
-    def use(self, *, in_hooks: bool = True, when_crashed: bool = False, catch_up: bool = True) -> Visit:
+    def use(
+        self,
+        *,
+        in_hooks: bool = True,
+        when_crashed: bool = False,
+        when_closed: bool = False,
+        catch_up: bool = True,
+    ) -> Visit:
         """Everything public runs in here. One thread at a time; not in a forked child; not after close.
 
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
@@ -97,7 +108,7 @@ class Session:
         door = self.core.door
         door.check()
         self.driver.check_reentry()
-        if self.closed:
+        if self.closed and not when_closed:
             raise ConsumerClosed("the consumer is closed")
         if self.in_hook and not in_hooks:
             raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
@@ -227,9 +238,8 @@ class Session:
         outcome = self.outcome
         if outcome is None or not outcome.over:
             return
-        call, answer, error = outcome.call, outcome.answer, outcome.error
-        self.call(lambda core: core.hook_done(call, answer, error, self.driver.now()))
-        self.error = error
+        self.call(partial(_hand_in, outcome, self.driver.now()))
+        self.error = error = outcome.error
         self.outcome = None
         if error is not None:
             raise error
@@ -273,6 +283,31 @@ class Session:
         while self._callback is not None or self.core.commits.callbacks:
             self.next_callback()
             self.run_callback()
+
+    # --- the end
+
+    def parting_begins(self, until: float) -> None:
+        """A close begins, or goes on with what an interrupted one has left. Hooks and callbacks may call."""
+        self.parting = True
+        self.closed = False
+        self.call(lambda core: core.commits.before_parting(until))
+
+    def parted(self, until: float) -> bool:
+        """Nothing is left for the driver to do, or there is no time for it."""
+        return self.driver.now() >= until or self.reached(lambda core: core.closing and core.left)
+
+    @property
+    def over(self) -> bool:
+        """No close has anything left to do."""
+        untold = self.late is not None or self._callback is not None or bool(self.core.commits.callbacks)
+        return self.closed and self.driver.ended.is_set() and not untold
+
+    def raise_late(self) -> None:
+        """Raise what a hook has raised in `close`, once."""
+        late = self.late
+        if late is not None:
+            self.late = None  # and nothing comes between this and the `raise`
+            raise late
 
     # --- records
 
@@ -384,6 +419,19 @@ class Session:
             return False
         self.driver.bell.wait(self.driver.bell.rings, min(left, 0.05))
         return True
+
+
+def _hand_in(outcome: Outcome, now: float, core: Core) -> None:
+    try:
+        core.hook_done(outcome.call, outcome.answer, outcome.error, now)
+    except (TypeError, ValueError, KohortError) as wrong:  # kept here, an interrupt of the caller does not lose it
+        outcome.error = wrong
+
+
+def _retire(driver: Driver[Core]) -> None:
+    """Have the driver leave the group and end. By a finalizer, on any thread, under any lock."""
+    driver.core.retired = driver.stop_soon
+    driver.wake()
 
 
 def _decode_or_error(slice_: Slice, offset: int, config: Config) -> Decoded:

@@ -104,6 +104,13 @@ class Subscription(_Asked):
         return frozenset(topic for topic, internal in known.items() if self.matches(topic, internal=internal))
 
 
+class Start(NamedTuple):
+    """Where to begin reading, and the leader epoch of the record before it (KIP-320); -1: the epoch is not known."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
 class Owned(NamedTuple):
     """One owned partition. `epoch` is the number of the assignment that brought it, and grows with every one that
     does: what was fetched under another epoch is not ours to show. `start`: where `on_assigned` said to begin reading;
@@ -111,7 +118,7 @@ class Owned(NamedTuple):
     is given; all else keeps the value, so that its identity tells a repeated start from none."""
 
     epoch: int
-    start: int | None = None
+    start: Start | None = None
 
 
 class Assignment(Frozen, Mapping[TopicPartition, Owned]):
@@ -146,7 +153,7 @@ class Assignment(Frozen, Mapping[TopicPartition, Owned]):
         gone = frozenset(partitions)
         return Assignment(self.epoch, {tp: owned for tp, owned in self.owned.items() if tp not in gone})
 
-    def started(self, positions: Mapping[TopicPartition, int]) -> "Assignment":
+    def started(self, positions: Mapping[TopicPartition, Start]) -> "Assignment":
         """With the positions that `on_assigned` answered; those of partitions not owned are ignored."""
         told = {tp: Owned(self.owned[tp].epoch, position) for tp, position in positions.items() if tp in self.owned}
         return Assignment(self.epoch, {**self.owned, **told})

@@ -40,4 +40,6 @@ def main(bootstrap: str, group: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/spark_batch.py BOOTSTRAP GROUP TOPIC")
     main(*sys.argv[1:])

@@ -58,4 +58,6 @@ def main(bootstrap: str, topic: str, dead: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit("usage: python examples/spark_dead_letters.py BOOTSTRAP TOPIC DEAD FOLDER")
     main(*sys.argv[1:])

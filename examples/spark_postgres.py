@@ -73,4 +73,6 @@ def main(bootstrap: str, topic: str, url: str, checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit("usage: python examples/spark_postgres.py BOOTSTRAP TOPIC URL CHECKPOINT")
     main(*sys.argv[1:])

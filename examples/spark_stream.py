@@ -52,4 +52,6 @@ def main(bootstrap: str, topic: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/spark_stream.py BOOTSTRAP TOPIC FOLDER")
     main(*sys.argv[1:])

@@ -14,6 +14,9 @@ _ORDERS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))
 _LAYOUT = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
 
 
+_BASE64 = "A-Za-z0-9+/_-"
+
+
 class _Escapes(dict[int, str]):
     def __missing__(self, code: int) -> str:
         if 0xD800 <= code <= 0xDFFF:  # a lone surrogate, which no UTF-8 terminal or file takes
@@ -43,13 +46,17 @@ def scrubbed(text: str, secrets: Iterable[str]) -> str:
 
     A secret may stand in base64 alone or behind other bytes; the longest spelling goes first.
     """
-    from urllib.parse import quote, quote_plus  # loaded when a login failed
+    import re  # loaded when a login failed
+    from urllib.parse import quote, quote_plus
 
-    spellings = set[str]()
+    spellings = dict[str, str]()
     for secret in filter(None, secrets):
-        spellings |= {secret, quote(secret, safe=""), quote(secret), quote_plus(secret), *_in_base64(secret)}
+        # The characters beside those of base64 hold bits of the secret too.
+        spellings |= {spelling: f"[{_BASE64}]?{re.escape(spelling)}[{_BASE64}]?=*" for spelling in _in_base64(secret)}
+        plain = (secret, quote(secret, safe=""), quote(secret), quote_plus(secret))
+        spellings |= {spelling: re.escape(spelling) for spelling in plain}
     for spelling in sorted(spellings, key=len, reverse=True):
-        text = text.replace(spelling, "***")
+        text = re.sub(spellings[spelling], "***", text)
     return text
 
 

@@ -13,8 +13,8 @@ from hypothesis import settings
 from kohort.testing import RealCluster, RealPostgres
 from kohort.testing.selection import Broker, any_broker, wanted_version
 from kohort.testing.topics import create_topic
+from tests.behaviours import BEHAVIOURS
 
-BEHAVIOURS = tuple(Path(__file__).with_name("behaviours.txt").read_text().split())
 SERVERS = ("cluster3", "spark", "postgres", "java")
 """Session fixtures that start a server. Tests of one of them share a worker, so that one such server is started."""
 SLOW: dict[str, dict[str, Any]] = {
@@ -125,7 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     known = frozenset(BEHAVIOURS)
     for item in items:
         if strangers := proves(item) - known:
-            raise pytest.UsageError(f"{item.nodeid} proves {sorted(strangers)}, which tests/behaviours.txt lacks")
+            raise pytest.UsageError(f"{item.nodeid} proves {sorted(strangers)}, which docs/behaviours.md lacks")
     if server := getattr(config, "workerinput", {}).get("server"):
         from tests.side_by_side import send_groups
 

@@ -14,9 +14,18 @@ script is a function without arguments; it catches `Interrupt`, goes on, and ass
 
 A point is (place in the code, number of times that it was passed). Runs differ a little from each other, as threads
 do; a point that a run does not come to is counted as missed. KOHORT_INTERRUPTS=N takes each Nth point only, by default
-`stride`.
+`stride`. The first of them is drawn by a seed, which the report prints: KOHORT_INTERRUPTS_SEED, by default the number
+of the day. So a run can be repeated, and days differ.
+
+`every_point_within` is for scripts in which only a part is interrupted:
+
+    def script(tracer: Tracer) -> None:
+        ...
+        with tracer.on():
+            consumer.close()
 """
 
+import datetime
 import dis
 import os
 import sys
@@ -70,11 +79,14 @@ class Report:
     raised: int = 0
     missed: int = 0
     places: int = 0
+    stride: int = 1
+    seed: int = 0
     failures: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         failed = len(self.failures)
-        return f"{self.raised} points interrupted at {self.places} places, {self.missed} missed, {failed} failed"
+        drawn = f" (each {self.stride}th, seed {self.seed})" if self.stride > 1 else ""
+        return f"{self.raised} points interrupted at {self.places} places{drawn}, {self.missed} missed, {failed} failed"
 
 
 @cache
@@ -202,20 +214,35 @@ def every_point(
 
     Failures of the script are collected; an AssertionError at the end names them with their points.
     """
+
+    def traced(tracer: Tracer) -> None:
+        with tracer.on():
+            script()
+
+    return every_point_within(traced, stride=stride, most_times=most_times, error=error)
+
+
+def every_point_within(
+    script: Callable[[Tracer], object],
+    *,
+    stride: int = 1,
+    most_times: int = 2,
+    error: Callable[[], BaseException] = Interrupt,
+) -> Report:
+    """As `every_point`. The script itself turns its tracer on, around what is to be interrupted."""
     stride = int(os.environ.get("KOHORT_INTERRUPTS", stride))
-    report = Report()
+    seed = int(os.environ.get("KOHORT_INTERRUPTS_SEED", datetime.date.today().toordinal()))
+    report = Report(stride=stride, seed=seed)
     known: Counter[Place] = Counter()
     for _ in range(2):
-        with (first := Tracer()).on():
-            script()
+        script(first := Tracer())
         known |= first.passed
     todo = [Point(place, nth) for place in sorted(known) for nth in range(1, min(known[place], most_times) + 1)]
     places = set()
-    for point in todo[::stride]:
+    for point in todo[seed % stride :: stride]:
         tracer = Tracer(point, error)
         try:
-            with tracer.on():
-                script()
+            script(tracer)
         except BaseException as problem:
             if isinstance(problem, KeyboardInterrupt):
                 raise

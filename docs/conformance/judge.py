@@ -20,6 +20,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
+from kohort.conformance.catalogue import CHECKS
+
 HERE = Path(__file__).parent
 PROFILE = "docs/conformance/profiles/apache-kafka.toml"
 REPORTS = ("--report", "html", "--report", "md", "--report", "json")
@@ -105,15 +107,19 @@ def judge(subject: Subject) -> int:
 def table() -> str:
     """Counts of every report that is kept, of Tansu too."""
     rows = [
-        "| broker | pass | fail | blocked | deviation | not applicable | date | report |",
-        "|---|---|---|---|---|---|---|---|",
+        "| broker | checks | pass | fail | blocked | deviation | not applicable | date | report |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for path in sorted(HERE.glob("*.json.gz")):
         report = json.loads(gzip.decompress(path.read_bytes()))
         counts = report["counts"]
         file = path.name.removesuffix(".json.gz")
         title = next(line for line in (HERE / f"{file}.md").read_text().splitlines() if line.startswith("# "))
-        cells = [str(counts[name]) for name in ("pass", "fail", "blocked", "deviation", "not applicable")]
+        checks = len({result["check"] for result in report["results"]})
+        cells = [
+            str(checks),
+            *(str(counts[name]) for name in ("pass", "fail", "blocked", "deviation", "not applicable")),
+        ]
         rows.append(
             f"| {title.removeprefix('# Conformance of ')} | {' | '.join(cells)} | {report['started'][:10]} | "
             f"[html]({file}.html) [md]({file}.md) |"
@@ -121,12 +127,18 @@ def table() -> str:
     return "\n".join(rows)
 
 
+def renewed(page: str) -> str:
+    """The text of README.md with the table of the reports and the number of checks as they are now."""
+    page = re.sub(r"(?<=asks a broker )\d+(?= questions)", str(len(CHECKS)), page)
+    return re.sub(r"\| broker \| .*?\n\n", lambda _: table() + "\n\n", page, count=1, flags=re.DOTALL)
+
+
 def main() -> int:
     wanted = sys.argv[1:]
     chosen = [each for each in SUBJECTS if not wanted or any(fnmatchcase(each.file, word) for word in wanted)]
     codes = {each: judge(each) for each in chosen}
     page = HERE / "README.md"
-    page.write_text(re.sub(r"\| broker \| pass .*?\n\n", lambda _: table() + "\n\n", page.read_text(), flags=re.DOTALL))
+    page.write_text(renewed(page.read_text()))
     # What others' brokers do is a finding; what Apache Kafka does is a defect, of ours or of theirs.
     return max((code for each, code in codes.items() if each.start), default=0)
 

@@ -198,7 +198,8 @@ class SimConsumer:
         answer = self.hooks.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
         assert isinstance(answer, Mapping)
         kept = {one: at for one, at in self.positions.items() if one in self.assignment}
-        self.positions = {one: answer.get(one, group.committed.get(one, 0)) for one in new} | kept
+        starts = {one: start if isinstance(start, int) else start.offset for one, start in answer.items()}
+        self.positions = {one: starts.get(one, group.committed.get(one, 0)) for one in new} | kept
         self.assignment, self.generation = mine, generation
 
     def _fetch(self) -> list[list[SimRecord]]:

@@ -5,7 +5,9 @@ KOHORT_INTERRUPTS=1 (`make test-interrupts`) takes all.
 """
 
 import contextlib
+import gc
 import signal
+import warnings
 from collections.abc import Callable
 from itertools import count
 
@@ -17,9 +19,9 @@ from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S
-from tests.interrupts import Interrupt, attempt, elsewhere, every_point
+from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
 
-STRIDE = 23
+STRIDE = 67
 PLACE = TopicPartition("topic", 0)
 HASTY = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
@@ -84,6 +86,31 @@ def ended(admin: Admin) -> None:
     with pytest.raises(AdminClosed):
         elsewhere(admin.brokers)
     attempt(admin.close)
+
+
+def test_close_of_an_admin(capsys: pytest.CaptureFixture[str]) -> None:
+    """At every point of `close` only. The second does what is left; without one, the finalizer does it."""
+    with FakeBroker(topics={"topic": 1}) as fake:
+
+        def script(tracer: Tracer, *, again: bool) -> None:
+            admin = Admin(fake.bootstrap, **HASTY)
+            admin.brokers()
+            driver = admin._driver
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                with contextlib.suppress(Interrupt), tracer.on():
+                    admin.close()
+                if again:
+                    admin.close()
+                    with pytest.raises(AdminClosed):
+                        admin.brokers()
+                del admin
+                gc.collect()
+            assert driver.ended.wait(PATIENCE_S)
+
+        reports = [every_point_within(lambda tracer: script(tracer, again=again), stride=4) for again in (True, False)]  # noqa: B023
+    with capsys.disabled():
+        print(*reports, sep="\n    ", end="")
 
 
 def test_a_handler_that_interrupts_the_lock_gets_an_error() -> None:

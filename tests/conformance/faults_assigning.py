@@ -59,6 +59,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     heartbeat("an assignor that is not there is an invalid request", "UNSUPPORTED_ASSIGNOR", "INVALID_REQUEST", "M2a"),
     heartbeat("epochs are stale, not fenced", "FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH", "M3a", "M3b", "M3d"),
+    heartbeat("a fenced member is unknown", "FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID", "M3a", "M3b", "M3d"),
     heartbeat("an instance in use is fenced", "UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID", "M4a"),
     heartbeat("another's instance is unknown", "FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "M4b"),
     heartbeat(

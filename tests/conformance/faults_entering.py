@@ -19,6 +19,12 @@ from tests.conformance.bending import (
     told,
 )
 
+# Every later request of a member names its generation: checks of SyncGroup, Heartbeat and commits fail as well.
+OF_GENERATIONS = (
+    "B18a", "B2", "B3a", "B23", "C2a", "C3a", "C3b", "C5", "C5b", "C7b", "C8", "C11", "C12", "C13", "C14", "D1b", "F6a",
+    "N7",
+)  # fmt: skip
+
 FAULTS: tuple[Fault, ...] = (
     # A: ApiVersions and FindCoordinator
     Fault(
@@ -226,6 +232,16 @@ FAULTS: tuple[Fault, ...] = (
             ),
         ),
         ("B18a", "B16", "B17", "B27", "B28", "I4a", "I4b"),
+    ),
+    Fault(
+        "every generation in a response is one too high",
+        altered(
+            "JoinGroup",
+            lambda call, response: (
+                response if response.error_code else response._replace(generation_id=response.generation_id + 1)
+            ),
+        ),
+        OF_GENERATIONS,
     ),
     Fault(
         "a static member needs a second step",

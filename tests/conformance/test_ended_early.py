@@ -6,11 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from kohort.cli import conformance
+from kohort.cli.main import main
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
 from kohort.conformance.errors import Blocked
@@ -152,3 +156,91 @@ def test_a_response_that_lacks_what_a_check_reads_is_a_fail() -> None:
     (result,) = report.results
     assert result.verdict is Verdict.FAIL
     assert "the response's shape" in result.reason
+
+
+@contextmanager
+def before_reports(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> Iterator[None]:
+    """The command gets the signals after its run, as the first report is made."""
+    rendered = conformance._rendered
+    left = list(numbers)
+
+    def interrupted(report: Report, kind: conformance.Format) -> str:
+        while left:
+            signal.raise_signal(left.pop(0))
+        return rendered(report, kind)
+
+    monkeypatch.setattr(conformance, "_rendered", interrupted)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_after_the_run_does_not_keep_reports_from_being_written(
+    number: int, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "report"
+    with FakeBroker() as broker, before_reports(monkeypatch, number):
+        command = ["conformance", "--bootstrap", broker.bootstrap, "--only", "D3c", "--output", str(output)]
+        assert main([*command, "--report", "json", "--report", "md"]) == exit_code
+    assert json.loads(output.with_suffix(".json").read_text())["ended_early"] == ""
+    assert output.with_suffix(".md").exists()
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_second_signal_after_the_run_ends_the_command(
+    number: int, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "report"
+    with FakeBroker() as broker, before_reports(monkeypatch, number, number):
+        command = ["conformance", "--bootstrap", broker.bootstrap, "--only", "D3c", "--output", str(output)]
+        try:
+            ended_with: object = main([*command, "--report", "json"])
+        except SystemExit as end:
+            ended_with = end.code
+    assert ended_with == exit_code
+    assert not output.with_suffix(".json").exists()
+
+
+def test_a_signal_while_a_started_broker_stops_is_one_after_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, stopped = tmp_path / "report", []
+
+    @contextmanager
+    def started(*_: object) -> Iterator[tuple[str, str, str, None]]:
+        with FakeBroker() as broker:
+            yield broker.bootstrap, "", "", None
+            signal.raise_signal(signal.SIGINT)
+            stopped.append(True)
+
+    monkeypatch.setattr(conformance, "_broker", started)
+    command = ["conformance", "--start", "4.3.1", "--only", "D3c", "--output", str(output), "--report", "json"]
+    assert main(command) == 130
+    assert stopped
+    assert output.with_suffix(".json").exists()
+
+
+def test_a_signal_before_the_run_ends_the_command_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def reach(*_: object) -> Target:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the signal did not raise")
+
+    monkeypatch.setattr(Target, "reach", reach)
+    output = tmp_path / "report"
+    assert main(["conformance", "--bootstrap", "127.0.0.1:1", "--output", str(output), "--report", "json"]) == 130
+    assert not output.with_suffix(".json").exists()
+
+
+def test_a_broker_that_never_signals_a_rebalance_fails_its_rows_and_is_not_asked_without_end() -> None:
+    """In every version: none is blocked, though their set-ups wait for the signal as well."""
+    with FakeBroker() as broker:
+        altered("Heartbeat", code("REBALANCE_IN_PROGRESS", "NONE"))(broker)
+        report = conducted(broker, "B16,B17,D2a,E7")
+        heartbeats = len(broker.calls_of("Heartbeat"))
+    assert {result.check for result in report.results} == {"B16", "B17", "D2a", "E7"}
+    assert [result.cell for result in report.results if result.verdict is not Verdict.FAIL] == []
+    assert {result.what.partition(" of ")[0] for result in report.results} == {"Heartbeat"}
+    assert heartbeats < 60 * len(report.results)

@@ -158,7 +158,15 @@ def test_no_other_form_has_control_characters_of_a_broker() -> None:
         assert text.encode()
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert "<script>alert" not in html.render(whole, CHECKS, TITLES)
+    assert not re.search("^ *# FORGED", junit.render(whole, CHECKS), re.MULTILINE), "no line of it begins a line"
     assert ElementTree.fromstring(junit.render(whole, CHECKS)) is not None
+
+
+def test_a_text_of_a_broker_is_cut_in_every_form() -> None:
+    frame = Frame(3, 1, False, "JoinGroup", 9, {"member_id": "x" * 100_000})
+    whole = report(replace(FAILED, frames=(frame,)))
+    forms = (junit.render(whole, CHECKS), markdown.render(whole, CHECKS), whole.dump())
+    assert not any("x" * 601 in text for text in forms)
 
 
 def test_junit_says_that_a_run_ended_early() -> None:

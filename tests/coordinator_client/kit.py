@@ -48,6 +48,14 @@ def read(consumer: Consumer, count: int, *, patience_s: float = PATIENCE_S) -> l
     return records
 
 
+def wait_until(reached: Callable[[], bool]) -> None:
+    """Wait without polling until it is so."""
+    limit = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < limit, "it did not come to that"
+        time.sleep(0.02)
+
+
 def poll_until(consumer: Consumer, reached: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> list[Record]:
     """Poll until it is so; what came meanwhile."""
     records: list[Record] = []

@@ -13,7 +13,7 @@ from kohort.coordinator_client.leading import PlanOrder, read_members
 from kohort.coordinator_client.member import GroupMember
 from kohort.coordinator_client.ready import BacklogOrder, CommitOrder, Notice, Ready, Send
 from kohort.coordinator_client.settings import MemberSettings
-from kohort.coordinator_client.subscription import Subscription
+from kohort.coordinator_client.subscription import Start, Subscription
 from kohort.fastpath.errors import KohortError
 from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -260,7 +260,8 @@ class Rig:
         error: BaseException | None = None,
     ) -> Ready:
         offsets = {tp: ev.OffsetToCommit(offset) for tp, offset in (commit or {}).items()}
-        return self.tell(ev.HookDone(call.serial, self.now, offsets, start or {}, error), ev.PollEnded(self.now))
+        starts = {tp: Start(offset) for tp, offset in (start or {}).items()}
+        return self.tell(ev.HookDone(call.serial, self.now, offsets, starts, error), ev.PollEnded(self.now))
 
     def run_hook(self, **answer: Any) -> HookCall:
         call = self.start_hook()

@@ -9,7 +9,7 @@ import pytest
 from kohort.coordinator_client import Consumer, IllegalState, UnknownTopic, cluster
 from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S, Witness, poll_until, read
+from tests.coordinator_client.kit import PATIENCE_S, Witness, poll_until, read, wait_until
 
 P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
@@ -51,7 +51,7 @@ def test_what_is_handled_is_committed_before_another_assignment(go_on: Callable[
             read(consumer, 5)
             consumer.poll(0)  # now those are handled
             go_on(consumer)
-            poll_until(consumer, lambda: any(entry.offsets for entry in consumer.commit_log()))
+            wait_until(lambda: any(entry.offsets for entry in consumer.commit_log()))
             consumer.assign([P0])  # again: whoever reads partitions in turns goes on where each was left
             assert consumer.position(P0) == 5
 

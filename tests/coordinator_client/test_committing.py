@@ -8,7 +8,8 @@ from contextlib import suppress
 import pytest
 
 from kohort.coordinator_client import AsyncConsumer, AuthorizationFailed, Consumer, UnknownTopic
-from kohort.coordinator_client.connections import Answered
+from kohort.coordinator_client.connections import Answered, Unanswered
+from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.fastpath import TopicPartition
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
@@ -250,6 +251,28 @@ def test_an_offset_that_is_dropped_with_its_topic_is_reported_once() -> None:
     assert dropped[0].endswith("t: 0=5")
 
 
+@pytest.mark.proves("S-08")
+def test_a_commit_whose_connection_ends_is_sent_again_once_the_coordinator_is_found() -> None:
+    rig = ready()
+    asked = rig.core.commits.put({P0: 7}, deadline=60.0)
+    assert committed(rig) == {P0: (7, -1)}
+    rig.settle("OffsetCommit", Unanswered(ConnectionFailed("the broker closed the connection")), 1.0)
+    rig.turn(1.0)
+    assert not asked.done()
+    assert committed(rig, 2.0) == {P0: (7, -1)}
+    assert answered(rig, 1.1)
+    assert asked.result(0) is None
+
+
+def test_a_commit_is_measured_from_its_request_to_its_response() -> None:
+    rig = ready()
+    rig.core.commits.put({P0: 7}, deadline=60.0)
+    committed(rig, 1.0)
+    assert rig.core.meters.commit_ms.mean(1.0) is None
+    assert answered(rig, 0.25)
+    assert rig.core.meters.commit_ms.mean(1.25) == 250.0
+
+
 # --- callbacks
 
 
@@ -280,6 +303,30 @@ def test_callbacks_of_commits_that_share_a_partition_are_called_in_the_order_of_
     commit("again", P1)
     assert answered(rig, 1.0)
     assert call_back()[3:] == ["again"]
+
+
+@pytest.mark.proves("S-08")
+def test_callbacks_that_waited_for_one_commit_are_called_in_the_order_of_the_calls() -> None:
+    rig, called = ready(), []
+    p2 = TopicPartition("t", 2)
+
+    def commit(name: str, *partitions: TopicPartition) -> None:
+        rig.core.commits.put(
+            dict.fromkeys(partitions, 1), deadline=60.0, on_done=lambda _offsets, _error: called.append(name)
+        )
+
+    commit("all", P0, P1, p2)
+    committed(rig)
+    answered(rig, -1.0, p0=14)
+    for name, partition in (("first", p2), ("second", P1)):
+        commit(name, partition)
+        rig.turn(0.01)
+        assert answered(rig, -0.99)
+    assert not rig.core.commits.callbacks  # all are stored, and wait for the one that is retried
+    assert answered(rig, 1.0)
+    while rig.core.commits.callbacks:
+        rig.core.commits.callbacks.popleft()()
+    assert called == ["all", "first", "second"]
 
 
 @pytest.mark.proves("S-04")

@@ -23,7 +23,7 @@ from kohort.protocol.apis.offset_commit import OffsetCommitResponse
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
 from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import PATIENCE_S, poll_until, read
+from tests.coordinator_client.kit import PATIENCE_S, poll_until, read, wait_until
 from tests.coordinator_client.test_consumer_group import PROTOCOLS
 
 SILENCE_S = 3.0  # once a response to the commit took 30 s; a heartbeat interval is 1 s
@@ -103,13 +103,6 @@ def longest_silence(members: list[Member], topic: str, began: float, ended: floa
 def newest(members: list[Member], partition: TopicPartition) -> float:
     """When the last record of a partition came."""
     return max(member.came.get(partition, [0.0])[-1] for member in members)
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    limit = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < limit, "it did not come to that"
-        time.sleep(0.02)
 
 
 def read_while_deleted(

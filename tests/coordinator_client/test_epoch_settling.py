@@ -18,7 +18,7 @@ from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kohort.testing.fake_broker import Close, ConsumerGroupState, CoordinatorSettings, Drop, FakeBroker, Hold
 from kohort.testing.selection import Broker, wanted_version
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import Witness, numbers, poll_all_until, poll_until, produce
+from tests.coordinator_client.kit import Witness, numbers, poll_all_until, poll_until, produce, read
 from tests.testing.group_client import EpochClient, Stage
 
 Name = Callable[[str], str]
@@ -108,6 +108,28 @@ def test_a_topic_that_is_deleted_and_made_anew_costs_nothing_else(fake: FakeBrok
         revoked = [event.partitions for event in hooks.told if isinstance(event, Revoked)]
         assert revoked == [all_of("a", 6)], "the other topic is never touched"
         assert "Lost" not in hooks.kinds()
+
+
+@pytest.mark.proves("B-39")
+def test_a_topic_made_anew_that_metadata_shows_before_the_coordinator_is_let_go_without_an_error(
+    fake: FakeBroker,
+) -> None:
+    for partition in range(2):
+        fake.produce("b", partition, [(None, b"old")] * 3)
+    with member(fake.bootstrap, metadata_max_age_ms=100) as consumer:
+        consumer.subscribe(["b"])
+        read(consumer, 6)
+        hold = Hold()
+        fake.control(HEARTBEAT, lambda call: hold)
+        poll_until(consumer, hold.reached.is_set, patience_s=PATIENCE_S)
+        fake.delete_topic("b")
+        fake.create_topic("b", 2)
+        for partition in range(2):
+            fake.produce("b", partition, [(None, b"new")] * 5)
+        assert poll_until(consumer, lambda: not consumer.assignment, patience_s=PATIENCE_S) == []
+        hold.release()
+        found = read(consumer, 10)
+        assert [bytes(record.value or b"") for record in found] == [b"new"] * 10
 
 
 @pytest.mark.parametrize("lost", [Close(after_work=True), Close(), Drop(after_work=True)], ids=repr)

@@ -227,6 +227,18 @@ def test_paused_bytes_are_bounded_too_and_fetched_again() -> None:
 
 
 @pytest.mark.proves("K-09", "I13")
+@pytest.mark.parametrize(("beyond", "kept"), [(0, True), (1, False)])
+def test_paused_bytes_may_fill_two_buffers_and_no_byte_more(beyond: int, kept: bool) -> None:
+    batches = (batch(100, size=size) for size in (300, 301))  # of an even and an odd number of bytes
+    parked = next(one for one in batches if len(one) % 2 == beyond)
+    rig = Rig(max_buffered_bytes=len(parked) // 2, fetch_max_bytes=100)
+    rig.owed()
+    rig.answer(1, data(0, parked))
+    rig.fetcher.trim(lambda partition: True)
+    assert rig.fetcher.parked.total_bytes == (len(parked) if kept else 0)
+
+
+@pytest.mark.proves("K-09", "I13")
 def test_what_is_not_paused_is_never_given_up_for_what_is() -> None:
     rig = Rig(max_buffered_bytes=100, fetch_max_bytes=100, max_partition_fetch_bytes=100)
     rig.owed()
@@ -299,11 +311,12 @@ def test_the_end_that_lag_is_measured_to_is_the_last_that_can_be_read(level: str
 
 
 @pytest.mark.proves("S-02")
-def test_a_broker_that_names_no_stable_end_is_measured_to_the_high_watermark() -> None:
+@pytest.mark.parametrize(("stable", "end"), [(-1, 1000), (0, 0), (1, 1)])
+def test_a_broker_that_names_no_stable_end_is_measured_to_the_high_watermark(stable: int, end: int) -> None:
     rig = Rig(isolation_level="read_committed")
     rig.owed()
-    rig.answer(1, data(0)._replace(last_stable_offset=-1))
-    assert rig.fetcher.known_ends([P0]) == {P0: 1000}
+    rig.answer(1, data(0)._replace(last_stable_offset=stable))
+    assert rig.fetcher.known_ends([P0]) == {P0: end}
 
 
 @pytest.mark.proves("S-02")

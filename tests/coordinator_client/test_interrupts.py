@@ -28,7 +28,7 @@ from tests.coordinator_client.kit import PATIENCE_S
 from tests.interrupts import Interrupt, attempt, elsewhere, every_point
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
-STRIDE = 23
+STRIDE = 67
 BATCHES, RECORDS = 4, 5
 
 

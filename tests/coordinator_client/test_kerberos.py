@@ -409,6 +409,18 @@ def test_each_of_the_librarys_errors_has_a_meaning_and_a_cure(
     assert error.place.get("keytab") == more.get("sasl_kerberos_keytab")
 
 
+@pytest.mark.parametrize(("keytab", "said"), [(True, "gives no ticket: krb5's words"), (False, "no Kerberos ticket")])
+def test_a_failure_of_a_kdc_is_not_blamed_on_the_keytab(
+    keytab: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library reports "no credentials" for each failure of a keytab, with krb5's own number beside it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    more: dict[str, Any] = {"sasl_kerberos_keytab": "/me.keytab"} if keytab else {}
+    error = gss.explained(Problem(60, 7 << 16), Config.of(bootstrap="host:1", **SETTINGS, **more), "kafka@host")
+    assert said in error.message
+    assert "keytab has no key" not in error.message
+
+
 @pytest.mark.parametrize(("major", "said"), [(7, "no Kerberos ticket"), (11, "has expired")])
 def test_where_the_mechanism_says_nothing_the_interface_counts(
     major: int, said: str, monkeypatch: pytest.MonkeyPatch

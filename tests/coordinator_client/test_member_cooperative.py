@@ -7,6 +7,7 @@ import pytest
 from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, Rebalance, get
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked, Why
+from kohort.coordinator_client.subscription import Start
 from kohort.fastpath.topic_partition import TopicPartition
 from tests.coordinator_client.rig import Rig, as_leader, said, tps
 
@@ -99,7 +100,7 @@ def test_what_arrives_is_fetched_after_its_hook_and_what_stays_all_the_time() ->
     assert isinstance(call.event, Assigned)
     assert (call.event.partitions, call.event.assignment) == (tps("t-1"), tps("t-0..1"))
     assert rig.ready.view.fetchable == tps("t-0..1")
-    assert rig.ready.view.assignment[min(tps("t-1"))].start == 77
+    assert rig.ready.view.assignment[min(tps("t-1"))].start == Start(77)
     assert rig.state == "STABLE", "nobody lost anything here: no second round"
 
 

@@ -6,6 +6,7 @@ from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.hooks import Assigned, Revoked, Why
 from kohort.coordinator_client.ready import Coordinator
 from kohort.coordinator_client.states import CoordinatorState
+from kohort.coordinator_client.subscription import Start
 from tests.coordinator_client.rig import GROUP, Rig, as_leader, said, tps
 
 T = tps("t-0..2")
@@ -258,7 +259,7 @@ def test_on_assigned_may_say_where_to_start() -> None:
     assert rig.ready.view.fetchable == frozenset(), "not before the hook has had its say"
     rig.run_hook(start={first: 40, second: 0})
     assignment = rig.ready.view.assignment
-    assert [assignment[tp].start for tp in (first, second, third)] == [40, 0, None]
+    assert [assignment[tp].start for tp in (first, second, third)] == [Start(40), Start(0), None]
 
 
 @pytest.mark.proves("S-01")

@@ -36,6 +36,17 @@ def test_find_coordinator_not_ready_backs_off_and_asks_again(code: int) -> None:
     assert rig.asked("JoinGroup")
 
 
+def test_a_search_that_goes_on_is_told_ever_less_often() -> None:
+    rig = Rig(retry_backoff_ms=100, retry_backoff_ms_max=1_000)
+    rig.subscribe("t")
+    for _ in range(9):
+        rig.found(15)
+        assert rig.ready.wake_at is not None
+        rig.after(rig.ready.wake_at - rig.now)
+    told = [notice.text for notice in rig.notices if notice.kind == "coordinator_missing"]
+    assert [text.split(" attempts")[0] for text in told] == [f"no coordinator after {n}" for n in (1, 2, 4, 8)]
+
+
 @pytest.mark.proves("E-01")
 @pytest.mark.parametrize(("code", "error"), [(30, AuthorizationFailed), (24, GroupRefused), (99, GroupRefused)])
 def test_find_coordinator_fatal(code: int, error: type[KohortError]) -> None:

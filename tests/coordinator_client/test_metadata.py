@@ -15,6 +15,7 @@ from kohort.protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tests.coordinator_client.core_rig import Rig
 
 ID = uuid.UUID(int=7)
 
@@ -149,6 +150,23 @@ def test_what_was_never_asked_for_is_asked_at_once_and_then_kept_fresh() -> None
     assert one.owed(100.0) is None
     assert one.wakes() == pytest.approx(300.2)
     assert ask(one, 300.2) == ["t"]
+
+
+@pytest.mark.parametrize(("given", "sent"), [((), False), ((False,), False), ((True,), True)])
+def test_a_request_creates_topics_only_where_that_is_allowed(given: tuple[bool, ...], sent: bool) -> None:
+    one = MetadataKeeper(Backoff(100, 1000, 0), 300.0, *given)
+    one.want(WantedTopics(frozenset({"t"})))
+    request = one.owed(0.0)
+    assert request is not None
+    assert request.allow_auto_topic_creation is sent
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_setting_says_whether_a_client_creates_topics(allowed: bool) -> None:
+    rig = Rig(allow_auto_create_topics=allowed)
+    rig.turn(0.0)
+    (ask,) = [one for _endpoint, one in rig.open if one.api == "Metadata"]
+    assert ask.request.allow_auto_topic_creation is allowed
 
 
 def test_a_missing_topic_is_asked_for_ever_more_slowly() -> None:

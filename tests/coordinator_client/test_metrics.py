@@ -13,7 +13,7 @@ import pytest
 from kohort import AsyncConsumer, Consumer, TopicPartition
 from kohort.coordinator_client.figures import FIGURES, ConsumerMetrics, Kind
 from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.metrics import WINDOW_S, Meters, Window
+from kohort.coordinator_client.metrics import WINDOW_S, Counters, Meters, Window
 from kohort.coordinator_client.states import MemberState
 from kohort.coordinator_client.timeline import Timeline
 from kohort.testing import jars
@@ -57,6 +57,23 @@ def test_polls_are_measured_apart_from_what_the_user_does_between() -> None:
     assert meters.between_polls_ms.mean(31.0) == 15_000.0
     assert meters.between_polls_ms.most(31.0) == 20_000.0
     assert meters.idle_ratio.mean(31.0) == pytest.approx((1 / 1 + 1 / 10 + 1 / 20) / 3)
+
+
+def test_a_callback_is_measured_from_its_own_begin_under_its_event() -> None:
+    meters = Meters()
+    for event, began, ended in (("revoked", 5.0, 5.25), ("assigned", 7.0, 8.0), ("revoked", 9.0, 9.75)):
+        meters.hook_began(began)
+        meters.hook_ended(event, ended)
+    assert (meters.hooks["revoked"].mean(10.0), meters.hooks["revoked"].most(10.0)) == (500.0, 750.0)
+    assert (meters.hooks["assigned"].mean(10.0), meters.hooks["lost"].mean(10.0)) == (1000.0, None)
+
+
+def test_nothing_is_counted_before_it_happens() -> None:
+    counters = {name: getattr(Counters(), name) for name in Counters.__annotations__}
+    assert counters == dict.fromkeys(counters, 0)
+    meters = Meters()
+    assert (meters.rebalances, meters.failed_rebalances, meters.rebalancing_s) == (0, 0, 0.0)
+    assert meters.polled_at is None
 
 
 def test_each_rebalance_is_counted_once_as_what_it_came_to() -> None:

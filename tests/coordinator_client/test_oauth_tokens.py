@@ -1,6 +1,7 @@
 """When tokens are asked for, and what is said if there is none: a keeper without a clock, sources without a broker."""
 
 import base64
+import inspect
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -204,6 +205,17 @@ def test_a_coroutine_is_no_token() -> None:
     error = fetch(Config.of(**BEARER, sasl_oauth_token=later), lambda: 0)
     assert isinstance(error, AuthenticationFailed)
     assert "coroutine" in error.message
+
+
+def test_a_coroutine_that_is_no_token_is_closed() -> None:
+    """Python warns of one that is dropped without having run."""
+
+    async def token() -> str:
+        return "t"
+
+    made = token()
+    given(made)
+    assert inspect.getcoroutinestate(made) == inspect.CORO_CLOSED
 
 
 def test_what_it_raises_is_the_cause() -> None:

@@ -9,7 +9,7 @@ from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOf
 from kohort.coordinator_client.events import OffsetToCommit
 from kohort.coordinator_client.metadata import Broker, ClusterView, PartitionView, TopicView
 from kohort.coordinator_client.offset_requests import list_offsets_request
-from kohort.coordinator_client.offsets import CommitBook, EpochAsk, ListAsk, ListedOffset, Phase, Positions
+from kohort.coordinator_client.offsets import OUTSIDE, CommitBook, EpochAsk, ListAsk, ListedOffset, Phase, Positions
 from kohort.coordinator_client.resets import EARLIEST, LATEST, ResetPolicy
 from kohort.coordinator_client.retry import FRESH, Backoff
 from kohort.fastpath import TopicPartition
@@ -124,6 +124,35 @@ def test_nearest_finds_the_side_by_itself_where_the_broker_does_not_say(log: tup
             ask = only_list(one)
             one.listed(ask, ListedOffset(log[0] if ask.timestamp == EARLIEST else log[1], -1, 3), WALL)
     assert one.known_position(P0) == start
+
+
+@pytest.mark.proves("E-07")
+@pytest.mark.parametrize(
+    ("log_start", "asked", "reason"),
+    [
+        (None, EARLIEST, OUTSIDE),
+        (-1, EARLIEST, OUTSIDE),
+        (0, LATEST, "the position is above the log's end"),
+        (10, LATEST, "the position is above the log's end"),
+        (11, EARLIEST, "the position is below the log's start"),
+    ],
+)
+def test_the_logs_start_says_on_which_side_a_position_lies(log_start: int | None, asked: int, reason: str) -> None:
+    one = fetching("nearest", offset=10)
+    one.out_of_range(P0, one.state(P0).serial, 10, log_start, WALL)
+    ask = only_list(one)
+    assert (ask.timestamp, one.state(P0).reason) == (asked, reason)
+
+
+@pytest.mark.parametrize(
+    ("offset", "timestamp", "is_one"),
+    [
+        (0, EARLIEST, True), (7, LATEST, True), (7, WALL, True),
+        (-1, EARLIEST, False), (-1, LATEST, False), (-1, WALL, True),
+    ],
+)  # fmt: skip
+def test_only_a_time_may_have_no_offset(offset: int, timestamp: int, is_one: bool) -> None:
+    assert ListedOffset(offset, -1, -1).answers(timestamp) is is_one
 
 
 @pytest.mark.proves("E-07")

@@ -16,6 +16,7 @@ from kohort.coordinator_client.resets import ResetPolicy
 from kohort.fastpath import KohortError, RecordColumns
 from kohort.producer.settings import PRODUCING
 from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.kit import poll_until
 
 P0 = TopicPartition("t", 0)
 Call = Callable[[Any], object]
@@ -154,13 +155,27 @@ def test_what_is_committed_instead_of_offsets_points_to_them() -> None:
         consumer.commit(columns.next_offsets)
 
 
-@pytest.mark.parametrize("unsaid", [lambda c: None, lambda c: c.unsubscribe()])
+def parted(consumer: Consumer) -> None:
+    """A member that got its partitions, and left."""
+    consumer.subscribe(["t"])
+    poll_until(consumer, lambda: bool(consumer.assignment))
+    consumer.unsubscribe()
+
+
+def set_down(consumer: Consumer) -> None:
+    consumer.assign([P0])
+    consumer.unsubscribe()
+
+
+@pytest.mark.parametrize("unsaid", [lambda c: None, lambda c: c.unsubscribe(), parted, set_down])
 def test_a_poll_of_nothing_is_refused_and_iteration_too(unsaid: Call) -> None:
     with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, group="g") as consumer:
         unsaid(consumer)
         for attempt in (lambda: consumer.poll(60), lambda: next(iter(consumer))):
             with pytest.raises(IllegalState, match="not subscribed to any topics"):
                 attempt()
+        consumer.assign([P0])
+        assert consumer.poll(0.01) == []
 
 
 @pytest.mark.parametrize("said", [lambda c: c.assign([]), lambda c: c.subscribe([])])

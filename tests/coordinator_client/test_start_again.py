@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client import Assigned, Consumer, RebalanceHooks
+from kohort.coordinator_client import Assigned, Consumer, OffsetToCommit, RebalanceHooks, Truncation
 from kohort.coordinator_client.core import Core
 from kohort.coordinator_client.ready import MemberView
-from kohort.coordinator_client.subscription import Assignment, Subscription
+from kohort.coordinator_client.subscription import Assignment, Start, Subscription
 from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.core_rig import Rig
@@ -95,6 +95,43 @@ def test_on_assigned_seeks_a_kept_partition_each_time_it_returns_an_offset(proto
         assert [record.offset for record in again] == list(range(3, 10)) * (hooks.calls - before)
 
 
+class Resumes(RebalanceHooks):
+    """Returns offset 8 of P0, as it was read in the leader's epoch 0, for the call of this number."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.calls = 0
+
+    def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, OffsetToCommit]:
+        self.calls += 1
+        return {P0: OffsetToCommit(8, 0)} if self.calls == self._number else {}
+
+
+@pytest.mark.proves("B-38", "G-11")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_epoch_of_an_offset_that_on_assigned_returns_finds_a_truncation(protocol: str, number: int) -> None:
+    """The log was cut to 5 records and has 15 again. The second call keeps P0."""
+    hooks = Resumes(number)
+    assignors: dict[str, Any] = {} if protocol == "consumer" else {"assignors": ["cooperative-sticky"]}
+    with filled() as fake:
+        fake.truncate("t", 0, 5)
+        fake.produce("t", 0, [(None, b"new")] * 10)
+        with Consumer(
+            fake.bootstrap, group="g", auto_offset_reset="none", protocol=protocol, heartbeat_interval_ms=100,
+            **assignors,
+        ) as consumer:  # fmt: skip
+            fake.create_topic("u")
+            consumer.commit({P0: 14, P1: 0, TopicPartition("u", 0): 0})
+            consumer.subscribe(["t"], hooks=hooks)
+            if number == 2:
+                assert [record.offset for record in read(consumer, 1)] == [14]
+                consumer.subscribe(["t", "u"], hooks=hooks)
+            with pytest.raises(Truncation) as caught:
+                poll_until(consumer, lambda: False)
+            assert caught.value.place["offset"] == 8
+
+
 def subscribed(core: Core, assignment: Assignment) -> None:
     """Publish a member's view with this assignment."""
     core.view = VIEW._replace(assignment=assignment, fetchable=assignment.partitions)
@@ -108,12 +145,12 @@ def test_an_assignment_that_is_repeated_without_a_hook_seeks_nothing() -> None:
     rig = Rig(group="g")
     rig.core.unsubscribe()
     rig.core.subscription = Subscription.of(["t"])
-    first = Assignment().brought([P0]).started({P0: 3})
+    first = Assignment().brought([P0]).started({P0: Start(3)})
     subscribed(rig.core, first)
     assert rig.core.positions.known_position(P0) == 3
     rig.core.positions.consumed(P0, rig.core.positions.state(P0).serial, 8)
     for repeated in (first, first.brought([P1]), first.brought([P1]).without([P1]), first.started({})):
         subscribed(rig.core, repeated)
         assert rig.core.positions.known_position(P0) == 8
-    subscribed(rig.core, first.brought([P1]).started({P0: 3}))
+    subscribed(rig.core, first.brought([P1]).started({P0: Start(3)}))
     assert rig.core.positions.known_position(P0) == 3

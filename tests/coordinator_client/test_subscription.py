@@ -10,7 +10,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client import events as ev
 from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
-from kohort.coordinator_client.subscription import Assignment, Owned, PauseMarks, PauseReason, Subscription
+from kohort.coordinator_client.subscription import Assignment, Owned, PauseMarks, PauseReason, Start, Subscription
 from kohort.fastpath.topic_partition import TopicPartition
 from tests.coordinator_client.epoch_rig import EpochRig
 from tests.coordinator_client.rig import Rig, tps
@@ -403,6 +403,28 @@ def test_a_pattern_matches_whole_names_however_hostile_they_are() -> None:
     assert Subscription.matching("(?s).*", "pay").resolved(known) == set(hostile)
 
 
+HOSTILE_NAMES = [
+    "a" * 249, "a" * 32_767, "pay" * 10_000 + "\n", "((((a+)+)+)+)+$", ".*", "(?s).*", "pay)|(.*", "[", "\\", "pay\\E",
+    "*", "\u202epay", "\u2066pay\u2069", "pay\r\n", "\x1b[2J", "\ud800", "", "pay\x00", "\uff50\uff41\uff59",
+]  # fmt: skip
+
+
+def test_a_name_is_text_and_never_a_pattern() -> None:
+    """Whatever a topic is called, a pattern that means one name finds that one alone."""
+    known = dict.fromkeys(HOSTILE_NAMES, False)
+    assert len(known) == len(HOSTILE_NAMES)
+    for name in HOSTILE_NAMES:
+        assert Subscription.matching(re.escape(name)).resolved(known) == {name}
+        assert Subscription.matching("(?s).*", re.escape(name)).resolved(known) == set(HOSTILE_NAMES) - {name}
+
+
+@pytest.mark.parametrize("given", ["pay.*", "[a-z]+-orders", "pay|orders"])
+def test_nothing_that_could_backtrack_is_put_around_a_pattern(given: str) -> None:
+    """So a hostile name costs what the user's own pattern costs: a default one like `pay.*` a step a letter."""
+    patterns = Subscription.matching(given, given)._patterns
+    assert [pattern and pattern.pattern for pattern in patterns] == [given, given]
+
+
 def test_each_of_many_topics_is_matched_once() -> None:
     class Counted(dict[str, bool]):
         seen = 0
@@ -452,8 +474,8 @@ def test_assignment_is_replaced_never_changed() -> None:
     assert first == {P: Owned(1), Q: Owned(1)}
     assert second == {Q: Owned(1), TopicPartition("u", 0): Owned(2)}
     assert first.partitions == BOTH
-    assert second.started({Q: 5, TopicPartition("x", 0): 7})[Q] == Owned(1, 5)
-    assert TopicPartition("x", 0) not in second.started({TopicPartition("x", 0): 7})
+    assert second.started({Q: Start(5), TopicPartition("x", 0): Start(7)})[Q] == Owned(1, Start(5))
+    assert TopicPartition("x", 0) not in second.started({TopicPartition("x", 0): Start(7)})
 
 
 def test_a_manual_assignment_keeps_the_epochs_of_what_stays() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client.errors import ConfigError
-from kohort.coordinator_client.replay import NoMember, replay
+from kohort.coordinator_client.replay import NoMember, rebalances_on, replay
 from kohort.protocol import tape
 from kohort.protocol.membership import Subscription, build_subscription
 from kohort.protocol.tape import Taped
@@ -18,27 +18,45 @@ from tests.coordinator_client.kit import read
 LIFE_OF_A_MEMBER = ("ApiVersions", "FindCoordinator", "JoinGroup", "SyncGroup", "OffsetFetch", "Fetch", "LeaveGroup")
 
 
-@pytest.mark.broker
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_a_member_given_the_same_answers_asks_the_same(
-    broker: RealBroker, topic: str, tmp_path: Path, assignor: str
-) -> None:
-    path = tmp_path / "life.tape"
+def tape_of_a_member(bootstrap: str, topic: str, path: Path, assignor: str) -> list[Taped]:
+    """Of one that shares three partitions with another for a while; heartbeats are 300 ms apart."""
     quick: Any = {"assignors": [assignor], "heartbeat_interval_ms": 300, "session_timeout_ms": 6_000}
-    with Consumer(broker.bootstrap, group=topic, tape=str(path), **quick) as first:
+    with Consumer(bootstrap, group=topic, tape=str(path), **quick) as first:
         first.subscribe([topic])
         while len(first.assignment) < 3:
             first.poll(0.2)
-        with Consumer(broker.bootstrap, group=topic, **quick) as second:
+        with Consumer(bootstrap, group=topic, **quick) as second:
             second.subscribe([topic])
             while len(first.assignment) == 3 or not second.assignment:
                 first.poll(0.1)
                 second.poll(0.1)
         while len(first.assignment) < 3:
             first.poll(0.2)
-    walk = list(replay(tape.read(path.read_text().splitlines())))
+    return list(tape.read(path.read_text().splitlines()))
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_member_given_the_same_answers_asks_the_same(
+    broker: RealBroker, topic: str, tmp_path: Path, assignor: str
+) -> None:
+    walk = list(replay(tape_of_a_member(broker.bootstrap, topic, tmp_path / "life.tape", assignor)))
     assert [step for step in walk if step.difference] == []
     assert [step.api for step in walk].count("SyncGroup") >= 3
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_member_given_a_fake_brokers_answers_asks_the_same(tmp_path: Path, assignor: str) -> None:
+    with FakeBroker(topics={"topic": 3}) as fake:
+        frames = tape_of_a_member(fake.bootstrap, "topic", tmp_path / "life.tape", assignor)
+    walk = list(replay(frames))
+    assert [step for step in walk if step.difference] == []
+    assert [step.api for step in walk].count("SyncGroup") >= 3
+    assert [step.time_s for step in walk] == sorted(step.time_s for step in walk)
+    ended = rebalances_on(frames)
+    assert len(ended) == [step.api for step in walk].count("SyncGroup") + 1  # and it leaves
+    assert all(one.ended_at is not None and one.started_at < one.ended_at for one in ended[:-1])
+    assert ended[0].started_at == frames[0].time_s
 
 
 def test_a_replay_shows_where_the_member_would_ask_otherwise(tmp_path: Path) -> None:

@@ -7,9 +7,14 @@ from kohort.coordinator_client.errors import ConnectionFailed, OperationTimeout
 from kohort.fastpath import TopicPartition
 from kohort.protocol.apis.fetch import PartitionData
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
+from kohort.protocol.apis.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from tests.coordinator_client.core_rig import Rig, fetched, metadata
 
-UNKNOWN_SERVER_ERROR = -1
+UNKNOWN_SERVER_ERROR, OFFSET_OUT_OF_RANGE = -1, 1
 GONE = Unanswered(ConnectionFailed("the broker closed the connection"))
 
 
@@ -63,3 +68,23 @@ def test_a_commit_that_waits_for_a_coordinator_is_ended_at_its_deadline() -> Non
     assert not asked.done()
     rig.turn(due_at)
     assert isinstance(asked.exception(0), OperationTimeout)
+
+
+def test_a_reset_that_is_to_be_told_wakes_the_caller() -> None:
+    """Its callback runs in the caller's thread, which may wait for records that do not come."""
+    place = TopicPartition("t", 0)
+    rig = Rig()
+    rig.core.tells_gaps = True
+    rig.turn(0.0)
+    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.turn(0.0)
+    refusal = PartitionData(partition_index=0, error_code=OFFSET_OUT_OF_RANGE, high_watermark=9, log_start_offset=9)
+    rig.settle("Fetch", Answered(fetched(refusal), 13), 1.0)
+    rig.turn(1.0)
+    one = ListOffsetsPartitionResponse(partition_index=0, error_code=0, timestamp=-1, offset=9, leader_epoch=0)
+    response = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(one,)),))
+    rig.settle("ListOffsets", Answered(response, 6), 2.0)
+    rig.core.news = False
+    rig.turn(2.0)
+    assert [(gap.partition, gap.wanted, gap.start) for gap in rig.core.untold] == [(place, 0, 9)]
+    assert rig.core.news

@@ -12,6 +12,7 @@ import numpy
 
 from kohort.fastpath.compression import CODECS, Codec
 from kohort.protocol import record_batch as wire
+from kohort.protocol.record_layout import VARINT
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
 
 MIB = 1 << 20
@@ -174,6 +175,18 @@ def compressed_claims_of_records(size: int) -> bytes:
     return sound[:-1] + b"?"
 
 
+def headers(count: int) -> bytes:
+    """One record of `count` headers, each with an empty name and no value: two bytes on the wire."""
+    record = wire.NewRecord(None, None, headers=[("", None)] * count)
+    return wire.build_batch(wire.build_record(record, 0, 0), count=1)
+
+
+def claims_of_headers(size: int) -> bytes:
+    """One record that counts 2^30 headers and has none."""
+    record = b"\0\0\0\1\1" + VARINT.build(1 << 30) + bytes(size)
+    return wire.build_batch(VARINT.build(len(record)) + record, count=1)
+
+
 def far_away(sound: bytes) -> bytes:
     """A batch whose base offset, which no checksum covers, is 2^62, and whose records are corrupt."""
     return (1 << 62).to_bytes(8, "big") + sound[8:-1] + b"?"
@@ -186,6 +199,10 @@ def small_hostile_batches() -> list[bytes]:
         snappy_blocks(40),
         compressed_claims_of_records(100),
         far_away(wire.encode([(b"k", b"v", 1)] * 3)),
+        headers(40),
+        claims_of_headers(40),
+        wire.build_batch(b"\xff\xff\xff\xff\x0f" + bytes(40), attributes=Codec.SNAPPY, count=1),
+        small_records(40),
     ]
 
 
@@ -199,6 +216,8 @@ HOSTILE = {
     "zeros in zstd": lambda: zeros(Codec.ZSTD),
     "sound batches below the cap": lambda: sound_batches_below_the_cap(Codec.ZSTD),
     "six million small records": lambda: small_records(6_000_000),
+    "half a million headers": lambda: headers(MIB // 2),
+    "claims of headers": lambda: claims_of_headers(MIB - 100),
     "claims of records": claims_of_records,
     "claims of size": claims_of_size,
 }

@@ -51,6 +51,14 @@ def test_a_secret_is_found_however_it_is_spelled(secret: str, before: bytes, aft
         assert "***" in left
 
 
+@pytest.mark.parametrize("name", ["u", "me", "you"])
+def test_no_bits_of_a_secret_are_left_beside_its_base64(name: str) -> None:
+    for secret in ("s3cr et/", "s3cr et/x", "s3cr et/xy"):
+        header = base64.b64encode(f"{name}:{secret}".encode()).decode()
+        left = scrubbed(f"Basic {header}!", [secret]).removeprefix("Basic ").removesuffix("***!")
+        assert 6 * len(left) <= 8 * len(f"{name}:")
+
+
 def test_the_text_of_a_broker_cannot_forge_a_line_of_an_error() -> None:
     forged = "\x1b]0;PWN\x07\n2026-01-01 INFO root: login of admin succeeded\u202e" + "x" * 30_000
     for error in (BrokerError(58, forged), KohortError(forged, hint=forged, topic=forged)):

@@ -1,9 +1,14 @@
 """The count of proven behaviours counts what passed, and a mark that names no behaviour stops the run."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from tests.behaviours import BEHAVIOURS, read
 
 TESTS = Path(__file__).parents[1]
 
@@ -36,3 +41,19 @@ def test_unknown_behaviour_stops_the_run(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "'B-99'" in done.stdout + done.stderr
     assert "1 passed" not in done.stdout
+
+
+@pytest.mark.parametrize("page", ["| B-01 | |\n", "| B-01 |\n", "| B-01 | one two three |\n| B-01 | four five six |\n"])
+def test_an_id_without_a_text_or_there_twice_is_refused(page: str) -> None:
+    with pytest.raises(ValueError, match="B-01"):
+        read(page)
+
+
+def test_ids_in_the_source_have_a_text() -> None:
+    house = TESTS.parent / "src" / "kohort"
+    pages = [TESTS.parent / page for page in ("SECURITY.md", "DESIGN.md", "docs/records.md")]
+    marked = re.compile(r"\b((?:CR|[BEFGKSX])-\d\d)\b")
+    sources = [*house.glob("*/**/*.py"), *house.glob("*/**/*.pyx"), *pages]
+    named = {(identity, source.name) for source in sources for identity in marked.findall(source.read_text())}
+    assert len(named) > 20
+    assert [(identity, name) for identity, name in sorted(named) if identity not in BEHAVIOURS] == []

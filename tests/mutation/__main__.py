@@ -9,19 +9,22 @@ Exit codes: 0; 1 where a survivor is not explained in survivors.toml, or fewer t
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import threading
 import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 from tests.mutation.mutants import Mutant, changed, diff, draw
-from tests.mutation.picking import KillerMap, fingerprint_of_sources, fingerprint_of_tests, killer_map
+from tests.mutation.picking import KillerMap, environment, fingerprint_of_sources, fingerprint_of_tests, killer_map
 from tests.mutation.running import Verdict, copy_tree, judge
+from tests.mutation.warm import Warm
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "mutation"
@@ -55,8 +58,13 @@ def main() -> int:
     tests = killer_map(trees[0], OUT)
     session = OUT / f"session-{given.seed}-{fingerprint_of_sources(ROOT)}.jsonl"
     done = _Session(session, fingerprint_of_tests(ROOT))
-    _control(trees[0], [mutant for mutant in drawn if not mutant.at_import][: given.controls], tests)
-    _run_all(trees, drawn, tests, done, everything=given.everything)
+    left = [mutant for mutant in drawn if not done.knows(mutant, given.everything)]
+    if left:
+        with contextlib.ExitStack() as ends:
+            warm = {tree: ends.enter_context(contextlib.closing(Warm(tree, environment(tree)))) for tree in trees}
+            likely = [mutant for mutant in drawn if not tests.runs_on_import(mutant)][: given.controls]
+            _control(trees[0], likely, tests, warm[trees[0]])
+            _run_all(warm, drawn, left, tests, done, everything=given.everything)
     return _report(drawn, done, left_out)
 
 
@@ -93,35 +101,34 @@ def _key(mutant: Mutant) -> tuple[Any, ...]:
     return mutant.path, mutant.operator, mutant.occurrence
 
 
-def _control(tree: Path, drawn: list[Mutant], tests: KillerMap) -> None:
+def _control(tree: Path, drawn: list[Mutant], tests: KillerMap, warm: Warm) -> None:
     for mutant in drawn:
-        verdict = judge(tree, mutant, tests, everything=False, mutated=False)
+        verdict = judge(tree, mutant, tests, everything=False, mutated=False, warm=warm)
         if verdict.outcome != "survived":
             sys.exit(f"control: the tests for {mutant.path}:{mutant.line} fail without a mutant: {verdict.by}")
     print(f"control: {len(drawn)} of {len(drawn)} runs without a mutant pass", flush=True)
 
 
-def _run_all(trees: list[Path], drawn: list[Mutant], tests: KillerMap, done: _Session, *, everything: bool) -> None:
+def _run_all(
+    warm: Mapping[Path, Warm], drawn: list[Mutant], left: list[Mutant], tests: KillerMap, done: _Session, *,
+    everything: bool,
+) -> None:  # fmt: skip
     free: Queue[Path] = Queue()
-    for tree in trees:
+    for tree in warm:
         free.put(tree)
 
     def one(number: int, mutant: Mutant) -> str:
         tree = free.get()
         try:
-            verdict = judge(tree, mutant, tests, everything=everything)
+            verdict = judge(tree, mutant, tests, everything=everything, warm=warm[tree])
         finally:
             free.put(tree)
         done.add(mutant, verdict, everything)
         place = f"{mutant.path}:{mutant.line}"
         return f"{number:4} {verdict.outcome:9} {verdict.seconds:6.1f} s  {place} {mutant.operator}  {verdict.by}"
 
-    with ThreadPoolExecutor(len(trees)) as pool:
-        running = [
-            pool.submit(one, number, mutant)
-            for number, mutant in enumerate(drawn, 1)
-            if not done.knows(mutant, everything)
-        ]
+    with ThreadPoolExecutor(len(warm)) as pool:
+        running = [pool.submit(one, drawn.index(mutant) + 1, mutant) for mutant in left]
         try:
             for future in as_completed(running):
                 print(future.result(), flush=True)

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from tests.mutation.mutants import Mutant, sources
 from tests.mutation.scope import SOURCES, TESTS
 
 FIRST = 16
+FILES_AT_ONCE = 16
+FAILURES, NO_TESTS = 1, 5  # pytest's exit codes
 _STARTS_PROCESSES = ("subprocess", "multiprocessing", "sys.executable")
 
 
 class BaselineFailed(Exception):
-    """The tests fail, or cannot be run, without any mutant."""
+    """The tests cannot be run without any mutant."""
 
 
 def fingerprint_of_sources(root: Path) -> str:
@@ -28,7 +30,11 @@ def fingerprint_of_sources(root: Path) -> str:
 
 def fingerprint_of_tests(root: Path) -> str:
     """Changes with every file below the folders of tests."""
-    return _digest(root, [path for folder in TESTS for path in sorted((root / folder).rglob("*.py"))])
+    return _digest(root, _files(root))
+
+
+def _files(root: Path) -> list[Path]:
+    return [path for folder in TESTS for path in sorted((root / folder).rglob("*.py"))]
 
 
 def _digest(root: Path, paths: Iterable[Path]) -> str:
@@ -47,6 +53,13 @@ class KillerMap:
     seconds: Mapping[str, float]
     in_processes: frozenset[str]
 
+    def runs_on_import(self, mutant: Mutant) -> bool:
+        return mutant.at_import or "" in self._covering(mutant)
+
+    def _covering(self, mutant: Mutant) -> set[str]:
+        first, last = mutant.lines
+        return {test for number in range(first, last + 1) for test in self.lines[mutant.path].get(number, ())}
+
     def order(self, mutant: Mutant, *, everything: bool) -> tuple[list[str], list[str]]:
         """The likely killers, and the others that may kill; with `everything` the others are all tests.
 
@@ -54,14 +67,11 @@ class KillerMap:
         import: then any test may. Of each test function one set of parameters comes first; tests whose file is named
         like the source, that run few lines and are quick come before others.
         """
-        first, last = mutant.lines
-        covering = {test for number in range(first, last + 1) for test in self.lines[mutant.path].get(number, ())}
-        on_import = mutant.at_import or "" in covering
-        covering.discard("")
+        covering = self._covering(mutant) - {""}
         others = {test for test in self.seconds if test.split("::")[0] in self.in_processes}
         near = covering or {test for tests in self.lines[mutant.path].values() for test in tests if test}
         likely = self._by_function(sorted(near, key=lambda test: self._rank(mutant, test)))
-        rest = set(self.seconds) if everything or on_import else covering | others
+        rest = set(self.seconds) if everything or self.runs_on_import(mutant) else covering | others
         chosen = likely[:FIRST]
         left = [test for test in likely[FIRST:] if test in rest]
         return chosen, [*left, *sorted(rest - set(likely), key=lambda test: self.seconds[test])]
@@ -97,43 +107,72 @@ class KillerMap:
 
 
 def killer_map(root: Path, out: Path) -> KillerMap:
-    """The map of the tests below `root`; made anew where sources or tests have changed since the last."""
-    kept = out / f"map-{fingerprint_of_sources(root)}-{fingerprint_of_tests(root)}.json"
-    if not kept.exists():
-        kept.write_text(json.dumps(_record(root, out)))
-    found = json.loads(kept.read_text())
-    lines = {path: {int(line): tests for line, tests in by_line.items()} for path, by_line in found["lines"].items()}
-    files = {test.split("::")[0] for test in found["seconds"]}
+    """The map of the tests below `root`. Files of tests that have changed since the last map are recorded anew; where a
+    source or a helper of tests has changed, all are."""
+    digests = {str(path.relative_to(root)): _digest(root, [path]) for path in _files(root) if _has_tests(path)}
+    helpers = _digest(root, [path for path in _files(root) if not _has_tests(path)])
+    kept = out / f"map-{fingerprint_of_sources(root)}-{helpers}.json"
+    known = json.loads(kept.read_text()) if kept.exists() else {"digests": {}, "lines": {}, "seconds": {}}
+    if known["digests"] != digests:
+        same = {path: digest for path, digest in digests.items() if known["digests"].get(path) == digest}
+        known = {**_merged(known, {"lines": {}, "seconds": {}}, same), "digests": same}
+        changed = sorted(digests.keys() - same.keys())
+        for files in (changed[at : at + FILES_AT_ONCE] for at in range(0, len(changed), FILES_AT_ONCE)):
+            same |= {path: digests[path] for path in files}
+            known = {**_merged(known, _record(root, out, files), same), "digests": same}
+            kept.write_text(json.dumps(known))  # an end in the middle costs the files at once only
+    lines = {path: {int(line): tests for line, tests in by_line.items()} for path, by_line in known["lines"].items()}
     return KillerMap(
         lines,
-        found["seconds"],
-        frozenset(path for path in files if any(word in (root / path).read_text() for word in _STARTS_PROCESSES)),
+        known["seconds"],
+        frozenset(path for path in digests if any(word in (root / path).read_text() for word in _STARTS_PROCESSES)),
     )
 
 
-def _record(root: Path, out: Path) -> dict[str, Any]:
+def _has_tests(path: Path) -> bool:
+    return path.name.startswith("test_")
+
+
+def _merged(known: dict[str, Any], fresh: dict[str, Any], same: Collection[str]) -> dict[str, Any]:
+    """`fresh`, and of `known` what the files in `same` have told."""
+    lines: dict[str, dict[str, set[str]]] = {path: {} for each in (known, fresh) for path in each["lines"]}
+    for each in (known, fresh):
+        for path, by_line in each["lines"].items():
+            for line, tests in by_line.items():
+                kept = {test for test in tests if each is fresh or not test or test.split("::")[0] in same}
+                lines[path].setdefault(str(line), set()).update(kept)
+    seconds = {test: took for test, took in known["seconds"].items() if test.split("::")[0] in same}
+    sorted_lines = {path: {line: sorted(tests) for line, tests in by_line.items()} for path, by_line in lines.items()}
+    return {"lines": sorted_lines, "seconds": {**seconds, **fresh["seconds"]}}
+
+
+def _record(root: Path, out: Path, files: Sequence[str]) -> dict[str, Any]:
     import coverage
 
     data, durations, settings = out / "coverage.db", out / "durations.json", out / "coverage.rc"
     included = ",".join(str(root / pattern) for pattern in SOURCES)
     settings.write_text(f"[run]\ndata_file = {data}\ninclude = {included}\n")
+    durations.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-B", "-m", "pytest", *TESTS, "-m", "not broker", "-n", "2", "-q", "-p", "no:cacheprovider",
+        [sys.executable, "-B", "-m", "pytest", *files, "-m", "not broker", "-n", "2", "-q", "-p", "no:cacheprovider",
          "-p", "tests.mutation.plugin", "--durations-to", str(durations), "--cov", f"--cov-config={settings}",
-         "--cov-context=test", "--cov-report="],
+         "--cov-context=test", "--cov-report=", "-o", "timeout=600"],
         cwd=root, env=environment(root), check=False,
     )  # fmt: skip
-    if done.returncode != 0:
+    if done.returncode not in (0, FAILURES, NO_TESTS):  # files of broker tests only have none
         raise BaselineFailed(f"pytest ended with {done.returncode} before any mutant")
+    seconds: dict[str, float] = json.loads(durations.read_text())  # without tests that fail, which kill nothing
     covered = coverage.CoverageData(str(data))
     covered.read()
-    lines: dict[str, dict[int, list[str]]] = {}
-    for path in sources(root):
+    lines: dict[str, dict[int, list[str]]] = {path: {} for path in sources(root)}
+    for path in lines:
         by_line = covered.contexts_by_lineno(str((root / path).resolve()))
-        lines[path] = {line: sorted({each.rpartition("|")[0] for each in tests}) for line, tests in by_line.items()}
-    if not any(lines.values()):
+        for line, contexts in by_line.items():
+            tests = {context.rpartition("|")[0] for context in contexts}
+            lines[path][line] = sorted(test for test in tests if not test or test in seconds)
+    if done.returncode != NO_TESTS and not any(lines.values()):
         raise BaselineFailed("no line of the sources was seen to run")
-    return {"lines": lines, "seconds": json.loads(durations.read_text())}
+    return {"lines": lines, "seconds": seconds}
 
 
 def environment(root: Path) -> dict[str, str]:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from tests.mutation.mutants import Mutant
 from tests.mutation.picking import KillerMap, environment
+from tests.mutation.warm import MEMORY_KIB, Unfit, Warm
 
-MEMORY_KIB = 6 << 20
 _NOT_COPIED = shutil.ignore_patterns(
     ".git", "out", ".venv", "build", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "*.c"
 )
@@ -41,21 +41,40 @@ def copy_tree(root: Path, target: Path) -> Path:
     return target
 
 
-def judge(tree: Path, mutant: Mutant, tests: KillerMap, *, everything: bool, mutated: bool = True) -> Verdict:
-    """Try the likely killers, then the others. With `mutated=False` the source stays as it is: a control."""
+def judge(
+    tree: Path, mutant: Mutant, tests: KillerMap, *, everything: bool, mutated: bool = True, warm: Warm | None = None
+) -> Verdict:
+    """Try the likely killers, then the others. With `mutated=False` the source stays as it is: a control.
+
+    `warm` runs what does not run on import; without it each mutant has a pytest of its own.
+    """
     path = tree / mutant.path
     original = path.read_text()
+    changed = mutant.of(original) if mutated else original
     began = time.monotonic()
     try:
-        if mutated:
-            path.write_text(mutant.of(original))
+        path.write_text(changed)
+        if tests.runs_on_import(mutant):
+            warm = None
         for chosen in tests.order(mutant, everything=everything):
-            verdict = _run(tree, chosen, tests) if chosen else Verdict("survived")
+            verdict = Verdict("survived")
+            if chosen and warm is not None:
+                try:
+                    limits_s = [_limit_s(tests.seconds[test]) for test in chosen]
+                    verdict = Verdict(*warm.run(path, original, changed, chosen, limits_s))
+                except Unfit:
+                    warm = None
+            if chosen and warm is None:
+                verdict = _run(tree, chosen, tests)
             if verdict.outcome != "survived":
                 break
     finally:
         path.write_text(original)
     return verdict._replace(seconds=round(time.monotonic() - began, 1))
+
+
+def _limit_s(usual_s: float) -> float:
+    return max(15, 5 * usual_s)
 
 
 def _run(tree: Path, chosen: Sequence[str], tests: KillerMap) -> Verdict:
@@ -65,12 +84,12 @@ def _run(tree: Path, chosen: Sequence[str], tests: KillerMap) -> Verdict:
     command = [
         sys.executable, "-B", "-m", "pytest", *files, "-x", "-q", "-n", "0", "-m", "not broker", "--no-header",
         "-p", "no:cacheprovider", "-p", "tests.mutation.plugin", "--chosen", "chosen.json", "--tb=line",
-        "--durations=0", "--durations-min=1000", "-o", f"timeout={max(30, 5 * max(seconds)):.0f}",
+        "--durations=0", "--durations-min=1000", "-o", f"timeout={_limit_s(max(seconds)):.0f}",
     ]  # fmt: skip
-    limited = ["nice", "-n", "10", "bash", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "pytest", *command]
+    limited = ["bash", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "pytest", *command]
     with subprocess.Popen(
         limited, cwd=tree, env=environment(tree), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", start_new_session=True,
+        errors="replace", process_group=0,
     ) as running:  # fmt: skip
         try:
             output, _ = running.communicate(timeout=150 + 5 * sum(seconds))

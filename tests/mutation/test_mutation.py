@@ -1,8 +1,10 @@
 """The harness of `make mutation`: what it draws, which tests it runs, and what it makes of their end."""
 
+import contextlib
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ pytest.importorskip("cosmic_ray", reason="make dev brings cosmic-ray")
 
 from tests.mutation import __main__ as program
 from tests.mutation.mutants import OPERATORS, DropStatement, Mutant, Negate, changed, draw, mutants_of, sources
-from tests.mutation.picking import KillerMap
+from tests.mutation.picking import KillerMap, environment, killer_map
 from tests.mutation.running import HarnessBroke, Verdict, _verdict, judge
+from tests.mutation.warm import Unfit, Warm
 
 ROOT = Path(__file__).parents[2]
 UNDRAWN = '''
@@ -167,25 +170,133 @@ def tree(tmp_path: Path) -> Path:
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
     (tmp_path / "tests/mutation").mkdir()
-    shutil.copy(Path(__file__).with_name("plugin.py"), tmp_path / "tests/mutation")
+    for name in ("plugin.py", "warm.py", "scope.py"):
+        shutil.copy(Path(__file__).with_name(name), tmp_path / "tests/mutation")
     return tmp_path
 
 
-def test_mutants_are_killed_or_survive_and_the_source_is_as_it_was(tree: Path) -> None:
+@pytest.fixture
+def warm(tree: Path) -> Iterator[Warm]:
+    with contextlib.closing(Warm(tree, environment(tree), ["tests"])) as started:
+        yield started
+
+
+@pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
+def test_mutants_are_killed_or_survive_and_the_source_is_as_it_was(
+    is_warm: bool, tree: Path, request: pytest.FixtureRequest
+) -> None:
+    warm = request.getfixturevalue("warm") if is_warm else None
     test = "tests/coordinator_client/test_x.py::test_least"
     tests = KillerMap({"coordinator_client/x.py": {2: [test]}}, {test: 0.1}, frozenset())
     found, _ = mutants_of("coordinator_client/x.py", SOURCE)
     verdicts = {}
     for each in found:
         after = changed(SOURCE, each.of(SOURCE))[1]
-        verdicts[after] = judge(tree, each, tests, everything=False)._replace(seconds=0)
+        verdicts[after] = judge(tree, each, tests, everything=False, warm=warm)._replace(seconds=0)
         assert (tree / "coordinator_client/x.py").read_text() == SOURCE
     assert verdicts == {
         "return a if a <= b else b": Verdict("survived"),
         "return a if a >= b else b": Verdict("killed", test),
         "return a if not (a < b) else b": Verdict("killed", test),
     }
-    assert judge(tree, found[-1], tests, everything=False, mutated=False).outcome == "survived"
+    assert judge(tree, found[-1], tests, everything=False, mutated=False, warm=warm).outcome == "survived"
+
+
+NESTED = """
+def outer(a):
+    class Inner:
+        def twice(self):
+            return [each * 2 for each in a]
+    return Inner().twice()
+
+
+class Odd:
+    size = property(lambda self: 1 + 1)
+
+    def drop(self, log):
+        log.append(
+            1
+        )
+
+    def after(self):
+        return 4 + 4
+"""
+NESTED_TEST = """
+from coordinator_client.x import Odd, outer
+
+def test_outer():
+    assert outer([3]) == [6]
+
+def test_size():
+    assert Odd().size == 2
+
+def test_drop():
+    log = []
+    Odd().drop(log)
+    assert log == [1]
+
+def test_after():
+    assert Odd().after() == 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "killer"),
+    [
+        ("each * 2", "each * 3", "outer"),
+        ("1 + 1", "1 - 1", "size"),
+        ("log.append(\n            1\n        )", "pass", "drop"),
+        ("4 + 4", "4 - 4", "after"),
+    ],
+)
+def test_a_warm_process_mutates_functions_wherever_they_are(before: str, after: str, killer: str, tree: Path) -> None:
+    (tree / "coordinator_client/x.py").write_text(NESTED)
+    (tree / "tests/coordinator_client/test_x.py").write_text(NESTED_TEST)
+    tests = [f"tests/coordinator_client/test_x.py::test_{name}" for name in ("outer", "size", "drop", "after")]
+    with contextlib.closing(Warm(tree, environment(tree), ["tests"])) as warm:
+        mutated = NESTED.replace(before, after)
+        assert mutated != NESTED
+        found = warm.run(tree / "coordinator_client/x.py", NESTED, mutated, tests, [30.0] * 4)
+        assert found == ["killed", f"tests/coordinator_client/test_x.py::test_{killer}"]
+        assert warm.run(tree / "coordinator_client/x.py", NESTED, NESTED, tests, [30.0] * 4) == ["survived", ""]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("import os\n    os._exit(0)", "killed"),
+        ("import time\n    time.sleep(60)", "timed out"),
+        ("raise MemoryError", "timed out"),
+        ("raise KeyboardInterrupt", "killed"),
+    ],
+)
+def test_a_warm_process_outlives_what_a_mutant_does(body: str, wanted: str, tree: Path, warm: Warm) -> None:
+    path, test = tree / "coordinator_client/x.py", "tests/coordinator_client/test_x.py::test_least"
+    mutated = f"def least(a, b):\n    {body}\n"
+    assert warm.run(path, SOURCE, mutated, [test], [1.0])[0] == wanted
+    assert warm.run(path, SOURCE, SOURCE, [test], [30.0]) == ["survived", ""]
+
+
+def test_code_that_no_function_runs_needs_a_process_of_its_own(tree: Path, warm: Warm) -> None:
+    with pytest.raises(Unfit):
+        warm.run(tree / "coordinator_client/x.py", SOURCE, f"{SOURCE}x = 1\n", [], [])
+
+
+def test_the_map_is_made_anew_for_changed_tests_only(tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    first = killer_map(tree, out)
+    test = "tests/coordinator_client/test_x.py::test_least"
+    assert first.lines["coordinator_client/x.py"][2] == [test]
+    other = tree / "tests/coordinator_client/test_y.py"
+    other.write_text("from coordinator_client.x import least\n\ndef test_y():\n    assert least(2, 1) == 1\n")
+    (out / "durations.json").unlink()
+    second = killer_map(tree, out)
+    assert second.lines["coordinator_client/x.py"][2] == [test, "tests/coordinator_client/test_y.py::test_y"]
+    assert second.seconds[test] == first.seconds[test]
+    assert test not in json.loads((out / "durations.json").read_text())
+    other.unlink()
+    assert killer_map(tree, out).lines["coordinator_client/x.py"][2] == [test]
 
 
 def test_a_test_that_fails_once_is_no_killer(tree: Path) -> None:

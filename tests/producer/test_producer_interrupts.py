@@ -5,10 +5,12 @@ Each test runs a script once for every point (see `tests/interrupts.py`) and pri
 """
 
 import contextlib
+import gc
 import os
 import random
 import signal
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,9 +29,9 @@ from kohort.producer.states import TxnState
 from kohort.testing import RealBroker
 from kohort.testing.fake_broker import Delay, FakeBroker
 from tests.coordinator_client.kit import PATIENCE_S
-from tests.interrupts import Interrupt, attempt, elsewhere, every_point
+from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
 
-STRIDE = 23
+STRIDE = 67
 SOURCE = TopicPartition("source", 0)
 HASTY = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
@@ -349,6 +351,70 @@ def test_a_close_that_is_interrupted_goes_on_without_its_caller(
     assert producer._driver.ended.wait(PATIENCE_S)
     assert delivery.result(PATIENCE_S).offset == 0
     producer.close()
+
+
+def test_close_of_a_producer(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """At every point of `close` only. The second does what is left: each record is in the log once."""
+
+    def script(tracer: Tracer) -> None:
+        topic = topic_of(fake)
+        producer = producer_of(fake, linger_ms=60_000)
+        delivery = producer.send(topic, b"x")
+        try:
+            with tracer.on():
+                producer.close()
+        except Interrupt:
+            producer.close()
+        assert producer._driver.ended.wait(PATIENCE_S)
+        assert delivery.result(0).offset == 0
+        assert fake.end_offset(topic, 0) == 1
+        producer.close()
+
+    told(every_point_within(script, stride=8), capsys)
+
+
+def test_close_within_a_transaction(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is aborted by one marker, whichever close does it."""
+
+    def script(tracer: Tracer) -> None:
+        topic = topic_of(fake)
+        producer = producer_of(fake, transactional_id=topic)
+        producer.begin()
+        producer.send(topic, b"x").result(PATIENCE_S)
+        try:
+            with tracer.on():
+                producer.close()
+        except Interrupt:
+            producer.close()
+        assert producer._driver.ended.wait(PATIENCE_S)
+        assert fake.end_offset(topic, 0) == 2, "a record and a marker"
+        assert read(fake, topic) == []
+
+    told(every_point_within(script, stride=8), capsys)
+
+
+def test_a_producer_that_is_dropped_after_an_interrupted_close_ends(
+    fake: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody calls close again: what was sent is in the log, and the driver ends."""
+
+    def script(tracer: Tracer) -> None:
+        topic = topic_of(fake)
+        producer = producer_of(fake, linger_ms=60_000)
+        driver = producer._driver
+        producer.send(topic, b"x")
+        with warnings.catch_warnings(), contextlib.suppress(Interrupt):
+            warnings.simplefilter("ignore", ResourceWarning)
+            with tracer.on():
+                producer.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            del producer
+            gc.collect()
+        assert driver.ended.wait(PATIENCE_S)
+        assert fake.end_offset(topic, 0) == 1
+
+    told(every_point_within(script, stride=8), capsys)
 
 
 def test_one_that_is_dropped_unclosed_warns_sends_what_it_has_and_ends() -> None:

@@ -56,18 +56,62 @@ def metadata(size: int = MIB) -> bytes:
     return filled(before, partition, struct.pack(">i", 0) + b"\0" + b"\0", size)
 
 
+def telemetry_subscriptions(size: int = MIB) -> bytes:
+    """Version 0: requested metrics without a letter, one byte each (KIP-714)."""
+    return filled(bytes(26) + b"\1" + struct.pack(">ii", 1000, MIB) + b"\0", b"\1", b"\0", size)
+
+
+def list_groups(size: int = MIB) -> bytes:
+    """Version 5: groups without a name, five bytes each."""
+    return filled(bytes(6), b"\1\1\1\1\0", b"\0", size)
+
+
+def find_coordinator(size: int = MIB) -> bytes:
+    """Version 4: coordinators of fourteen bytes each."""
+    return filled(bytes(4), b"\1" + bytes(4) + b"\1" + bytes(4) + b"\0\0" + b"\0" + b"\0", b"\0", size)
+
+
+def offset_fetch(size: int = MIB) -> bytes:
+    """Version 8: groups of five bytes each."""
+    return filled(bytes(4), b"\1\1\0\0\0", b"\0", size)
+
+
+def fetch(size: int = MIB) -> bytes:
+    """Version 13: topics without partitions, eighteen bytes each."""
+    return filled(bytes(10), bytes(16) + b"\1\0", b"\0", size)
+
+
+def group_heartbeat(size: int = MIB) -> bytes:
+    """Version 0: an assignment of topics without partitions, eighteen bytes each (KIP-848)."""
+    return filled(bytes(6) + b"\0\0" + bytes(8) + b"\1", bytes(16) + b"\1\0", b"\0\0", size)
+
+
+def unknown_tags(size: int = MIB) -> bytes:
+    """Heartbeat, version 4: empty tagged fields that no version declares, four bytes each."""
+    count = (size - 10) // 4
+    tags = b"".join(uvarint((1 << 14) + tag) + b"\0" for tag in range(count))
+    return bytes(6) + uvarint(count) + tags
+
+
 RESPONSES = {
     "ApiVersions": (3, api_versions),
     "SaslHandshake": (1, sasl_handshake),
     "JoinGroup": (9, join_group),
     "Metadata": (12, metadata),
+    "GetTelemetrySubscriptions": (0, telemetry_subscriptions),
+    "ListGroups": (5, list_groups),
+    "FindCoordinator": (4, find_coordinator),
+    "OffsetFetch": (8, offset_fetch),
+    "Fetch": (13, fetch),
+    "ConsumerGroupHeartbeat": (0, group_heartbeat),
 }
 """By API: the version, and a function from a size to such a response's body."""
 
 
 def corpus(size: int) -> list[tuple[Message, int, bytes]]:  # type: ignore[type-arg]
     """Small ones, for a fuzzer to change."""
-    return [(API[name].response, version, made(size)) for name, (version, made) in RESPONSES.items()]
+    responses = {**RESPONSES, "Heartbeat": (4, unknown_tags)}
+    return [(API[name].response, version, made(size)) for name, (version, made) in responses.items()]
 
 
 PARSE = """

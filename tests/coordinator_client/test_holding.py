@@ -1,0 +1,48 @@
+"""What a member may fetch, and that looking costs nothing while nothing changes."""
+
+from kohort.coordinator_client.holding import NOTHING, Holding
+from kohort.coordinator_client.hooks import Assigned, Cause, Revoked, Why
+from tests.coordinator_client.rig import tps
+
+OWNED = tps("t-0..3")
+CAUSE = Cause(Why.ENFORCED)
+
+
+def holding() -> Holding:
+    one = Holding()
+    one.arriving = OWNED
+    one.take(1)
+    return one
+
+
+def test_what_may_be_fetched_is_made_anew_for_each_change_only() -> None:
+    one = holding()
+    whole = one.fetchable(alive=True)
+    assert whole == OWNED
+    assert one.fetchable(alive=True) is whole
+    assert one.fetchable(alive=False) == NOTHING
+    assert one.fetchable(alive=True) == OWNED
+    going = tps("t-1")
+    one.call(7, Revoked(going, OWNED, 1, CAUSE), OWNED, OWNED - going)
+    without = one.fetchable(alive=True)
+    assert without == OWNED - going
+    assert one.fetchable(alive=True) is without
+    assert one.ended(7) is not None
+    assert one.fetchable(alive=True) == OWNED
+    one.drop(going)
+    assert one.fetchable(alive=True) == OWNED - going
+
+
+def test_a_call_runs_from_its_start_to_its_end() -> None:
+    one = holding()
+    assert (one.hook, one.hook_runs) == (None, False)
+    one.call(7, Assigned(OWNED, OWNED, 1, CAUSE), NOTHING, OWNED)
+    runs = [one.hook_runs]
+    for number in (6, 7):
+        assert one.started(number) is (number == 7)
+        runs.append(one.hook_runs)
+    assert one.ended(6) is None
+    assert [*runs, one.hook_runs] == [False, False, True, True]
+    assert one.ended(7) is not None
+    assert (one.hook, one.hook_runs) == (None, False)
+    assert one.ended(7) is None
