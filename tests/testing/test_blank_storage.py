@@ -14,7 +14,10 @@ from kohort.testing.selection import wanted_version
 IDS = {"cluster.id": "kCLUSTER", "node.id": "2", "directory.id": "kDIRECTORY"}
 
 
-def formatted(folder: Path, meta: str = "#made\nversion=1\nof.node.id=0\nnode.id=0\ncluster.id=x-/+1\ndirectory.id=y\n") -> Path:
+MADE = "#made\nversion=1\nof.node.id=0\nnode.id=0\ncluster.id=x-/+1\ndirectory.id=y\n"
+
+
+def formatted(folder: Path, meta: str = MADE) -> Path:
     folder.mkdir()
     (folder / META).write_text(meta)
     (folder / RECORDS).write_bytes(b"levels\x00")
