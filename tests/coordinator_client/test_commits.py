@@ -142,6 +142,23 @@ def test_a_commit_carries_who_commits_and_ends_well() -> None:
     assert rig.committer.ledger[-1].generation == 5
 
 
+@pytest.mark.proves("E-05")
+@pytest.mark.parametrize("fatal", [None, KohortError("another has the instance id")], ids=["alive", "failed"])
+@pytest.mark.parametrize("code", [12, 82])
+def test_a_fenced_commit_ends_with_what_ended_the_member(code: int, fatal: KohortError | None) -> None:
+    rig = Rig()
+    rig.put("one", {P0: 7})
+    rig.sent()
+    rig.view = VIEW._replace(fatal=fatal)
+    rig.answer({P0: code})
+    ((_, error),) = rig.ended
+    if code == 82 and fatal is not None:
+        assert error is fatal
+    else:
+        assert isinstance(error, BrokerError)
+        assert error.code == code
+
+
 @pytest.mark.proves("S-08")
 def test_commits_end_in_the_order_in_which_they_were_made() -> None:
     rig = Rig()

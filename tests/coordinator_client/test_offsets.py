@@ -259,6 +259,7 @@ def test_a_shorter_log_is_truncation_by_policy_or_error() -> None:
     error = strict.take_error()
     assert isinstance(error, Truncation)
     assert (error.place["offset"], error.place["diverges_at"]) == (10, 6)
+    assert error.message == "the log was cut behind the position"
 
 
 @pytest.mark.proves("B-38", "E-08")
@@ -346,6 +347,7 @@ def test_an_epoch_that_the_leader_does_not_know_is_truncation_without_a_policy()
     assert isinstance(error, Truncation)
     assert (error.place["offset"], error.place["leader_epoch"]) == (10, 3)
     assert "diverges_at" not in error.place
+    assert error.message == "the leader's log does not contain the leader epoch of the position"
     assert one.known_position(P0) is None
     one.seek(P0, 4)
     assert one.point(P0) is not None

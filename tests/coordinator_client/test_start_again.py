@@ -154,3 +154,20 @@ def test_an_assignment_that_is_repeated_without_a_hook_seeks_nothing() -> None:
         assert rig.core.positions.known_position(P0) == 8
     subscribed(rig.core, first.brought([P1]).started({P0: Start(3)}))
     assert rig.core.positions.known_position(P0) == 3
+
+
+@pytest.mark.parametrize("leaves", ["assign", "seek"])
+def test_when_the_last_record_was_written_is_forgotten_with_the_position(leaves: str) -> None:
+    rig = Rig()
+    rig.turn(0.0)
+    rig.core.last_timestamps |= {P0: 5, P1: 6}
+    assert rig.core.waiting_since_ms(P0) == 5
+    if leaves == "seek":
+        rig.core.seek(P0, 3)
+    else:
+        rig.core.assign(frozenset({P1}), {}, {})
+        rig.turn(0.0)
+        rig.core.assign(frozenset({P0, P1}), {P0: 3}, {})
+        rig.turn(0.0)
+    assert rig.core.waiting_since_ms(P0) is None
+    assert rig.core.waiting_since_ms(P1) == 6

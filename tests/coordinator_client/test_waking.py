@@ -88,3 +88,13 @@ def test_a_reset_that_is_to_be_told_wakes_the_caller() -> None:
     rig.turn(2.0)
     assert [(gap.partition, gap.wanted, gap.start) for gap in rig.core.untold] == [(place, 0, 9)]
     assert rig.core.news
+
+
+def test_an_error_is_raised_once_however_often_it_happened_and_others_beside_it() -> None:
+    rig = Rig()
+    many = [ConnectionFailed("a"), ConnectionFailed("a"), ConnectionFailed("b"), OperationTimeout("a")]
+    for error in many:
+        rig.core.news = False
+        rig.core.put_error(error)
+        assert rig.core.news
+    assert [rig.core.take_error() for _ in range(4)] == [many[0], many[2], many[3], None]

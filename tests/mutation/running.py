@@ -44,7 +44,7 @@ def copy_tree(root: Path, target: Path) -> Path:
 def judge(
     tree: Path, mutant: Mutant, tests: KillerMap, *, everything: bool, mutated: bool = True, warm: Warm | None = None
 ) -> Verdict:
-    """Try the likely killers, then the others. With `mutated=False` the source stays as it is: a control.
+    """Try the likely killers, then the others. With `mutated=False` the likely ones try the source as it is: a control.
 
     `warm` runs what does not run on import; without it each mutant has a pytest of its own.
     """
@@ -56,7 +56,7 @@ def judge(
         path.write_text(changed)
         if tests.runs_on_import(mutant):
             warm = None
-        for chosen in tests.order(mutant, everything=everything):
+        for chosen in tests.order(mutant, everything=everything)[: 2 if mutated else 1]:
             verdict = Verdict("survived")
             if chosen and warm is not None:
                 try:
