@@ -61,7 +61,8 @@ def judge(
             if chosen and warm is not None:
                 try:
                     limits_s = [_limit_s(tests.seconds[test]) for test in chosen]
-                    verdict = Verdict(*warm.run(path, original, changed, chosen, limits_s))
+                    outcome, by = warm.run(path, original, changed, chosen, limits_s)
+                    verdict = Verdict(outcome, by)
                 except Unfit:
                     warm = None
             if chosen and warm is None:

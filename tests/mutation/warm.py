@@ -183,8 +183,9 @@ def _swap(request: Mapping[str, Any], functions: Mapping[str, Sequence[FunctionT
                 fresh[_key(old)] = new, _shape(old) != _shape(new)
     changed = False
     for function in there:
-        new, differs = fresh.get(_key(function.__code__), (None, False))
-        if new is not None and differs:
+        found = fresh.get(_key(function.__code__))
+        if found is not None and found[1]:
+            new = found[0]
             if len(new.co_freevars) != len(function.__code__.co_freevars):
                 return False
             function.__code__ = new.replace(co_filename=function.__code__.co_filename)
