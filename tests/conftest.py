@@ -1,6 +1,7 @@
 """Brokers that tests share, names that never meet, groups of tests for a worker each, and the count of behaviours."""
 
 import re
+import signal
 import tomllib
 import uuid
 from collections.abc import Callable, Iterator
@@ -110,6 +111,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.side_by_side import GroupScheduling
 
     return GroupScheduling(config, log, config.stash[_server]) if config.getoption("dist") == "loadgroup" else None
+
+
+def pytest_configure() -> None:
+    """Programs that tests start take Ctrl-C, though a shell that starts a run in the background has it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
