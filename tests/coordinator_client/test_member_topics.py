@@ -269,3 +269,17 @@ def test_a_subscription_that_changes_during_a_rebalance_is_joined_with_after_it(
     assert rig.state == "REVOKING"
     rig.run_hook()
     assert rig.told().topics == ("t", "u")
+
+
+def test_a_cause_names_the_first_five_topics_that_changed() -> None:
+    names = "abcdefg"
+    rig = Rig()
+    rig.topics(**dict.fromkeys(names, 1))
+    rig.reach_joining(*names)
+    rig.joined(**as_leader(said("m1", *names)))
+    rig.synced(assigned=tps("a-0"))
+    rig.run_hook()
+    rig.topics(**dict.fromkeys(names, 1))
+    rig.topics(**dict.fromkeys(names, 2))
+    assert rig.hook.event.cause.why is Why.TOPICS_CHANGED
+    assert rig.hook.event.cause.detail == "a, b, c, d, e"
