@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from tests.mutation.mutants import Mutant, changed, diff, draw
+from tests.mutation.mutants import Mutant, changed, diff, draw, within
 from tests.mutation.picking import KillerMap, environment, fingerprint_of_sources, fingerprint_of_tests, killer_map
 from tests.mutation.running import Verdict, copy_tree, judge
 from tests.mutation.warm import Warm
@@ -33,10 +33,10 @@ LEAST = 0.92
 KILLED = ("killed", "timed out")
 
 
-def explanations() -> dict[tuple[str, str, str], str]:
-    """By path and changed lines: why no test needs to fail."""
+def explanations() -> dict[tuple[str, str, str, str], str]:
+    """By path, function and changed lines: why no test needs to fail."""
     rows = tomllib.loads(EXPLAINED.read_text()).get("survivor", ())
-    return {(row["path"], row["before"].strip(), row["after"].strip()): row["why"] for row in rows}
+    return {(row["path"], row["within"], row["before"].strip(), row["after"].strip()): row["why"] for row in rows}
 
 
 def main() -> int:
@@ -146,7 +146,7 @@ def _report(drawn: list[Mutant], done: _Session, left_out: Counter[str]) -> int:
     for number, mutant in survivors:
         print(f"\n{number}. {mutant.operator}: {reasons[number] or 'NOT EXPLAINED'}\n{_diff(mutant)}")
     needless = [_name(mutant) for _, mutant, row in rows if row["outcome"] in KILLED and _name(mutant) in explained]
-    for path, before, _ in needless:
+    for path, _, before, _ in needless:
         print(f"\nkilled now, so survivors.toml need not explain it: {path}: {before}")
     killed = sum(counts[outcome] for outcome in KILLED)
     unexplained = sum(reason is None for reason in reasons.values())
@@ -162,9 +162,9 @@ def _report(drawn: list[Mutant], done: _Session, left_out: Counter[str]) -> int:
     return int(unexplained > 0 or killed < LEAST * len(rows))
 
 
-def _name(mutant: Mutant) -> tuple[str, str, str]:
+def _name(mutant: Mutant) -> tuple[str, str, str, str]:
     source = (ROOT / mutant.path).read_text()
-    return (mutant.path, *changed(source, mutant.of(source)))
+    return (mutant.path, within(source, mutant.line), *changed(source, mutant.of(source)))
 
 
 def _diff(mutant: Mutant) -> str:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("cosmic_ray", reason="make dev brings cosmic-ray")
 
 from tests.mutation import __main__ as program
-from tests.mutation.mutants import OPERATORS, DropStatement, Mutant, Negate, changed, draw, mutants_of, sources
+from tests.mutation.mutants import OPERATORS, DropStatement, Mutant, Negate, changed, draw, mutants_of, sources, within
 from tests.mutation.picking import KillerMap, environment, killer_map
 from tests.mutation.running import HarnessBroke, Verdict, _verdict, judge
 from tests.mutation.warm import Unfit, Warm
@@ -337,8 +337,9 @@ def test_a_survivor_without_an_explanation_fails_and_so_does_a_low_rate(
     for number, each in enumerate(drawn):
         session.add(each, Verdict("killed" if number < killed else "survived"), False)
         if number >= killed and explained:
-            path, before, after = program._name(each)
-            rows.append(f"[[survivor]]\npath = {path!r}\nbefore = {json.dumps(before)}\nafter = {json.dumps(after)}\n"
+            path, place, before, after = program._name(each)
+            rows.append(f"[[survivor]]\npath = {path!r}\nwithin = {place!r}\nbefore = {json.dumps(before)}\n"
+                        f"after = {json.dumps(after)}\n"
                         "why = 'equal'\n")  # fmt: skip
     (tmp_path / "survivors.toml").write_text("\n".join(rows))
     monkeypatch.setattr(program, "EXPLAINED", tmp_path / "survivors.toml")
@@ -347,10 +348,17 @@ def test_a_survivor_without_an_explanation_fails_and_so_does_a_low_rate(
 
 
 def test_explanations_are_of_one_line_and_name_what_is_there() -> None:
-    for (path, before, _), why in program.explanations().items():
+    for (path, _, before, _), why in program.explanations().items():
         assert why
         assert "\n" not in why
         assert before.splitlines()[0] in [line.strip() for line in (ROOT / path).read_text().splitlines()], before
+
+
+def test_a_line_is_known_by_the_function_that_it_is_in() -> None:
+    lines = ("a = 1", "", "class B:", "    c = 2", "    def d(self):", "        if c:", "            def e():",
+             "                return 1")  # fmt: skip
+    source = "\n".join(lines)
+    assert [within(source, line) for line in (1, 4, 6, 8)] == ["", "B", "B.d", "B.d.e"]
 
 
 def test_operators_have_one_name_each() -> None:
