@@ -31,7 +31,6 @@ def test_an_address_that_failed_has_no_lateness_beside_it() -> None:
     known.late(A)
     for one in (A, B):
         known.failed(one, ConnectionFailed("no"), 0.0)
-    assert isinstance(known.last_error, ConnectionFailed)
     assert known.pick([A, B], 0.0) is None
     assert known.pick([A, B], 100.0) == A  # the first of two that failed once
     known.answered(B)

@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_a_keytab_has_a_cache_of_its_own_and_else_the_environments_tickets_count(
     given: dict[str, Any], store: dict[str, str] | None, principal: str | None, asked: list[dict[str, Any]]
 ) -> None:
-    more = {} if principal is None else {"sasl_kerberos_principal": principal}
+    more: dict[str, Any] = {} if principal is None else {"sasl_kerberos_principal": principal}
     config = Config(bootstrap=("host:1",), **SETTINGS, **given, **more)
     gss._credentials(config, "MEMORY:ours")
     name = None if principal is None else (principal, "principal")

@@ -58,9 +58,14 @@ def test_a_token_that_a_broker_took_is_worth_another_once_it_is_refused() -> Non
 
 def test_no_token_is_asked_for_before_a_broker_is_reached() -> None:
     calls: list[str] = []
+
+    def token() -> str:
+        calls.append("called")
+        return "abc"
+
     with Consumer(
         "127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", bootstrap_timeout_ms=100,
-        sasl_oauth_token=lambda: calls.append("called") or "abc",
+        sasl_oauth_token=token,
     ) as consumer:  # fmt: skip
         consumer.assign([TopicPartition("t", 0)])
         with pytest.raises(ConnectionFailed):

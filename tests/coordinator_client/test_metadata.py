@@ -166,7 +166,7 @@ def test_the_setting_says_whether_a_client_creates_topics(allowed: bool) -> None
     rig = Rig(allow_auto_create_topics=allowed)
     rig.turn(0.0)
     (ask,) = [one for _endpoint, one in rig.open if one.api == "Metadata"]
-    assert ask.request.allow_auto_topic_creation is allowed  # type: ignore[union-attr]
+    assert ask.request.allow_auto_topic_creation is allowed
 
 
 def test_a_missing_topic_is_asked_for_ever_more_slowly() -> None:

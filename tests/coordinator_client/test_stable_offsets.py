@@ -25,7 +25,7 @@ def ready(**settings: object) -> Rig:
 
 
 def asked(rig: Rig, api: str, version: int) -> list[Any]:
-    return [one.request(version) for _endpoint, one in rig.open if one.api == api]  # type: ignore[operator]
+    return [one.request(version) for _endpoint, one in rig.open if one.api == api]
 
 
 @pytest.mark.proves("S-02")

@@ -15,7 +15,7 @@ import sys
 import threading
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import Queue
@@ -58,7 +58,8 @@ def main() -> int:
     tests = killer_map(trees[0], OUT)
     session = OUT / f"session-{given.seed}-{fingerprint_of_sources(ROOT)}.jsonl"
     done = _Session(session, fingerprint_of_tests(ROOT))
-    left = [mutant for mutant in drawn if not done.knows(mutant, given.everything)]
+    explained = explanations()
+    left = [mutant for mutant in drawn if not done.knows(mutant, given.everything, lambda one: _name(one) in explained)]
     if left:
         with contextlib.ExitStack() as ends:
             warm = {tree: ends.enter_context(contextlib.closing(Warm(tree, environment(tree)))) for tree in trees}
@@ -71,7 +72,8 @@ def main() -> int:
 class _Session:
     """What is known of a draw, a line for each mutant, written as it becomes known.
 
-    A mutant that has been killed stays so. One that has survived is tried again once the tests have changed.
+    A mutant that has been killed stays so. One that has survived is tried again once the tests have changed, unless it
+    is explained.
     """
 
     def __init__(self, path: Path, tests: str) -> None:
@@ -90,10 +92,12 @@ class _Session:
             file.write(json.dumps(row) + "\n")
             self.rows[_key(mutant)] = row
 
-    def knows(self, mutant: Mutant, everything: bool) -> bool:
+    def knows(self, mutant: Mutant, everything: bool, is_explained: Callable[[Mutant], bool]) -> bool:
         row = self.rows.get(_key(mutant))
         if row is None or row["outcome"] in KILLED:
             return row is not None
+        if row["everything"] >= everything and is_explained(mutant):
+            return True
         return bool(row["tests"] == self._tests and row["everything"] >= everything)
 
 
