@@ -143,6 +143,27 @@ def test_a_commit_carries_who_commits_and_ends_well() -> None:
 
 
 @pytest.mark.proves("E-05")
+def test_what_is_retried_goes_out_as_the_member_that_it_is_then() -> None:
+    rig = Rig()
+    rig.put("one", {P0: 1})
+    rig.sent()
+    rig.answer({P0: 14})
+    rig.view, rig.now = VIEW._replace(identity=ME._replace(generation=6)), 0.2
+    assert rig.owed().generation_id_or_member_epoch == 6
+
+
+@pytest.mark.proves("E-05")
+def test_what_the_member_ordered_is_retried_though_it_has_gone_meanwhile() -> None:
+    rig = Rig()
+    rig.put("ordered", {P0: 1}, identity=ME, order=1)
+    assert rig.sent() == {P0: 1}
+    rig.view = None
+    rig.answer({P0: 14})
+    rig.now = 0.2
+    assert rig.owed().generation_id_or_member_epoch == ME.generation
+
+
+@pytest.mark.proves("E-05")
 @pytest.mark.parametrize("fatal", [None, KohortError("another has the instance id")], ids=["alive", "failed"])
 @pytest.mark.parametrize("code", [12, 82])
 def test_a_fenced_commit_ends_with_what_ended_the_member(code: int, fatal: KohortError | None) -> None:

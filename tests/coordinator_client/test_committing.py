@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -340,3 +341,44 @@ def test_no_auto_commit_is_put_between_a_close_and_the_next_poll() -> None:
     assert not rig.core.commits.owed
     rig.core.polled(11.0, handled=True)
     assert answered(rig, 11.0)
+
+
+@pytest.mark.proves("E-05")
+def test_a_refused_commit_tells_the_member_that_it_is_unknown_long_before_its_heartbeat() -> None:
+    with FakeBroker(topics={"t": 1}) as fake, Consumer(
+        fake.bootstrap, group="g", heartbeat_interval_ms=60_000, session_timeout_ms=180_000
+    ) as consumer:  # fmt: skip
+        consumer.subscribe(["t"])
+        poll_until(consumer, lambda: consumer.assignment == {P0})
+        refusal = OffsetCommitResponsePartition(partition_index=0, error_code=25)
+        topic = OffsetCommitResponseTopic(name="t", partitions=(refusal,))
+        fake.control("OffsetCommit", lambda _call: Answer(OffsetCommitResponse(topics=(topic,))), times=1)
+        joins = len(fake.calls_of("JoinGroup"))
+        consumer.commit_async({P0: 1})
+        poll_until(consumer, lambda: len(fake.calls_of("JoinGroup")) > joins)
+
+
+@pytest.mark.proves("S-04")
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_close_commits_what_was_read_of_a_manual_assignment(kind: type) -> None:
+    async def run(fake: FakeBroker) -> None:
+        consumer = kind(
+            fake.bootstrap, group="g", enable_auto_commit=True, auto_commit_interval_ms=3_600_000,
+            auto_offset_reset="earliest",
+        )  # fmt: skip
+
+        async def awaited(value: Any) -> Any:
+            return await value if kind is AsyncConsumer else value
+
+        consumer.assign([P0])
+        records = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while not records:
+                records = sum(len(columns) for columns in await awaited(consumer.poll(0.5)))
+        await awaited(consumer.poll(0.0))  # which says that they are handled
+        await awaited(consumer.close())
+
+    with FakeBroker(topics={"t": 1}) as fake:
+        fake.produce("t", 0, [(None, b"v")])
+        asyncio.run(run(fake))
+        assert fake.group("g").offsets[P0].offset == 1

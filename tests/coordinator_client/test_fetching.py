@@ -664,3 +664,31 @@ def test_bytes_without_a_whole_batch_are_parked_once_and_not_fetched_again_befor
     rig.answer(1, data(0, batch(100)[:-1]))
     assert 1 not in rig.owed()
     assert rig.take().end == 100
+
+
+@pytest.mark.proves("I12")
+def test_what_was_given_up_costs_no_other_partition_of_the_same_response() -> None:
+    rig = Rig(max_buffered_bytes=1000, fetch_max_bytes=100)
+    rig.owed()
+    rig.answer(1, data(0, batch(100, size=200)))
+    assert asked(rig.owed()[1]) == {P0: 103}
+    rig.answer(2, data(2, batch(100, size=500)))
+    rig.paused = {P0}
+    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    rig.answer(1, data(0, batch(103)), data(1, batch(100)))
+    assert rig.fetcher.parked.bytes_of(P0) == 0
+    assert rig.fetcher.parked.bytes_of(P1) == len(batch(100))
+
+
+def test_a_session_whose_response_never_came_is_opened_anew() -> None:
+    rig = Rig()
+    opening = rig.owed()[1].request
+    rig.answer(1, data(0))
+    following = rig.owed()[1].request
+    assert (opening.session_epoch, following.session_id, following.session_epoch) == (0, 77, 1)
+    rig.fetcher.failed(1, now=0.0, chance=0.5)
+    rig.now = 10.0
+    again = rig.owed()[1]
+    assert again.request.session_epoch == 0
+    assert asked(again) == {P0: 100, P1: 100}
+    rig.fetcher.failed(99, now=0.0, chance=0.5)  # a node without a session

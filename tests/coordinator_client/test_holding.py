@@ -33,16 +33,20 @@ def test_what_may_be_fetched_is_made_anew_for_each_change_only() -> None:
     assert one.fetchable(alive=True) == OWNED - going
 
 
+def calls(one: Holding) -> tuple[bool, bool]:
+    """Whether a call is due, and whether it runs."""
+    return one.hook is not None, one.hook_runs
+
+
 def test_a_call_runs_from_its_start_to_its_end() -> None:
     one = holding()
-    assert (one.hook, one.hook_runs) == (None, False)
+    assert calls(one) == (False, False)
     one.call(7, Assigned(OWNED, OWNED, 1, CAUSE), NOTHING, OWNED)
-    runs = [one.hook_runs]
-    for number in (6, 7):
-        assert one.started(number) is (number == 7)
-        runs.append(one.hook_runs)
+    assert not one.started(6)
+    assert calls(one) == (True, False)
+    assert one.started(7)
     assert one.ended(6) is None
-    assert [*runs, one.hook_runs] == [False, False, True, True]
+    assert calls(one) == (True, True)
     assert one.ended(7) is not None
-    assert (one.hook, one.hook_runs) == (None, False)
+    assert calls(one) == (False, False)
     assert one.ended(7) is None

@@ -430,3 +430,17 @@ def test_where_the_mechanism_says_nothing_the_interface_counts(
     assert isinstance(error, TicketUnavailable)
     assert said in error.message
     assert "the interface's words" in error.message
+
+
+def test_a_connection_that_was_given_an_error_waits_for_no_ticket_any_more() -> None:
+    kit = Desk()
+    one, two = kit.desk.window("one"), kit.desk.window("two")
+    assert one.take(0, 0) is None
+    assert two.take(0, 0) is None
+    kit.answer = TicketUnavailable("down")
+    kit.desk.came(kit.desk.asked(0)(), 0)
+    assert isinstance(two.take(0, 0), TicketUnavailable)
+    assert not kit.desk.owed(100.0)
+    assert kit.desk.wakes(0) == 5.0  # of the first, which has not looked since
+    assert isinstance(one.take(0, 0), TicketUnavailable)
+    assert kit.desk.wakes(0) is None

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client.connections import Connection, Endpoint, Stage
+from kohort import Consumer, TopicPartition
+from kohort.coordinator_client.connections import Ask, Connection, Endpoint, Stage
 from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed
 from kohort.coordinator_client.sasl import Credentials
 from kohort.coordinator_client.tokens import Token, TokenKeeper
+from kohort.protocol.apis.api_versions import ApiVersion
 from kohort.protocol.catalogue import API
+from tests.coordinator_client.kit import poll_until
 
 REFUSED = 58
 
@@ -53,6 +56,42 @@ def test_a_token_that_a_broker_took_is_worth_another_once_it_is_refused() -> Non
     assert not isinstance(caught.value, AuthenticationFailed)
 
 
+def test_no_token_is_asked_for_before_a_broker_is_reached() -> None:
+    calls: list[str] = []
+
+    def token() -> str:
+        calls.append("called")
+        return "abc"
+
+    with Consumer(
+        "127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", bootstrap_timeout_ms=100,
+        sasl_oauth_token=token,
+    ) as consumer:  # fmt: skip
+        consumer.assign([TopicPartition("t", 0)])
+        with pytest.raises(ConnectionFailed):
+            poll_until(consumer, lambda: False)
+    assert calls == []
+
+
 def test_a_token_that_no_broker_took_is_refused_for_good() -> None:
     with pytest.raises(AuthenticationFailed, match="refused the token"):
         log_in(keeper(), REFUSED)
+
+
+def test_a_response_before_the_login_is_ended_has_a_small_limit() -> None:
+    made = Connection(
+        endpoint=Endpoint("host", 1), client_id="c", max_frame_bytes=1 << 27, setup_timeout_s=10.0, opened_at=0.0,
+        credentials=Credentials("PLAIN", "me", "hush"),
+    )  # fmt: skip
+    made.opened(0.0)
+    assert made.frame_limit == 65_536
+    ranges = tuple(
+        ApiVersion(api_key=key, min_version=0, max_version=most) for key, most in ((16, 2), (17, 1), (18, 3), (36, 2))
+    )
+    answered(made, "ApiVersions", 3, error_code=0, api_keys=ranges)
+    assert made.frame_limit == 1_048_576
+    answered(made, "SaslHandshake", 1, error_code=0, mechanisms=("PLAIN",))
+    assert made.frame_limit == 1_048_576
+    answered(made, "SaslAuthenticate", 2, error_code=0, auth_bytes=b"")
+    made.ask(Ask("ListGroups", {}, lambda _outcome, _now: None, 30), 0.0)
+    assert made.frame_limit == 1 << 27

@@ -389,3 +389,13 @@ def test_a_leader_that_keeps_giving_what_was_not_asked_for_is_asked_ever_more_sl
     rig.joined(generation=9)
     rig.synced(assigned=T)
     assert rig.hook.event.partitions == T
+
+
+def test_a_leave_that_cannot_be_sent_is_told_and_the_member_is_out() -> None:
+    rig = Rig()
+    rig.reach_stable(tps("t-0"))
+    rig.tell(ev.CloseRequested(rig.now + 30))
+    rig.run_hook()
+    rig.tell(ev.Refused(rig.waiting("LeaveGroup").serial, KohortError("too old")))
+    assert rig.state == "CLOSED"
+    assert [(one.kind, one.text) for one in rig.notices if one.kind == "leave_failed"] == [("leave_failed", "too old")]

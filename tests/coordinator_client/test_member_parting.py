@@ -259,3 +259,17 @@ def test_once_the_join_is_off_the_wire_a_goodbye_goes_the_usual_way(end: str) ->
     rig.reach_stable(())
     rig.tell(ev.CloseRequested(rig.now + 10))
     assert not rig.waiting("LeaveGroup").aside
+
+
+def test_the_response_to_a_join_that_was_given_up_changes_nothing() -> None:
+    rig = Rig("cooperative-sticky")
+    rig.reach_stable(T, protocol="cooperative-sticky")
+    rig.heartbeat(27)
+    assert rig.state == "JOINING"
+    rig.tell(ev.Unsubscribed())
+    sent = len(rig.sends)
+    rig.joined(generation=2, protocol="cooperative-sticky")
+    assert (rig.state, rig.owned, len(rig.sends)) == ("REVOKING", T, sent)
+    assert rig.ready.view.identity.generation == 1
+    rig.run_hook()
+    assert rig.state == "LEAVING"

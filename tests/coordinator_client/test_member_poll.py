@@ -319,3 +319,14 @@ def test_without_membership_there_is_no_lease_to_lose() -> None:
     rig = Rig()
     rig.reach_joining()
     assert rig.ready.view.lease_until == inf
+
+
+@pytest.mark.proves("S-13")
+def test_a_poll_that_goes_on_after_a_callback_is_never_late() -> None:
+    rig = Rig(max_poll_interval_ms=10_000, session_timeout_ms=1_000_000)
+    rig.reach_syncing()
+    rig.synced(assigned=T)
+    call = rig.start_hook()
+    rig.tell(ev.HookDone(call.serial, rig.now, {}, {}, None))
+    rig.after(500)
+    assert rig.state == "STABLE"

@@ -269,3 +269,19 @@ def test_a_subscription_that_changes_during_a_rebalance_is_joined_with_after_it(
     assert rig.state == "REVOKING"
     rig.run_hook()
     assert rig.told().topics == ("t", "u")
+
+
+def test_a_cause_names_the_first_five_topics_that_changed() -> None:
+    names = "abcdefg"
+    few: Any = dict.fromkeys(names, 1)
+    more: Any = dict.fromkeys(names, 2)
+    rig = Rig()
+    rig.topics(**few)
+    rig.reach_joining(*names)
+    rig.joined(**as_leader(said("m1", *names)))
+    rig.synced(assigned=tps("a-0"))
+    rig.run_hook()
+    rig.topics(**few)
+    rig.topics(**more)
+    assert rig.hook.event.cause.why is Why.TOPICS_CHANGED
+    assert rig.hook.event.cause.detail == "a, b, c, d, e"

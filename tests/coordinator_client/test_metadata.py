@@ -265,3 +265,13 @@ def test_a_view_forgets_what_nobody_asks_about() -> None:
     assert VIEW.forgetting([]).topics == {}
     assert isinstance(VIEW.forgetting(["t"]), ClusterView)
     assert "t" in VIEW.forgetting(["t"]).topics
+
+
+def test_a_member_that_takes_what_is_known_for_old_has_it_asked_again() -> None:
+    one = keeper()
+    one.want(WantedTopics(frozenset({"t"})))
+    ask(one, 0.0)
+    one.answered(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    assert one.owed(10.0) is None
+    one.want(WantedTopics(frozenset({"t"}), attempt=1))
+    assert ask(one, 10.0) == ["t"]

@@ -15,13 +15,13 @@ import sys
 import threading
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from tests.mutation.mutants import Mutant, changed, diff, draw
+from tests.mutation.mutants import Mutant, changed, diff, draw, within
 from tests.mutation.picking import KillerMap, environment, fingerprint_of_sources, fingerprint_of_tests, killer_map
 from tests.mutation.running import Verdict, copy_tree, judge
 from tests.mutation.warm import Warm
@@ -33,10 +33,10 @@ LEAST = 0.92
 KILLED = ("killed", "timed out")
 
 
-def explanations() -> dict[tuple[str, str, str], str]:
-    """By path and changed lines: why no test needs to fail."""
+def explanations() -> dict[tuple[str, str, str, str], str]:
+    """By path, function and changed lines: why no test needs to fail."""
     rows = tomllib.loads(EXPLAINED.read_text()).get("survivor", ())
-    return {(row["path"], row["before"].strip(), row["after"].strip()): row["why"] for row in rows}
+    return {(row["path"], row["within"], row["before"].strip(), row["after"].strip()): row["why"] for row in rows}
 
 
 def main() -> int:
@@ -58,7 +58,8 @@ def main() -> int:
     tests = killer_map(trees[0], OUT)
     session = OUT / f"session-{given.seed}-{fingerprint_of_sources(ROOT)}.jsonl"
     done = _Session(session, fingerprint_of_tests(ROOT))
-    left = [mutant for mutant in drawn if not done.knows(mutant, given.everything)]
+    explained = explanations()
+    left = [mutant for mutant in drawn if not done.knows(mutant, given.everything, lambda one: _name(one) in explained)]
     if left:
         with contextlib.ExitStack() as ends:
             warm = {tree: ends.enter_context(contextlib.closing(Warm(tree, environment(tree)))) for tree in trees}
@@ -71,7 +72,8 @@ def main() -> int:
 class _Session:
     """What is known of a draw, a line for each mutant, written as it becomes known.
 
-    A mutant that has been killed stays so. One that has survived is tried again once the tests have changed.
+    A mutant that has been killed stays so. One that has survived is tried again once the tests have changed, unless it
+    is explained.
     """
 
     def __init__(self, path: Path, tests: str) -> None:
@@ -90,10 +92,12 @@ class _Session:
             file.write(json.dumps(row) + "\n")
             self.rows[_key(mutant)] = row
 
-    def knows(self, mutant: Mutant, everything: bool) -> bool:
+    def knows(self, mutant: Mutant, everything: bool, is_explained: Callable[[Mutant], bool]) -> bool:
         row = self.rows.get(_key(mutant))
         if row is None or row["outcome"] in KILLED:
             return row is not None
+        if row["everything"] >= everything and is_explained(mutant):
+            return True
         return bool(row["tests"] == self._tests and row["everything"] >= everything)
 
 
@@ -146,7 +150,7 @@ def _report(drawn: list[Mutant], done: _Session, left_out: Counter[str]) -> int:
     for number, mutant in survivors:
         print(f"\n{number}. {mutant.operator}: {reasons[number] or 'NOT EXPLAINED'}\n{_diff(mutant)}")
     needless = [_name(mutant) for _, mutant, row in rows if row["outcome"] in KILLED and _name(mutant) in explained]
-    for path, before, _ in needless:
+    for path, _, before, _ in needless:
         print(f"\nkilled now, so survivors.toml need not explain it: {path}: {before}")
     killed = sum(counts[outcome] for outcome in KILLED)
     unexplained = sum(reason is None for reason in reasons.values())
@@ -162,9 +166,9 @@ def _report(drawn: list[Mutant], done: _Session, left_out: Counter[str]) -> int:
     return int(unexplained > 0 or killed < LEAST * len(rows))
 
 
-def _name(mutant: Mutant) -> tuple[str, str, str]:
+def _name(mutant: Mutant) -> tuple[str, str, str, str]:
     source = (ROOT / mutant.path).read_text()
-    return (mutant.path, *changed(source, mutant.of(source)))
+    return (mutant.path, within(source, mutant.line), *changed(source, mutant.of(source)))
 
 
 def _diff(mutant: Mutant) -> str:

@@ -185,6 +185,16 @@ def changed(before: str, after: str) -> tuple[str, str]:
     return "\n".join(pieces[0]), "\n".join(pieces[1])
 
 
+def within(source: str, line: int) -> str:
+    """The dotted name of the innermost function or class that has the line; empty for a module's own."""
+    found, body = [], ast.parse(source).body
+    while inner := next((node for node in body if node.lineno <= line <= (node.end_lineno or 0)), None):
+        if isinstance(node := inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.append(node.name)
+        body = [each for each in ast.iter_child_nodes(inner) if isinstance(each, ast.stmt)]
+    return ".".join(found)
+
+
 _Spot = tuple[int, int]
 """Line from 1 and column from 0."""
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("cosmic_ray", reason="make dev brings cosmic-ray")
 
 from tests.mutation import __main__ as program
-from tests.mutation.mutants import OPERATORS, DropStatement, Mutant, Negate, changed, draw, mutants_of, sources
+from tests.mutation.mutants import OPERATORS, DropStatement, Mutant, Negate, changed, draw, mutants_of, sources, within
 from tests.mutation.picking import KillerMap, environment, killer_map
 from tests.mutation.running import HarnessBroke, Verdict, _verdict, judge
 from tests.mutation.warm import Unfit, Warm
@@ -257,8 +257,8 @@ def test_a_warm_process_mutates_functions_wherever_they_are(before: str, after: 
         mutated = NESTED.replace(before, after)
         assert mutated != NESTED
         found = warm.run(tree / "coordinator_client/x.py", NESTED, mutated, tests, [30.0] * 4)
-        assert found == ["killed", f"tests/coordinator_client/test_x.py::test_{killer}"]
-        assert warm.run(tree / "coordinator_client/x.py", NESTED, NESTED, tests, [30.0] * 4) == ["survived", ""]
+        assert found == ("killed", f"tests/coordinator_client/test_x.py::test_{killer}")
+        assert warm.run(tree / "coordinator_client/x.py", NESTED, NESTED, tests, [30.0] * 4) == ("survived", "")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_warm_process_outlives_what_a_mutant_does(body: str, wanted: str, tree
     path, test = tree / "coordinator_client/x.py", "tests/coordinator_client/test_x.py::test_least"
     mutated = f"def least(a, b):\n    {body}\n"
     assert warm.run(path, SOURCE, mutated, [test], [1.0])[0] == wanted
-    assert warm.run(path, SOURCE, SOURCE, [test], [30.0]) == ["survived", ""]
+    assert warm.run(path, SOURCE, SOURCE, [test], [30.0]) == ("survived", "")
 
 
 def test_code_that_no_function_runs_needs_a_process_of_its_own(tree: Path, warm: Warm) -> None:
@@ -311,17 +311,23 @@ def test_a_test_that_fails_once_is_no_killer(tree: Path) -> None:
 
 
 def test_a_session_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    def knows(session: program._Session, one: Mutant, everything: bool, *, explained: bool = False) -> bool:
+        return session.knows(one, everything, lambda _one: explained)
+
+    killed, survived = mutant(3), mutant(6)._replace(occurrence=1)
     session = program._Session(tmp_path / "s", "tests")
-    session.add(mutant(3), Verdict("killed", "t"), False)
-    session.add(mutant(6)._replace(occurrence=1), Verdict("survived"), False)
+    session.add(killed, Verdict("killed", "t"), False)
+    session.add(survived, Verdict("survived"), False)
     again = program._Session(tmp_path / "s", "tests")
-    assert again.knows(mutant(3), True)
-    assert again.knows(mutant(6)._replace(occurrence=1), False)
-    assert not again.knows(mutant(6)._replace(occurrence=1), True)
-    assert not again.knows(mutant(6)._replace(occurrence=2), False)
+    assert knows(again, killed, True)
+    assert knows(again, survived, False)
+    assert not knows(again, survived, True)
+    assert not knows(again, mutant(6)._replace(occurrence=2), False)
     with_other_tests = program._Session(tmp_path / "s", "other tests")
-    assert with_other_tests.knows(mutant(3), False)
-    assert not with_other_tests.knows(mutant(6)._replace(occurrence=1), False)
+    assert knows(with_other_tests, killed, False)
+    assert not knows(with_other_tests, survived, False)
+    assert knows(with_other_tests, survived, False, explained=True)
+    assert not knows(with_other_tests, survived, True, explained=True)
 
 
 @pytest.mark.parametrize(
@@ -337,8 +343,9 @@ def test_a_survivor_without_an_explanation_fails_and_so_does_a_low_rate(
     for number, each in enumerate(drawn):
         session.add(each, Verdict("killed" if number < killed else "survived"), False)
         if number >= killed and explained:
-            path, before, after = program._name(each)
-            rows.append(f"[[survivor]]\npath = {path!r}\nbefore = {json.dumps(before)}\nafter = {json.dumps(after)}\n"
+            path, place, before, after = program._name(each)
+            rows.append(f"[[survivor]]\npath = {path!r}\nwithin = {place!r}\nbefore = {json.dumps(before)}\n"
+                        f"after = {json.dumps(after)}\n"
                         "why = 'equal'\n")  # fmt: skip
     (tmp_path / "survivors.toml").write_text("\n".join(rows))
     monkeypatch.setattr(program, "EXPLAINED", tmp_path / "survivors.toml")
@@ -347,10 +354,17 @@ def test_a_survivor_without_an_explanation_fails_and_so_does_a_low_rate(
 
 
 def test_explanations_are_of_one_line_and_name_what_is_there() -> None:
-    for (path, before, _), why in program.explanations().items():
+    for (path, _, before, _), why in program.explanations().items():
         assert why
         assert "\n" not in why
         assert before.splitlines()[0] in [line.strip() for line in (ROOT / path).read_text().splitlines()], before
+
+
+def test_a_line_is_known_by_the_function_that_it_is_in() -> None:
+    lines = ("a = 1", "", "class B:", "    c = 2", "    def d(self):", "        if c:", "            def e():",
+             "                return 1")  # fmt: skip
+    source = "\n".join(lines)
+    assert [within(source, line) for line in (1, 4, 6, 8)] == ["", "B", "B.d", "B.d.e"]
 
 
 def test_operators_have_one_name_each() -> None:

@@ -53,7 +53,9 @@ class Warm:
         os.close(write_responses)
         self._lines = os.fdopen(self._responses)
 
-    def run(self, path: Path, before: str, after: str, chosen: Sequence[str], limits_s: Sequence[float]) -> list[str]:
+    def run(
+        self, path: Path, before: str, after: str, chosen: Sequence[str], limits_s: Sequence[float]
+    ) -> tuple[str, str]:
         """The outcome and the test that decided it. Raises Unfit, or EOFError where the process has ended."""
         request = {"path": str(path), "before": before, "after": after, "chosen": chosen, "limits_s": limits_s}
         with contextlib.suppress(BrokenPipeError):  # the end of the responses says so below
@@ -61,10 +63,10 @@ class Warm:
         line = self._lines.readline()
         if not line:
             raise EOFError(f"the warm pytest has ended with {self._process.wait()}: {self.log.read_text()[-3000:]}")
-        found: list[str] = json.loads(line)
-        if found[0] == "unfit":
+        outcome, by = json.loads(line)
+        if outcome == "unfit":
             raise Unfit
-        return found
+        return outcome, by
 
     def close(self) -> None:
         os.close(self._requests)
@@ -128,7 +130,7 @@ def _child(
     os.setpgid(0, 0)
     try:
         if request["before"] != request["after"] and not _swap(request, functions):
-            found = ["unfit"]
+            found = ["unfit", ""]
         else:
             found = _run(session, items, writes)
     except BaseException as error:
@@ -183,9 +185,8 @@ def _swap(request: Mapping[str, Any], functions: Mapping[str, Sequence[FunctionT
                 fresh[_key(old)] = new, _shape(old) != _shape(new)
     changed = False
     for function in there:
-        found = fresh.get(_key(function.__code__))
-        if found is not None and found[1]:
-            new = found[0]
+        new, differs = fresh.get(_key(function.__code__), (function.__code__, False))
+        if differs:
             if len(new.co_freevars) != len(function.__code__.co_freevars):
                 return False
             function.__code__ = new.replace(co_filename=function.__code__.co_filename)
