@@ -16,7 +16,7 @@ SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
 # Tests start some hundred Pythons, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 # Not with the lowest: what needs Spark, a peer to compare with, or plots.
-LOWEST ?= tests/protocol tests/fastpath tests/assignors tests/coordinator_client tests/producer tests/admin tests/cli
+LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
 .PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
@@ -25,7 +25,7 @@ help:  ## this list
 
 dev: $(READY)  ## .venv: editable, built, everything installed
 
-$(READY): setup.py pyproject.toml constraints.txt $(wildcard fastpath/*.pyx fastpath/*.pxd)
+$(READY): setup.py pyproject.toml constraints.txt $(wildcard */*.pyx */*.pxd)
 	@$(PYTHON) .ci/preflight.py
 	@test -x $(BIN)/python || { echo "== creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "== installing what builds it"
@@ -92,12 +92,12 @@ test-cluster: dev  ## a standalone Spark cluster that has kohort from an archive
 
 test-security: dev  ## the client's tests once more by TLS, and by TLS with SCRAM: some 25 minutes
 	@for kind in tls scram; do echo "== $$kind"; \
-	  $(BIN)/python -m pytest -p tests.secured --secured $$kind -m broker tests/coordinator_client tests/admin \
+	  $(BIN)/python -m pytest -p tests.secured --secured $$kind -m broker tests/network tests/coordinator_client tests/admin \
 	    tests/producer || exit 1; done
 
 test-kerberos: dev  ## logins by Kerberos, on a KDC out of Debian's packages; the first time builds gssapi: some 3 minutes
-	@$(BIN)/python -m tests.coordinator_client.kerberos_library
-	@$(BIN)/python -m pytest tests/coordinator_client/test_kerberos.py tests/coordinator_client/test_kerberos_broker.py
+	@$(BIN)/python -m tests.network.auth.kerberos_library
+	@$(BIN)/python -m pytest tests/network/auth/test_gssapi.py tests/network/auth/test_gssapi_on_broker.py
 
 lint: dev  ## ruff and the import contracts
 	@$(BIN)/ruff check .
@@ -163,4 +163,4 @@ docs: dev  ## pages and pictures made from code
 	@$(BIN)/python docs/make.py
 
 clean:  ## remove what was built
-	rm -rf build out $(VENV) *.egg-info src/*.egg-info fastpath/*.c fastpath/*.so
+	rm -rf build out $(VENV) *.egg-info src/*.egg-info $(foreach each,fastpath assignors network,$(each)/*.c $(each)/*.so)

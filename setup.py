@@ -9,22 +9,22 @@ from setuptools import Extension, find_packages, setup
 
 EXTENSIONS = [
     Extension(
-        f"kohort.fastpath.{name}",
-        [f"src/kohort/fastpath/{name}.pyx"],
+        f"kohort.{name.replace('/', '.')}",
+        [f"src/kohort/{name}.pyx"],
         extra_compile_args=["-O3", "-fno-strict-aliasing"],
     )
     for name in (
-        "_codec",
-        "_guard",
-        "_memory",
-        "_store",
-        "_bytes_column",
-        "_headers",
-        "_columns",
-        "_records",
-        "_encode",
-        "_rows",
-        "_balance",
+        "fastpath/_codec",
+        "fastpath/_memory",
+        "fastpath/_store",
+        "fastpath/_bytes_column",
+        "fastpath/_headers",
+        "fastpath/_columns",
+        "fastpath/_records",
+        "fastpath/_encode",
+        "fastpath/_rows",
+        "assignors/_balance",
+        "network/_guard",
     )
 ]
 
@@ -81,6 +81,8 @@ setup(
     package_data={
         "kohort": ["py.typed"],
         "kohort.fastpath": ["*.pyi", "*.pxd", "*.pyx"],
+        "kohort.assignors": ["*.pyi", "*.pyx"],
+        "kohort.network": ["*.pyi", "*.pyx"],
         "kohort.cli.demo": ["*.java", "*.css"],
         "kohort.cli.assigning": ["*.java"],
     },

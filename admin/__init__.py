@@ -1,10 +1,10 @@
 """Looking at groups and topics, and changing them, from outside: what an operator does (KIP-222, KIP-496, KIP-848)."""
 
 from kohort.admin.admin import Admin
-from kohort.admin.asking import AdminClosed
 from kohort.admin.cluster import BrokerDescription
 from kohort.admin.groups import GroupDescription, GroupListing, GroupMissing, GroupNotEmpty, MemberDescription
 from kohort.admin.offsets import OffsetChange, PartitionLag
+from kohort.admin.request_driver import AdminClosed
 from kohort.admin.topics import TopicDescription
 
 __all__ = [

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
-from kohort.admin import asking, cluster, groups, offsets, topics
-from kohort.admin.asking import Asker
-from kohort.coordinator_client.at_exit import warn_unclosed
-from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.connections import VersionRanges
-from kohort.coordinator_client.driver import Driver
-from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.given import (
+from kohort.admin import cluster, groups, offsets, request_driver, topics
+from kohort.admin.request_driver import Asker
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.group.events import OffsetToCommit
+from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.arguments import (
     INT16_MAX,
     INT32_MAX,
     INT64_MAX,
@@ -23,8 +22,9 @@ from kohort.coordinator_client.given import (
     topic_given,
     unsendable,
 )
-from kohort.coordinator_client.resets import EARLIEST, LATEST
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.broker_connection import VersionRanges
+from kohort.network.network_client import Driver
+from kohort.network.process_exit import warn_unclosed
 
 LEAST_TIME = -6  # of the times that ListOffsets gives a meaning of its own: EARLIEST, LATEST, ...
 
@@ -55,15 +55,15 @@ class Admin:
         return admin
 
     def _begin(self, config: Config) -> None:
-        self._driver = asking.driver(config)
+        self._driver = request_driver.driver(config)
         self._driver.start()
 
     def close(self) -> None:
         """Close every connection; calls that other threads have under way end in AdminClosed. Safe to call again."""
-        asking.end(self._driver)
+        request_driver.end(self._driver)
 
     def __del__(self) -> None:
-        driver: Driver[asking.AskingCore] | None = self.__dict__.get("_driver")
+        driver: Driver[request_driver.AskingCore] | None = self.__dict__.get("_driver")
         if driver is not None and not driver.stopping:
             warn_unclosed("admin", driver.config.client_id, None, driver)
 

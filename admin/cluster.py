@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kohort.admin.asking import Asker, Question
-from kohort.admin.configs import BROKER, TOPIC, describe_configs
+from kohort.admin.describe_configs import BROKER, TOPIC, describe_configs
+from kohort.admin.request_driver import Asker, Question
 from kohort.admin.topics import metadata
-from kohort.coordinator_client.connections import OUR_VERSION, Endpoint, VersionRanges
 from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.fastpath import KohortError
+from kohort.network.broker_connection import OUR_VERSION, Endpoint, VersionRanges
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
 from kohort.protocol.errors import BrokerError
 

@@ -5,23 +5,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.admin.asking import Asker, Question
 from kohort.admin.groups import GroupNotEmpty
+from kohort.admin.request_driver import Asker, Question
 from kohort.admin.topics import Leaders
-from kohort.coordinator_client.commits import BEFORE_TOPIC_IDS, commit_request
-from kohort.coordinator_client.connections import Endpoint
-from kohort.coordinator_client.events import Identity, OffsetToCommit
-from kohort.coordinator_client.offset_requests import (
+from kohort.coordinator_client.group.events import Identity, OffsetToCommit
+from kohort.coordinator_client.offsets.commit_queue import BEFORE_TOPIC_IDS, commit_request
+from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST
+from kohort.coordinator_client.offsets.positions import ListedOffset
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.broker_connection import Endpoint
+from kohort.network.error_mapping import offset_error
+from kohort.network.offset_requests import (
     ListFailure,
     committed_offsets,
     list_offsets_request,
     listed_offsets,
     offset_fetch_request,
 )
-from kohort.coordinator_client.offsets import ListedOffset
-from kohort.coordinator_client.refusals import offset_error
-from kohort.coordinator_client.resets import EARLIEST, LATEST
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import BrokerError
 
 NEWEST: Final = -3

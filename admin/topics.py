@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 from uuid import UUID
 
-from kohort.admin.asking import Asker, first_of
-from kohort.admin.configs import TOPIC, describe_configs
-from kohort.admin.rights import operations
-from kohort.coordinator_client.connections import Endpoint
+from kohort.admin.acl_operations import operations
+from kohort.admin.describe_configs import TOPIC, describe_configs
+from kohort.admin.request_driver import Asker, first_of
 from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
-from kohort.coordinator_client.metadata import NO_TOPIC_ID
-from kohort.coordinator_client.refusals import (
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.broker_connection import Endpoint
+from kohort.network.error_mapping import (
     TOPIC_AUTHORIZATION,
     UNKNOWN_TOPIC,
     UNKNOWN_TOPIC_GRACE_S,
     topic_error,
 )
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.metadata import NO_TOPIC_ID
 from kohort.protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -27,7 +27,7 @@ from kohort.protocol.apis.create_topics import (
 from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.protocol.errors import BrokerError
-from kohort.protocol.message import first_version
+from kohort.protocol.schema import first_version
 
 TOPIC_ALREADY_EXISTS: Final = 36
 LEADER_NOT_AVAILABLE: Final = 5

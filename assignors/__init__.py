@@ -4,8 +4,8 @@ from kohort.assignors.base import Assignor, MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError, BadGroup, DuplicateAssignor, PlanError, UnknownAssignor
 from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Partitions, Plan
-from kohort.assignors.planning import make_plan, replay
 from kohort.assignors.registry import get, get_all, names
+from kohort.assignors.run_assignor import make_plan, replay
 
 __all__ = [
     "Assignor",

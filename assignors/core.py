@@ -1,8 +1,8 @@
 """The integer core: compiled where it is built, else its twin in plain Python."""
 
 try:
-    from kohort.fastpath import _balance as core
+    from kohort.assignors import _balance as core
 except ImportError:  # an installation without a compiler
-    from kohort.fastpath import balance_py as core  # type: ignore[no-redef]
+    from kohort.assignors import balance_py as core  # type: ignore[no-redef]
 
 __all__ = ["core"]

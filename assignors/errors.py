@@ -1,6 +1,6 @@
 """What can go wrong between a group and its plan."""
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 class AssignorError(KohortError):

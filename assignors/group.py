@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.errors import BadGroup
+from kohort.common.frozen import Frozen
 from kohort.fastpath import TopicPartition
-from kohort.fastpath.frozen import Frozen
 
 #: What a member says it owns: `TopicPartition`s in any order, or {topic: partitions}.
 Owned = Iterable[tuple[str, int]] | Mapping[str, Iterable[int]]

@@ -18,7 +18,7 @@ from typing import Any
 from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.errors import BadGroup
 from kohort.assignors.group import GroupView, Member
-from kohort.fastpath.foreign_text import parsed_json
+from kohort.common.foreign_text import parsed_json
 
 KIND, VERSION = "group", 1
 

@@ -15,8 +15,8 @@ from kohort.assignors.base import NO_GENERATION, MemberSubscription, Rebalance
 from kohort.assignors.core import core
 from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Plan
+from kohort.common.foreign_text import escaped
 from kohort.fastpath import TopicPartition
-from kohort.fastpath.foreign_text import escaped
 from kohort.protocol.membership import StickyUserData, TopicPartitions, build_sticky
 
 log = logging.getLogger(__name__)

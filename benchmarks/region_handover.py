@@ -16,11 +16,11 @@ from typing import Any
 
 from benchmarks.region_reset import KEYS, MEMBERS, PARTITIONS, InstantConsumer, Worker, _until
 from benchmarks.report import OURS, Report
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import Manual
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionState
 from kohort.coordinator_client.hooks import Assigned, Cause, Revoked, Why
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.testing import RealPostgres
 from kohort.testing.simulation import SimRecord
 

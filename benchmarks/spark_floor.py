@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from kohort.spark import plan
 from kohort.spark.reader import read_range
 from kohort.spark.source import SCHEMA, arrow_schema, as_spark
-from kohort.spark.worker import settle
+from kohort.spark.worker_tuning import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,9 +17,9 @@ from kohort.cli.assigning.live import read_group
 from kohort.cli.assigning.migration import plan_migration
 from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
-from kohort.cli.connecting import Connection, connected, console
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.foreign_text import parsed_json
+from kohort.cli.connection_options import Connection, connected, console
+from kohort.common.errors import KohortError
+from kohort.common.foreign_text import parsed_json
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Try an assignor before it moves anything.")

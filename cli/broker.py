@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.fastpath.foreign_text import parsed_json
+from kohort.common.foreign_text import parsed_json
 from kohort.testing import BrokerStartError, BrokerStateError, RealCluster
 from kohort.testing.cache import cache_dir, is_locked, locked
 from kohort.testing.jars import DEFAULT_VERSION, TRIED_VERSIONS, classpath

@@ -23,20 +23,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kohort.cli.connecting import AsJson
-from kohort.cli.connecting import console as output_console
+from kohort.cli.connection_options import AsJson
+from kohort.cli.connection_options import console as output_console
 from kohort.cli.terminal import cell, markup
 from kohort.conformance import html, junit, markdown
+from kohort.conformance.broker_client import Access
+from kohort.conformance.broker_control import Commands, Operator
+from kohort.conformance.broker_under_test import Target
 from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Check, Selection
 from kohort.conformance.compare import differences
 from kohort.conformance.errors import ConformanceError, SelectionError
-from kohort.conformance.operator import Commands, Operator
-from kohort.conformance.peer import Access
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report
 from kohort.conformance.runner import AT_A_TIME, Stop, conduct
-from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
 from kohort.protocol.catalogue import API
 

@@ -18,15 +18,15 @@ from rich.table import Table
 from rich.text import Text as Cell
 
 from kohort.admin import Admin
-from kohort.cli.connecting import Connection, connected, console
-from kohort.cli.moments import moment, time_ms
+from kohort.cli.connection_options import Connection, connected, console
 from kohort.cli.partitions import partitions_of
 from kohort.cli.terminal import cell
+from kohort.cli.timestamps import moment, time_ms
+from kohort.common.errors import KohortError
+from kohort.common.foreign_text import escaped, parsed_json
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.sigterm import on_sigterm
 from kohort.fastpath import Record, RecordColumns, TopicPartition
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.foreign_text import escaped, parsed_json
 
 app = typer.Typer(add_completion=False)
 

@@ -13,14 +13,14 @@ from rich.live import Live
 from rich.table import Table
 
 from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag
-from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
+from kohort.cli.connection_options import AsJson, Connection, Yes, connected, console
 from kohort.cli.group_timeline import timeline
-from kohort.cli.moments import time_ms
 from kohort.cli.partitions import partitions_of, short
 from kohort.cli.terminal import cell, say
+from kohort.cli.timestamps import time_ms
+from kohort.common.errors import KohortError
+from kohort.common.foreign_text import parsed_json
 from kohort.fastpath import TopicPartition
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.foreign_text import parsed_json
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consumer groups, and look after them.")
 offsets = typer.Typer(no_args_is_help=True, help="Move a group's committed offsets.")

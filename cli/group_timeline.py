@@ -17,14 +17,14 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from kohort.cli.connecting import console
+from kohort.cli.connection_options import console
 from kohort.cli.partitions import short
+from kohort.common.errors import KohortError
+from kohort.common.foreign_text import escaped
+from kohort.coordinator_client.group.rebalance_history import Phase, Rebalance
+from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.replay import NoMember, rebalances_on
-from kohort.coordinator_client.states import MemberState
-from kohort.coordinator_client.timeline import Phase, Rebalance
 from kohort.fastpath import TopicPartition
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.foreign_text import escaped
 from kohort.protocol import tape
 from kohort.protocol.errors import error_name
 

@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from typing import NamedTuple, TextIO
 
 from kohort.cli.terminal import say
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 class Entry(NamedTuple):

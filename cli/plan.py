@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kohort.cli.connecting import AsJson, Connection, connected, console
+from kohort.cli.connection_options import AsJson, Connection, connected, console
 from kohort.cli.terminal import cell
+from kohort.common.foreign_text import parsed_json
 from kohort.fastpath import TopicPartition
-from kohort.fastpath.foreign_text import parsed_json
 from kohort.spark.errors import PlanError
-from kohort.spark.logged import unlogged
+from kohort.spark.offset_json import unlogged
 from kohort.spark.plan import Bound, Plan, Point
 from kohort.spark.plan import plan as make_plan
 

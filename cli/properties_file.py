@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kohort.cli.terminal import say
-from kohort.coordinator_client.config import SETTINGS
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.private_files import is_open_to_others
+from kohort.common.errors import KohortError
+from kohort.common.private_files import is_open_to_others
+from kohort.coordinator_client.consumer_config import SETTINGS
 
 PREFIX = "KOHORT_"
 SECRETS = ("password", "secret", "jaas.config", "ssl.keystore.key", "oauth.token")

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.moments import moment
 from kohort.cli.terminal import say
+from kohort.cli.timestamps import moment
+from kohort.common.errors import KohortError
 from kohort.fastpath import Codec, Record, RecordColumns
 from kohort.fastpath.batches import BatchInfo
-from kohort.fastpath.errors import KohortError
 from kohort.fastpath.segment import Segment, open_segment
 
 MAX_VALUE_CHARACTERS = 60

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, TextIO
 
-from kohort.fastpath.foreign_text import escaped
+from kohort.common.foreign_text import escaped
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -7,10 +7,10 @@ import typer
 from rich.table import Table
 
 from kohort.admin import TopicDescription
-from kohort.cli.connecting import AsJson, Connection, Yes, connected, console
+from kohort.cli.connection_options import AsJson, Connection, Yes, connected, console
 from kohort.cli.terminal import cell, say
+from kohort.common.errors import KohortError
 from kohort.fastpath import TopicPartition
-from kohort.fastpath.errors import KohortError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at topics, make and delete them.")
 

@@ -12,12 +12,12 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from kohort.cli.capture import Captured, frames_of_pcap, is_pcap, literal
-from kohort.cli.connecting import Connection, connected
+from kohort.cli.connection_options import Connection, connected
+from kohort.cli.frame_input import Captured, frames_of_pcap, is_pcap, literal
 from kohort.cli.terminal import say
+from kohort.common.errors import KohortError, WireError
 from kohort.coordinator_client.replay import Replayed
 from kohort.coordinator_client.replay import replay as replay_member
-from kohort.fastpath.errors import KohortError, WireError
 from kohort.protocol import tape
 from kohort.protocol.catalogue import API, APIS, Api
 from kohort.protocol.explain import Part, explain_request, explain_response

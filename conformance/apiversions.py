@@ -1,9 +1,9 @@
 """A, first half: what every conversation starts with, and requests that no broker can serve."""
 
+from kohort.conformance.broker_client import request_bytes, request_for
 from kohort.conformance.check import Kind, Section
+from kohort.conformance.check_context import Scene
 from kohort.conformance.errors import PeerClosed
-from kohort.conformance.peer import request_bytes, request_for
-from kohort.conformance.scene import Scene
 from kohort.protocol.catalogue import API
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "ApiVersions")

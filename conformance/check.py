@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from kohort.conformance.errors import SelectionError
 from kohort.protocol.catalogue import API
-from kohort.protocol.message import Versions
+from kohort.protocol.schema import Versions
 
 if TYPE_CHECKING:
-    from kohort.conformance.scene import Scene
+    from kohort.conformance.check_context import Scene
 
 Probe = Callable[["Scene"], Awaitable[None]]
 

@@ -1,6 +1,6 @@
 """What ends a check early, and what ends a run."""
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 class ConformanceError(KohortError):

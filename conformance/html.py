@@ -12,10 +12,10 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 
+from kohort.common.foreign_text import escaped
 from kohort.conformance.check import Check
-from kohort.conformance.page import SCRIPT, STYLE
+from kohort.conformance.html_assets import SCRIPT, STYLE
 from kohort.conformance.report import Report
-from kohort.fastpath.foreign_text import escaped
 
 MAX_FRAMES_PASSED = 40  # of a passing cell; those of others are kept whole
 

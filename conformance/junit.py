@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from kohort.common.foreign_text import escaped
 from kohort.conformance.check import Check
 from kohort.conformance.report import Report
 from kohort.conformance.verdict import Verdict
-from kohort.fastpath.foreign_text import escaped
 
 
 def render(report: Report, checks: Sequence[Check]) -> str:

@@ -3,11 +3,11 @@
 import asyncio
 
 from kohort.conformance.apiversions import CLOSE_TIMEOUT_S, closes
+from kohort.conformance.broker_client import request_bytes, request_for
 from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
 from kohort.conformance.member import subscribe
-from kohort.conformance.peer import request_bytes, request_for
-from kohort.conformance.scene import Scene
-from kohort.conformance.shapes import GROUP_REQUESTS, GroupRequest, describe_one
+from kohort.conformance.request_builders import GROUP_REQUESTS, GroupRequest, describe_one
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import response_header_version
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from kohort.common.foreign_text import escaped
 from kohort.conformance.check import Check
 from kohort.conformance.report import Report
 from kohort.conformance.verdict import Result, Verdict
-from kohort.fastpath.foreign_text import escaped
 
 MAX_FRAMES = 14
 SIGN = {

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kohort.common.errors import WireError
 from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
-from kohort.fastpath.errors import WireError
 from kohort.protocol.errors import error_name
 from kohort.protocol.membership import Subscription, build_subscription
 
 if TYPE_CHECKING:
-    from kohort.conformance.scene import Scene
+    from kohort.conformance.check_context import Scene
 
 REBALANCE_MS = 60_000
 MEMBER_ID_REQUIRED = 79

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kohort.conformance.errors import ProfileError
 from kohort.conformance.verdict import Result, Verdict
-from kohort.protocol.message import Versions
+from kohort.protocol.schema import Versions
 
 
 @dataclass(frozen=True, slots=True)

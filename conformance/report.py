@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kohort.common.foreign_text import parsed_json
 from kohort.conformance.errors import ConformanceError
 from kohort.conformance.verdict import Result, Verdict
-from kohort.fastpath.foreign_text import parsed_json
 
 FORMAT = 1
 

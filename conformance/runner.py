@@ -10,17 +10,17 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kohort.common.errors import WireError
+from kohort.common.foreign_text import cut
+from kohort.conformance.broker_under_test import Target
 from kohort.conformance.check import Check, Kind, Need, Selection
+from kohort.conformance.check_context import Scene
 from kohort.conformance.errors import Blocked, CheckEnd, Failed, NoAnswer, NotApplicable, PeerClosed
-from kohort.conformance.evidence import MAX_TEXT_SHOWN
+from kohort.conformance.frame_log import MAX_TEXT_SHOWN
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
-from kohort.conformance.scene import Scene
-from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
-from kohort.fastpath.errors import WireError
-from kohort.fastpath.foreign_text import cut
-from kohort.protocol.message import Versions
+from kohort.protocol.schema import Versions
 
 AT_A_TIME = 32
 ALIVE_TIMEOUT_S = 5.0

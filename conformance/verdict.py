@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from kohort.conformance.evidence import Frame
+from kohort.conformance.frame_log import Frame
 
 
 class Verdict(Enum):

@@ -1,6 +1,7 @@
 """A consistent region: state over a consumer group in which every record counts exactly once.
 
-Read `region_member.py` for the machine, `rules.py` for what a checkpoint is, `conductor.py` for what drives them.
+Read `region_member.py` for the machine, `coordinator_rules.py` for what a checkpoint is, `region_driver.py` for what
+drives them.
 """
 
 from typing import TYPE_CHECKING
@@ -11,10 +12,10 @@ from kohort.consistent_region.effects import TransactionalSink as TransactionalS
 from kohort.consistent_region.file_state import FileState as FileState
 from kohort.consistent_region.region import ConsistentRegion as ConsistentRegion
 from kohort.consistent_region.sql_sink import SqlSink as SqlSink
-from kohort.consistent_region.start import StartPosition as StartPosition
-from kohort.consistent_region.state_handles import DictState as DictState
-from kohort.consistent_region.state_handles import SqliteState as SqliteState
-from kohort.consistent_region.state_handles import StateHandle as StateHandle
+from kohort.consistent_region.start_positions import StartPosition as StartPosition
+from kohort.consistent_region.state import DictState as DictState
+from kohort.consistent_region.state import SqliteState as SqliteState
+from kohort.consistent_region.state import StateHandle as StateHandle
 from kohort.consistent_region.store import MemoryStore as MemoryStore
 from kohort.consistent_region.triggers import Manual as Manual
 from kohort.consistent_region.triggers import OperatorDriven as OperatorDriven

@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kohort.consistent_region import handing, rules
-from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region import coordinator_rules
+from kohort.consistent_region import hand_over as handing
+from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView, Ticket
 from kohort.consistent_region.errors import (
     CorruptManifest,
     InconsistentCheckpointError,
@@ -18,10 +20,9 @@ from kohort.consistent_region.errors import (
 )
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
 from kohort.consistent_region.offsets import Positions, SeekMap
-from kohort.consistent_region.record import RegionRecord, decode_record, encode_record
+from kohort.consistent_region.region_record import RegionRecord, decode_record, encode_record
 from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.store import Books, Key, Store
-from kohort.fastpath.topic_partition import TopicPartition
 
 MAX_CONSECUTIVE_RESETS: Final = 5
 KEPT_CHECKPOINTS: Final = 3
@@ -77,15 +78,15 @@ class Coordinator:
         Raises ConfigurationError (the group is in another region), RegionStopped.
         """
         with self.store.transaction() as books:
-            record = self._record(books) or rules.created(self.region, self.group, self._now())
-            record, ticket, past = rules.register(record, self.region, member)
+            record = self._record(books) or coordinator_rules.created(self.region, self.group, self._now())
+            record, ticket, past = coordinator_rules.register(record, self.region, member)
             record = self._keep(books, record, ticket)
             return Admission(ticket, self._view(record), past)
 
     def deregister(self, ticket: Ticket) -> None:
         """The member stopped in good order; its state stays part of the region. Raises FencedError."""
         with self.store.transaction() as books:
-            self._keep(books, rules.deregister(self._known(books), ticket))
+            self._keep(books, coordinator_rules.deregister(self._known(books), ticket))
 
     def members(self) -> tuple[str, ...]:
         """The registered names."""
@@ -96,7 +97,7 @@ class Coordinator:
     def report(self, ticket: Ticket, generation: int, owned: int) -> RegionView:
         """The member has so many partitions of this group generation now (-1: none). Raises FencedError."""
         with self.store.transaction() as books:
-            record = rules.report(self._known(books), ticket, generation, owned)
+            record = coordinator_rules.report(self._known(books), ticket, generation, owned)
             record = self._keep(books, record, ticket)
             return self._view(record)
 
@@ -127,7 +128,7 @@ class Coordinator:
     def put_initial(self, ticket: Ticket, positions: Positions) -> Positions:
         """Say where partitions begin; the answer says where they do, which the first to say so decided (CR-16)."""
         with self.store.transaction() as books:
-            record = rules.put_initial(self._known(books), ticket, positions)
+            record = coordinator_rules.put_initial(self._known(books), ticket, positions)
             self._keep(books, record)
             return record.initial
 
@@ -138,7 +139,7 @@ class Coordinator:
     ) -> RegionView:
         """Ask for a new epoch. Raises FencedError, RegionStopped."""
         with self.store.transaction() as books:
-            record = rules.request_reset(
+            record = coordinator_rules.request_reset(
                 self._known(books),
                 ticket,
                 epoch,
@@ -159,7 +160,7 @@ class Coordinator:
         Raises ResetFailedError if it cannot be read: the region never takes another one by itself.
         """
         with self.store.transaction() as books:
-            record = rules.go_back(self._known(books), ticket, generation, owned, holds)
+            record = coordinator_rules.go_back(self._known(books), ticket, generation, owned, holds)
             manifest, state = self._newest(books, record, ticket)
             record = self._keep(books, record, ticket)
             seeks = SeekMap(manifest.offsets if manifest else None, record.initial)
@@ -176,7 +177,7 @@ class Coordinator:
         """The member lets go of partitions, having come so far, and keeps `left`. Also whether somebody may read on
         from there: not if the epoch is over. Raises FencedError."""
         with self.store.transaction() as books:
-            record = rules.report(self._known(books), ticket, rules.NO_GENERATION, left)
+            record = coordinator_rules.report(self._known(books), ticket, coordinator_rules.NO_GENERATION, left)
             handed = handing.hand_over(record, ticket, epoch, positions)
             record = self._keep(books, handed or record, ticket)
             return self._view(record), handed is not None
@@ -186,7 +187,7 @@ class Coordinator:
     ) -> handing.Taken:
         """The member has these partitions of a group generation now. Raises FencedError."""
         with self.store.transaction() as books:
-            record = rules.report(self._known(books), ticket, generation, len(partitions))
+            record = coordinator_rules.report(self._known(books), ticket, generation, len(partitions))
             seeks = self._seeks(books, record)
             record, starts, missing = handing.take(record, ticket, epoch, partitions, seeks)
             record = self._keep(books, record, ticket)
@@ -199,7 +200,9 @@ class Coordinator:
         with self.store.transaction() as books:
             now = self._now()
             record = self._known(books)
-            record = rules.begin_checkpoint(record, ticket, epoch, now, self.barrier_timeout_s, self.lease_s)
+            record = coordinator_rules.begin_checkpoint(
+                record, ticket, epoch, now, self.barrier_timeout_s, self.lease_s
+            )
             record = self._keep(books, record, ticket)
             return self._view(record)
 
@@ -213,11 +216,11 @@ class Coordinator:
             record = self._known(books)
             try:
                 before = None
-                if record.newest is not None and rules.absent(record, barrier):
+                if record.newest is not None and coordinator_rules.absent(record, barrier):
                     before = self._manifest(books, record.newest)
-                record, manifest = rules.contribute(record, ticket, barrier, part, self._now(), before)
+                record, manifest = coordinator_rules.contribute(record, ticket, barrier, part, self._now(), before)
             except InconsistentCheckpointError as error:
-                self._keep(books, rules.failed(record, str(error), self.max_consecutive_resets))
+                self._keep(books, coordinator_rules.failed(record, str(error), self.max_consecutive_resets))
                 problem = error
             else:
                 books.put(Key("state", self.group, part.state.digest), state)
@@ -237,7 +240,7 @@ class Coordinator:
     def manifest(self, sequence: int) -> Manifest:
         """One of them. Raises ResetFailedError for a retired or unknown one, CorruptManifest for a damaged one."""
         with self.store.read() as books:
-            rules.check_known_sequence(self._stored(books), sequence)
+            coordinator_rules.check_known_sequence(self._stored(books), sequence)
             return self._manifest(books, sequence)
 
     def manifests(self) -> tuple[Manifest, ...]:
@@ -249,7 +252,7 @@ class Coordinator:
     def whole(self, sequence: int) -> Manifest:
         """As `manifest`, and every state that it names is there, and what was stored."""
         with self.store.read() as books:
-            rules.check_known_sequence(self._stored(books), sequence)
+            coordinator_rules.check_known_sequence(self._stored(books), sequence)
             manifest = self._manifest(books, sequence)
             for part in manifest.contributions:
                 self._state(books, part.state)
@@ -276,7 +279,7 @@ class Coordinator:
         Raises ResetFailedError for a checkpoint that is not there or cannot be read.
         """
         with self.store.transaction() as books:
-            record, gone = rules.rewound(self._known(books), sequence)
+            record, gone = coordinator_rules.rewound(self._known(books), sequence)
             if sequence:
                 for part in self._manifest(books, sequence).contributions:
                     self._state(books, part.state)
@@ -295,7 +298,7 @@ class Coordinator:
         with self.store.transaction() as books:
             record = self._known(books)
             before = None if record.newest is None else self._manifest(books, record.newest)
-            record, gone, manifest = rules.without(record, topics, self._now(), self.lease_s, before)
+            record, gone, manifest = coordinator_rules.without(record, topics, self._now(), self.lease_s, before)
             if manifest is not None:
                 books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
             self._keep(books, record)
@@ -334,22 +337,22 @@ class Coordinator:
         return record
 
     def _known(self, books: Books) -> RegionRecord:
-        return rules.expired(self._stored(books), self._now(), self.max_consecutive_resets)
+        return coordinator_rules.expired(self._stored(books), self._now(), self.max_consecutive_resets)
 
     def _keep(self, books: Books, record: RegionRecord, ticket: Ticket | None = None) -> RegionRecord:
         """Write the record; whoever wrote is here. What is as it was is not written: a write is synced to the disk."""
         now = self._now()
         if ticket is not None and self._runs_low(record, ticket, now):
-            record = rules.renewed(record, ticket, now, self.lease_s)
+            record = coordinator_rules.renewed(record, ticket, now, self.lease_s)
         if record is not self._read[1]:
             books.put(Key("region", self.group), encode_record(record))
         return record
 
     def _runs_low(self, record: RegionRecord, ticket: Ticket, now: float) -> bool:
-        return rules.lease_left_s(record, ticket, now, self.lease_s) < self.lease_s * RENEWED_BELOW
+        return coordinator_rules.lease_left_s(record, ticket, now, self.lease_s) < self.lease_s * RENEWED_BELOW
 
     def _view(self, record: RegionRecord) -> RegionView:
-        return rules.view(record, self._now())
+        return coordinator_rules.view(record, self._now())
 
     def _seeks(self, books: Books, record: RegionRecord) -> SeekMap:
         manifest = None if record.newest is None else self._manifest(books, record.newest)
@@ -373,7 +376,7 @@ class Coordinator:
         if record.newest is None:
             return None, None
         manifest = self._manifest(books, record.newest)
-        rules.check_named(record, ticket, manifest)
+        coordinator_rules.check_named(record, ticket, manifest)
         part = manifest.of(ticket.member)
         return manifest, None if part is None else self._state(books, part.state)
 
@@ -381,7 +384,7 @@ class Coordinator:
         return record.complete[-self.kept_checkpoints - 1] if len(record.complete) > self.kept_checkpoints else 0
 
     def _retire(self, books: Books, record: RegionRecord, up_to: int) -> RegionRecord:
-        record, gone = rules.retire(record, up_to)
+        record, gone = coordinator_rules.retire(record, up_to)
         if not gone:
             return record
         for sequence in gone:
@@ -392,7 +395,7 @@ class Coordinator:
     def _forget_states(self, books: Books, record: RegionRecord) -> None:
         """Delete the states that no checkpoint needs."""
         try:
-            needed = rules.in_use((self._manifest(books, one) for one in record.complete), record)
+            needed = coordinator_rules.in_use((self._manifest(books, one) for one in record.complete), record)
         except ResetFailedError:
             return  # an old manifest is damaged: which states it needs is unknown, so all of them stay
         for digest in books.names("state", self.group):

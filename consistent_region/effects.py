@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from kohort.common.foreign_text import parsed_json
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
-from kohort.consistent_region.state_handles import CheckpointListener, StateHandle
-from kohort.coordinator_client.events import Identity
-from kohort.fastpath.foreign_text import parsed_json
+from kohort.consistent_region.state import CheckpointListener, StateHandle
+from kohort.coordinator_client.group.events import Identity
 
 log = logging.getLogger("kohort.region")
 

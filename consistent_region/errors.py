@@ -1,6 +1,6 @@
 """What a consistent region raises. Every error says what, where (`error.place`) and what to do (`error.hint`)."""
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 class RegionError(KohortError):

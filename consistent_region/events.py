@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from kohort.consistent_region.barrier import RegionView
+from kohort.common.errors import KohortError
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region.checkpoint_barrier import RegionView
 from kohort.consistent_region.offsets import Positions
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.topic_partition import TopicPartition
 
 
 class RecordLike(Protocol):

@@ -7,11 +7,11 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
+from kohort.common.foreign_text import parsed_json
+from kohort.common.private_files import opener
 from kohort.consistent_region.errors import ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
-from kohort.fastpath.foreign_text import parsed_json
-from kohort.fastpath.private_files import opener
 
 KEPT_SNAPSHOTS: Final = 4
 MAGIC: Final = b"KFILES\n"  # so that a DictState, which is JSON too, does not take the names of files for its own

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.coordinator_client import Consumer, OffsetToCommit
 from kohort.coordinator_client.errors import CommitFailed
-from kohort.coordinator_client.events import Identity
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.coordinator_client.group.events import Identity
 from kohort.producer import Producer
-from kohort.producer.settings import CONNECTING
+from kohort.producer.producer_config import CONNECTING
 
 log = logging.getLogger("kohort.region")
 

@@ -18,10 +18,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from kohort.common.foreign_text import parsed_json
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import AlienManifest, CorruptManifest, InconsistentCheckpointError, StaleManifest
 from kohort.consistent_region.offsets import Position, Positions
-from kohort.fastpath.foreign_text import parsed_json
-from kohort.fastpath.topic_partition import TopicPartition
 
 MAGIC: Final = b"KREGION\n"
 VERSION: Final = 1

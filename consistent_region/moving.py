@@ -1,15 +1,15 @@
 """How a region member lets go of partitions and takes others without a reset (COOPERATIVE groups): two handlers of its.
 
 What stays is read on throughout. What goes is dropped from the queue, and read on elsewhere from where this member came
-to; what it made of the records before stays in its state. See `handing.py` for why that counts each record once.
+to; what it made of the records before stays in its state. See `hand_over.py` for why that counts each record once.
 """
 
 from collections import deque
 from typing import TYPE_CHECKING
 
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.states import CLEAN, READING
-from kohort.fastpath.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.consistent_region.region_member import RegionMember

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 
 NO_TOPIC_ID: Final = UUID(int=0)
 NO_EPOCH: Final = -1

@@ -13,10 +13,10 @@ that was lost is asked for again. Answers: Look, BeginCheckpoint -> `Looked`; Re
 from dataclasses import dataclass
 from enum import Enum
 
-from kohort.consistent_region.barrier import Barrier
+from kohort.common.errors import KohortError
+from kohort.consistent_region.checkpoint_barrier import Barrier
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.states import Phase, RegionState
-from kohort.fastpath.errors import KohortError
 
 
 class Polling(Enum):

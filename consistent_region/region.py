@@ -8,29 +8,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
-from kohort.consistent_region.company import client_id
-from kohort.consistent_region.conductor import Conductor, Handler
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, Coordinator
-from kohort.consistent_region.diary import Diary, Moment
 from kohort.consistent_region.effects import Effects, SinkPlace, TransactionalSink
 from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
 from kohort.consistent_region.file_state import FileState
-from kohort.consistent_region.memory import memory_low
+from kohort.consistent_region.group_check import client_id
+from kohort.consistent_region.memory_pressure import memory_low
+from kohort.consistent_region.region_driver import Conductor, Handler
+from kohort.consistent_region.region_history import Diary, Moment
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings, check_positive
-from kohort.consistent_region.start import StartPosition
-from kohort.consistent_region.state_handles import DictState, StateHandle
+from kohort.consistent_region.start_positions import StartPosition
+from kohort.consistent_region.state import DictState, StateHandle
 from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import Store, open_store
 from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.config import SETTINGS, Config, checked, unknown
+from kohort.coordinator_client.consumer_config import SETTINGS, Config, checked, unknown
 from kohort.coordinator_client.errors import ConfigError, IllegalState
-from kohort.coordinator_client.resets import Gap
+from kohort.coordinator_client.group.rebalance_history import Rebalance
+from kohort.coordinator_client.offsets.offset_reset import Gap
 from kohort.coordinator_client.sigterm import on_sigterm
-from kohort.coordinator_client.subscription import Subscription
-from kohort.coordinator_client.timeline import Rebalance
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.coordinator_client.subscription_state import Subscription
 
 log = logging.getLogger("kohort.region")
 

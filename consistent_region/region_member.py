@@ -19,9 +19,12 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
+from kohort.common.errors import KohortError
+from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import moving
-from kohort.consistent_region.barrier import Barrier, RegionView
+from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView
 from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped, ResetFailedError
 from kohort.consistent_region.figures import FIGURES
 from kohort.consistent_region.offsets import OffsetManager, Positions
@@ -49,9 +52,6 @@ from kohort.consistent_region.states import (
     phase_after,
 )
 from kohort.consistent_region.triggers import OperatorDriven, Periodic
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
-from kohort.fastpath.topic_partition import TopicPartition
 
 ASK_ATTEMPTS: Final = 12
 BACKOFF_S: Final = 0.05

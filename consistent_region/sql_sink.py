@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from kohort.consistent_region.dialects import dialect_of
+from kohort.common.foreign_text import parsed_json
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError
-from kohort.fastpath.foreign_text import parsed_json
+from kohort.consistent_region.sql_dialects import dialect_of
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT NOT NULL,

@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from kohort.common.private_files import opener
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
 from kohort.consistent_region.urls import veiled
-from kohort.fastpath.private_files import opener
 
 
 class Key(NamedTuple):

@@ -7,7 +7,7 @@ Spark query starts a Python several times only to check settings, for which the 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kohort.coordinator_client.config import SETTINGS, Config
+from kohort.coordinator_client.consumer_config import SETTINGS, Config
 from kohort.coordinator_client.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -33,14 +33,14 @@ from kohort.coordinator_client.errors import (
     UnknownTopic,
     WakeupError,
 )
-from kohort.coordinator_client.events import OffsetToCommit
+from kohort.coordinator_client.group.events import OffsetToCommit
 from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
-from kohort.coordinator_client.offsets import ListedOffset, Position
-from kohort.coordinator_client.resets import Gap
-from kohort.coordinator_client.subscription import PauseReason, Subscription
+from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.positions import ListedOffset, Position
+from kohort.coordinator_client.subscription_state import PauseReason, Subscription
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.aio import AsyncConsumer
+    from kohort.coordinator_client.async_consumer import AsyncConsumer
     from kohort.coordinator_client.consumer import Consumer
 
 __all__ = [
@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 
-_HOME = {"AsyncConsumer": "aio", "Consumer": "consumer"}
+_HOME = {"AsyncConsumer": "async_consumer", "Consumer": "consumer"}
 
 
 def __getattr__(name: str) -> object:

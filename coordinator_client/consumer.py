@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 from uuid import UUID
 
 from kohort.assignors import Assignor
-from kohort.coordinator_client.at_exit import OPEN
-from kohort.coordinator_client.commits import LedgerEntry
-from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.core import Core, Handed, Offer
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_core import Core, Handed, Offer
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
-from kohort.coordinator_client.events import Identity, OffsetToCommit
-from kohort.coordinator_client.given import (
+from kohort.coordinator_client.group.events import Identity, OffsetToCommit
+from kohort.coordinator_client.group.ready import Notice
+from kohort.coordinator_client.group.rebalance_history import Rebalance
+from kohort.coordinator_client.health import Health
+from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
+from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
+from kohort.coordinator_client.offsets.describe_group import GroupMate
+from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, Gap
+from kohort.coordinator_client.offsets.positions import ListedOffset, Position, unknown_position
+from kohort.coordinator_client.poll_loop import Outcome, Session
+from kohort.coordinator_client.subscription_state import PauseReason, Subscription
+from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.network.arguments import (
     callback_given,
     each_partition,
     ends_given,
@@ -27,20 +36,11 @@ from kohort.coordinator_client.given import (
     times_given,
     topic_given,
 )
-from kohort.coordinator_client.group_question import GroupMate
-from kohort.coordinator_client.health import Health
-from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
-from kohort.coordinator_client.offsets import ListedOffset, Position, unknown_position
-from kohort.coordinator_client.promise import Promise
-from kohort.coordinator_client.ready import Notice
-from kohort.coordinator_client.resets import EARLIEST, LATEST, Gap
-from kohort.coordinator_client.session import Outcome, Session
-from kohort.coordinator_client.subscription import PauseReason, Subscription
-from kohort.coordinator_client.timeline import Rebalance
-from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.network.process_exit import OPEN
+from kohort.network.promise import Promise
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.figures import ConsumerMetrics
+    from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 
 T = TypeVar("T")
 ALL = 1 << 30
@@ -347,7 +347,7 @@ class Consumer(Face):
 
     `bootstrap`: brokers to ask first, "host:port", comma-separated or as a list. `group`: without one, only `assign`.
     `on_reset`: called inside poll with a `Gap` when a position had to be chosen by `auto_offset_reset`.
-    `settings`: by our names, see `kohort.coordinator_client.config.SETTINGS`.
+    `settings`: by our names, see `kohort.coordinator_client.consumer_config.SETTINGS`.
 
     `timeout_s` of any call is in seconds. Infinity is allowed; every time longer than 2,000,000 s (23 days) counts as
     that, and a negative one as 0. Raises ValueError for NaN.

@@ -1,9 +1,10 @@
-"""The one request of KIP-848, from what a member knows; apart from `requests.py`, since few members speak it."""
+"""The one request of KIP-848, from what a member knows; apart from `coordinator_client/group/group_requests.py`, since
+few members speak it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kohort.coordinator_client.events import Identity
+from kohort.coordinator_client.group.events import Identity
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 JOIN_EPOCH: Final = 0  # the epochs that say something else than which one we are in

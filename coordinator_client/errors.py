@@ -3,7 +3,7 @@
 `BrokerError` (in protocol) is a broker's own answer with its number; those here are what it means for the caller.
 """
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 class ConfigError(KohortError):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kohort.coordinator_client.states import REBALANCING, MemberState
+from kohort.coordinator_client.group.states import REBALANCING, MemberState
 from kohort.fastpath import KohortError, TopicPartition
 
 

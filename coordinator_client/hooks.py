@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Union
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.events import OffsetToCommit
+    from kohort.coordinator_client.group.events import OffsetToCommit
 
 Offsets = Mapping[TopicPartition, Union[int, "OffsetToCommit"]]
 Answer = Offsets | None | Awaitable[Offsets | None]

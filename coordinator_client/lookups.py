@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kohort.coordinator_client.errors import AuthorizationFailed, OperationTimeout, UnknownTopic
-from kohort.coordinator_client.metadata import ClusterView
-from kohort.coordinator_client.offset_requests import ListFailure
-from kohort.coordinator_client.offsets import ListedOffset
-from kohort.coordinator_client.refusals import TOPIC_AUTHORIZATION, may_pass
-from kohort.coordinator_client.retry import FRESH, Attempts, Backoff
+from kohort.coordinator_client.offsets.positions import ListedOffset
 from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.error_mapping import TOPIC_AUTHORIZATION, may_pass
+from kohort.network.metadata import ClusterView
+from kohort.network.offset_requests import ListFailure
 from kohort.protocol.errors import BrokerError
 
 Listed = Mapping[TopicPartition, ListedOffset]

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from kohort.assignors import Assignor
-from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.machine import Machine
-from kohort.coordinator_client.member import GroupMember
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.group.classic_member import GroupMember
+from kohort.coordinator_client.group.member_base import Machine
 
 
 def make_member(config: Config, assignors: tuple[Assignor, ...], chance: Callable[[], float]) -> Machine:
@@ -14,7 +14,7 @@ def make_member(config: Config, assignors: tuple[Assignor, ...], chance: Callabl
     if config.protocol == "classic":
         return GroupMember(config.for_member(chance()), assignors)
     # Imported when it is wanted: most consumers are members of classic groups, and start sooner without it.
-    from kohort.coordinator_client.consumer_group_member import ConsumerGroupMember
+    from kohort.coordinator_client.group.consumer_member import ConsumerGroupMember
 
     unique = "".join(f"{int(chance() * 2**32):08x}" for _ in range(4))
     return ConsumerGroupMember(config.for_member(chance(), f"{config.client_id}-{unique}"))

@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 
 from kohort.assignors import Assignor, Rebalance, UnknownAssignor, get
 from kohort.assignors.range import RangeAssignor
-from kohort.coordinator_client import timeline
-from kohort.coordinator_client.backlog import waiting
-from kohort.coordinator_client.events import (
+from kohort.common.errors import KohortError
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.group import rebalance_history
+from kohort.coordinator_client.group.classic_member import GroupMember
+from kohort.coordinator_client.group.events import (
     ANSWERS,
     BacklogKnown,
     CloseRequested,
@@ -34,20 +36,18 @@ from kohort.coordinator_client.events import (
     Polled,
     Subscribed,
 )
-from kohort.coordinator_client.fit import fit
-from kohort.coordinator_client.leading import AssignorFailed, PlanOrder
-from kohort.coordinator_client.member import GroupMember
-from kohort.coordinator_client.metadata import NOTHING_KNOWN, ClusterView
-from kohort.coordinator_client.offset_requests import committed_offsets, listed_offsets
-from kohort.coordinator_client.offsets import ListedOffset
-from kohort.coordinator_client.ready import BacklogOrder, Send
-from kohort.coordinator_client.refresh import topics_changed
-from kohort.coordinator_client.resets import EARLIEST, LATEST
-from kohort.coordinator_client.settings import MemberSettings
-from kohort.coordinator_client.states import MemberState
-from kohort.coordinator_client.subscription import Subscription
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.coordinator_client.group.leader_assignment import AssignorFailed, PlanOrder
+from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.ready import BacklogOrder, Send
+from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.offsets.group_lag import waiting
+from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST
+from kohort.coordinator_client.offsets.positions import ListedOffset
+from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.metadata import NOTHING_KNOWN, ClusterView
+from kohort.network.metadata_refresh import topics_changed
+from kohort.network.offset_requests import committed_offsets, listed_offsets
+from kohort.network.request_versions import fit
 from kohort.protocol import membership, tape
 from kohort.protocol.catalogue import API
 from kohort.protocol.tape import Taped
@@ -220,7 +220,7 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
     yield from _steps(_begun(taped, get), taped)
 
 
-def rebalances_on(frames: Iterable[Taped]) -> tuple[timeline.Rebalance, ...]:
+def rebalances_on(frames: Iterable[Taped]) -> tuple[rebalance_history.Rebalance, ...]:
     """What the member on the tape went through, times in seconds of the tape; the last one may still be under way.
 
     Its hooks are not on the tape: those phases take no time here. Its assignors need not be installed: one that is not

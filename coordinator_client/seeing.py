@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kohort.coordinator_client.health import Health, judged
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.core import Core
+    from kohort.coordinator_client.consumer_core import Core
 
 
 def health_of(core: "Core", now: float, *, crashed: bool, closed: bool) -> Health:

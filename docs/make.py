@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from kohort.consistent_region import states as region
 from kohort.coordinator_client.exporting.readings import prometheus_name
-from kohort.coordinator_client.figures import FIGURES, Figure, Kind
-from kohort.coordinator_client.states import (
+from kohort.coordinator_client.group.states import (
     CONSUMER_GROUP_TRANSITIONS,
     COORDINATOR_TRANSITIONS,
     TRANSITIONS,
     CoordinatorState,
     MemberState,
 )
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, Figure, Kind
 
 State = TypeVar("State", bound=Enum)
 When = TypeVar("When", bound=Enum)
@@ -70,7 +70,7 @@ def states_page() -> str:
     coordinator = paragraphs(CoordinatorState)
     parts = [
         "# The states of a group member",
-        "Made by `docs/make.py` from `coordinator_client/states.py`; change the table there and run `make docs`.",
+        "Made by `docs/make.py` from `coordinator_client/group/states.py`; change the table there and run `make docs`.",
         "A member is two small machines. *Membership* is what the group believes about us:",
         diagram(TRANSITIONS, "OUT", _aside),
         "Left out of the picture, so that the walk can be seen: from nearly every state a fatal error leads to FAILED, "
@@ -127,7 +127,8 @@ def metrics_page() -> str:
     """docs/metrics.md."""
     parts = [
         "# The figures of a consumer",
-        "Made by `docs/make.py` from `coordinator_client/figures.py`; change the table there and run `make docs`.",
+        "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py`; change the table there and run "
+        "`make docs`.",
         "`Consumer.metrics()` gives all of them at one moment; [watching.md](watching.md) says how, and how others are "
         "told.",
         "Units: latencies are ms as in Java's client, what lies back is in s. A figure of which nothing was measured "

@@ -7,7 +7,7 @@ A crash may come at any line. What is lost or seen twice after it:
     almost_once             nothing is lost; at most one record is seen twice, for one commit a record
     processed_exactly_once  nothing is lost, and every effect happens once: the effect and its name are stored together
 
-`tests/coordinator_client/test_delivery.py` crashes each of them at every line.
+`tests/coordinator_client/test_delivery_examples.py` crashes each of them at every line.
 """
 
 from collections.abc import Callable, Iterable

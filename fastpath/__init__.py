@@ -1,13 +1,8 @@
-"""The data plane: bytes to columns, and the error house's ground floor."""
+"""The data plane: bytes to columns, and errors of record batches."""
 
 from typing import TYPE_CHECKING
 
-from kohort.fastpath._bytes_column import BytesColumn
-from kohort.fastpath._columns import Record, RecordColumns
-from kohort.fastpath._encode import encode
-from kohort.fastpath._records import decode
-from kohort.fastpath.compression import Codec
-from kohort.fastpath.errors import (
+from kohort.common.errors import (
     CorruptRecord,
     DecompressionLimit,
     KohortError,
@@ -15,7 +10,12 @@ from kohort.fastpath.errors import (
     UnsupportedMagic,
     WireError,
 )
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
+from kohort.fastpath._bytes_column import BytesColumn
+from kohort.fastpath._columns import Record, RecordColumns
+from kohort.fastpath._encode import encode
+from kohort.fastpath._records import decode
+from kohort.fastpath.compression import Codec
 
 if TYPE_CHECKING:
     from kohort.fastpath.segment import open_segment as open_segment

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Small nodes that read and write wire fields.
 
-A message of one version is a tree of these nodes. `kohort.protocol.lowering` builds it once from the construct tree of
+A message of one version is a tree of these nodes. `kohort.protocol.compiled_codec` builds it once from the construct tree of
 that message, so there is no second list of fields; the nodes know bytes and integers only. A read is a walk over
 [at, end): no node touches a byte before `_need` has said that it is there. Values come out as tuples (of the message's
 own tuple subclasses, allocated once and filled in place), strings, ints, bytes; a `records` field comes out as a

@@ -15,7 +15,7 @@ from kohort.fastpath._headers cimport HeaderTotals, header_layout, header_span, 
 from kohort.fastpath._memory cimport Block, Source
 from kohort.fastpath._store cimport NO_HEADERS, Run, Span, Store
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 
 
 @cython.final

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 if TYPE_CHECKING:
     import polars

@@ -1,6 +1,5 @@
 """Who writes: Producer, idempotent and transactional, over the same driver as Consumer, and what is beneath it."""
 
-from kohort.producer.batch import Delivered, Deliveries, Delivery
 from kohort.producer.errors import (
     BufferFull,
     DeliveryTimeout,
@@ -11,7 +10,8 @@ from kohort.producer.errors import (
     TransactionError,
 )
 from kohort.producer.producer import Producer
-from kohort.producer.settings import CONNECTING, PRODUCING, ProducerConfig
+from kohort.producer.producer_batch import Delivered, Deliveries, Delivery
+from kohort.producer.producer_config import CONNECTING, PRODUCING, ProducerConfig
 
 SETTINGS = {**CONNECTING, **PRODUCING}
 

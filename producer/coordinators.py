@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
-from kohort.coordinator_client.fit import fit
-from kohort.coordinator_client.retry import FRESH, Attempts
 from kohort.fastpath import KohortError
+from kohort.network.backoff import FRESH, Attempts
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.request_versions import fit
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
-    from kohort.producer.core import ProducerCore
+    from kohort.producer.producer_core import ProducerCore
 
 
 class Kind(IntEnum):

@@ -1,6 +1,6 @@
 """What a producer raises, by itself or from a delivery. `BrokerError` is a broker's own refusal with its number."""
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 class ProducerClosed(KohortError):

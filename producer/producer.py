@@ -13,21 +13,21 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from kohort.coordinator_client.at_exit import OPEN, warn_unclosed
-from kohort.coordinator_client.commits import plain
-from kohort.coordinator_client.driver import Driver
 from kohort.coordinator_client.errors import OperationTimeout, UnknownTopic
-from kohort.coordinator_client.events import Identity, OffsetToCommit
-from kohort.coordinator_client.given import seconds_given
+from kohort.coordinator_client.group.events import Identity, OffsetToCommit
+from kohort.coordinator_client.offsets.commit_queue import plain
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
 from kohort.fastpath._rows import grouped, lay_out, spread
-from kohort.producer.batch import Batch, Deliveries, Delivery, Headers
-from kohort.producer.core import ProducerCore
+from kohort.network.arguments import seconds_given
+from kohort.network.network_client import Driver
+from kohort.network.process_exit import OPEN, warn_unclosed
+from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.errors import BufferFull, ProducerClosed
-from kohort.producer.rows import Rows, rows_of
-from kohort.producer.settings import ProducerConfig
-from kohort.producer.states import TxnState
+from kohort.producer.producer_batch import Batch, Deliveries, Delivery, Headers
+from kohort.producer.producer_config import ProducerConfig
+from kohort.producer.producer_core import ProducerCore
+from kohort.producer.transaction_states import TxnState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +97,7 @@ class Producer:
     ) -> Delivery:
         """Hand over one record; what becomes of it is told by the Delivery.
 
-        `partition`: else its key decides (see `kohort.producer.partitioning`). `timestamp_ms`: else now. Waits at most
+        `partition`: else its key decides (see `kohort.producer.partitioner`). `timestamp_ms`: else now. Waits at most
         `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises UnknownTopic,
         RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
         """
@@ -114,7 +114,7 @@ class Producer:
         return Delivery(*taken, self._wait)
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
-        """Hand over rows: column value, and optionally key, timestamp, partition, headers (see `producer.rows`).
+        """Hand over rows: column value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`).
 
         Without headers no Python object is made for any row. Each partition gets its rows in their order. Waits and
         raises as `send`.

@@ -10,16 +10,16 @@ from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kohort.coordinator_client.connections import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.coordinator_client.metadata import Broker
-from kohort.coordinator_client.outgoing import Line
-from kohort.coordinator_client.refusals import UNKNOWN_SERVER_ERROR
-from kohort.coordinator_client.retry import FRESH
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import seal
-from kohort.producer.batch import Batch, Lane, ProducerId
+from kohort.network.backoff import FRESH
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
+from kohort.network.metadata import Broker
+from kohort.network.requests import Line
 from kohort.producer.errors import DeliveryTimeout
+from kohort.producer.producer_batch import Batch, Lane, ProducerId
 from kohort.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -30,7 +30,7 @@ from kohort.protocol.apis.produce import (
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 
 if TYPE_CHECKING:
-    from kohort.producer.core import ProducerCore
+    from kohort.producer.producer_core import ProducerCore
 
 log = logging.getLogger("kohort.producer")
 

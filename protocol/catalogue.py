@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.protocol.message import Message
+from kohort.protocol.schema import Message
 
 
 class Api:

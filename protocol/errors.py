@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.foreign_text import cut
+from kohort.common.errors import KohortError
+from kohort.common.foreign_text import cut
 
 
 class KafkaErrorInfo(NamedTuple):

@@ -16,11 +16,23 @@ from typing import Any, NoReturn
 import construct
 import crc32c
 
+from kohort.common.errors import WireError
 from kohort.fastpath.compression import CODECS, Broken, Codec, DoesNotFit
-from kohort.fastpath.errors import WireError
-from kohort.protocol import membership, record_layout
+from kohort.protocol import membership, record_format
 from kohort.protocol.catalogue import API, Api
-from kohort.protocol.constructs import INT16, INT32, UVARINT, Array, Malformed, Nullable, Source, Subcon, Tags, take
+from kohort.protocol.construct_codec import TAGS, Typed
+from kohort.protocol.construct_types import (
+    INT16,
+    INT32,
+    UVARINT,
+    Array,
+    Malformed,
+    Nullable,
+    Source,
+    Subcon,
+    Tags,
+    take,
+)
 from kohort.protocol.errors import ERRORS
 from kohort.protocol.framing import (
     RequestHeader,
@@ -28,8 +40,7 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.message import Message
-from kohort.protocol.reference import TAGS, Typed
+from kohort.protocol.schema import Message
 
 MAX_RECORD_BYTES = 8 << 20  # decompressed for a look, per batch
 SIZE_BYTES = 4
@@ -188,8 +199,8 @@ def _array(part: Part, subcon: Array, stream: Source) -> list[Any] | None:
     return [_member(part, f"[{index}]", subcon.subcon, stream) for index in range(count)]
 
 
-def _counted(part: Part, subcon: record_layout.Counted, stream: Source) -> list[Any]:
-    count = record_layout.VARINT._parse(stream, None, part.name)
+def _counted(part: Part, subcon: record_format.Counted, stream: Source) -> list[Any]:
+    count = record_format.VARINT._parse(stream, None, part.name)
     part.kind, part.note = "array", f"{count} element{'' if count == 1 else 's'}"
     return [_member(part, f"[{index}]", subcon.one, stream) for index in range(count)]
 
@@ -229,7 +240,7 @@ _RULES: dict[type[construct.Construct], Callable[[Part, Any, Source], Any]] = {
     Array: _array,
     Nullable: _nullable,
     Tags: _tags,
-    record_layout.Counted: _counted,
+    record_format.Counted: _counted,
 }
 
 
@@ -280,14 +291,14 @@ def _cooperative_sticky(data: bytes) -> str:
 def _open_records(part: Part, data: memoryview, beside: dict[str, Any]) -> None:
     """Batch after batch; a part of one at the end is what a broker sends when the next batch does not fit."""
     start, at = part.end - len(data), 0
-    while len(data) - at >= record_layout.LOG_OVERHEAD_BYTES:
-        size = record_layout.LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
+    while len(data) - at >= record_format.LOG_OVERHEAD_BYTES:
+        size = record_format.LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
         batch = Part(f"batch {len(part.parts)}", "batch", start + at)
         part.parts.append(batch)
-        whole = size > record_layout.MAGIC_AT and at + size <= len(data)
+        whole = size > record_format.MAGIC_AT and at + size <= len(data)
         batch.end = start + (at + size if whole else len(data))
-        if size <= record_layout.MAGIC_AT:
-            batch.fault = f"a length of {size - record_layout.LOG_OVERHEAD_BYTES}"
+        if size <= record_format.MAGIC_AT:
+            batch.fault = f"a length of {size - record_format.LOG_OVERHEAD_BYTES}"
             return
         if not whole:
             batch.note = f"cut: {len(data) - at} of {size} bytes"
@@ -300,22 +311,22 @@ def _open_records(part: Part, data: memoryview, beside: dict[str, Any]) -> None:
 
 
 def _open_batch(batch: Part, data: bytes) -> None:
-    magic = data[record_layout.MAGIC_AT]
+    magic = data[record_format.MAGIC_AT]
     stream = Source(b"\0" * batch.start + data)
     stream.seek(batch.start)
     batch.name += f", magic {magic}"
-    if magic in record_layout.MESSAGES:
-        _member(batch, "offset", record_layout.INT64, stream)
+    if magic in record_format.MESSAGES:
+        _member(batch, "offset", record_format.INT64, stream)
         _member(batch, "size", INT32, stream)
-        _plain_struct(batch, record_layout.MESSAGES[magic], stream)
+        _plain_struct(batch, record_format.MESSAGES[magic], stream)
         return
     if magic != 2:
-        _fault(batch, "magic", f"magic {magic} is newer than any known", batch.start + record_layout.MAGIC_AT)
-    header = _plain_struct(batch, record_layout.BATCH_HEADER, stream)
-    codec = header["attributes"] & record_layout.CODEC_MASK
+        _fault(batch, "magic", f"magic {magic} is newer than any known", batch.start + record_format.MAGIC_AT)
+    header = _plain_struct(batch, record_format.BATCH_HEADER, stream)
+    codec = header["attributes"] & record_format.CODEC_MASK
     flags = [name for bit, name in _FLAGS if header["attributes"] & bit]
     batch.note = ", ".join([f"{header['count']} records", _codec_name(codec), *flags])
-    if header["crc"] != crc32c.crc32c(data[record_layout.CRC_COVERS_FROM :]):
+    if header["crc"] != crc32c.crc32c(data[record_format.CRC_COVERS_FROM :]):
         next(part for part in batch.parts if part.name == "crc").fault = "does not match the bytes behind it"
     records = Part("records", "records", stream.tell(), batch.end)
     batch.parts.append(records)
@@ -327,8 +338,8 @@ def _open_batch(batch: Part, data: bytes) -> None:
         record = Part(f"[{index}]", "record", stream.tell(), note=f"offset {header['base_offset'] + index}")
         records.parts.append(record)
         try:
-            _member(record, "length", record_layout.VARINT, stream)
-            values = _plain_struct(record, record_layout.RECORD, stream)
+            _member(record, "length", record_format.VARINT, stream)
+            values = _plain_struct(record, record_format.RECORD, stream)
         except Stopped:
             record.fault = record.fault or "see below"
             raise
@@ -361,9 +372,9 @@ def _codec_name(codec: int) -> str:
 
 
 _FLAGS = (
-    (record_layout.APPEND_TIME_BIT, "append time"),
-    (record_layout.TRANSACTIONAL_BIT, "transactional"),
-    (record_layout.CONTROL_BIT, "control"),
+    (record_format.APPEND_TIME_BIT, "append time"),
+    (record_format.TRANSACTIONAL_BIT, "transactional"),
+    (record_format.CONTROL_BIT, "control"),
 )
 
 USER_DATA: dict[str, Callable[[bytes], str]] = {"sticky": _sticky, "cooperative-sticky": _cooperative_sticky}

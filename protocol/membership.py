@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from kohort.fastpath.errors import WireError
-from kohort.protocol.message import Buffer, Data, Message, ResponsePart, field
+from kohort.common.errors import WireError
 from kohort.protocol.primitives import bytes_, int32, string
+from kohort.protocol.schema import Buffer, Data, Message, ResponsePart, field
 
 HIGHEST_VERSION = 3
 

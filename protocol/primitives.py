@@ -1,8 +1,8 @@
 """Kafka's types by name: what a declaration's table is written in.
 
 A type (`int32`, `string`, `records`, ...) has a *classic* form (lengths as int16 or int32, -1 for null) and a
-*flexible* one (lengths as unsigned varints holding length + 1, 0 for null; KIP-482). `kohort.protocol.constructs`
-gives both as readable construct subcons, `kohort.protocol.lowering` as compiled nodes.
+*flexible* one (lengths as unsigned varints holding length + 1, 0 for null; KIP-482). `kohort.protocol.construct_types`
+gives both as readable construct subcons, `kohort.protocol.compiled_codec` as compiled nodes.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """Record batches of magic 0, 1 and 2, read and written: the readable truth that `kohort.fastpath` is held against.
 
-A partition's records are a row of *batches*, declared in `record_layout.py`.
+A partition's records are a row of *batches*, declared in `record_format.py`.
 
 - Magic 2 (Kafka 0.11 on): one header for all records, CRC-32C over everything behind it; records as varints and deltas.
   Records are compressed together, the header is not. Control batches (transaction markers) hold no data.
@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import crc32c
 from construct import Struct
 
+from kohort.common.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit, codec_of
-from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
-from kohort.protocol.constructs import INT8, INT32, Malformed, take
-from kohort.protocol.record_layout import (
+from kohort.protocol.construct_types import INT8, INT32, Malformed, take
+from kohort.protocol.record_format import (
     APPEND_TIME_BIT,
     BATCH_HEADER,
     BATCH_HEADER_BYTES,

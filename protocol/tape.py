@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, get_args
 
-from kohort.fastpath.errors import KohortError, WireError
-from kohort.fastpath.foreign_text import parsed_json
+from kohort.common.errors import KohortError, WireError
+from kohort.common.foreign_text import parsed_json
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import (
     RequestHeader,
@@ -22,7 +22,7 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.message import Message
+from kohort.protocol.schema import Message
 
 Direction = Literal["request", "response"]
 SECRET_FIELD = {"SaslAuthenticate": "auth_bytes"}

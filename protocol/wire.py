@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kohort.fastpath.errors import WireError
+from kohort.common.errors import WireError
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import (
     MAX_FRAME_BYTES,
@@ -22,7 +22,7 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.message import UNBOUNDED, Message, Top
+from kohort.protocol.schema import UNBOUNDED, Message, Top
 
 _API_VERSIONS = 18
 _PRODUCE = 0

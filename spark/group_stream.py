@@ -18,7 +18,7 @@ from kohort.coordinator_client import Consumer, UnknownTopic
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
-from kohort.spark.logged import is_of_group
+from kohort.spark.offset_json import is_of_group
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import places_of
 from kohort.spark.ranges import OffsetRange

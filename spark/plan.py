@@ -19,7 +19,7 @@ from kohort.coordinator_client import OperationTimeout
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError, data_loss
 from kohort.spark.ranges import OffsetRange, Within, split
-from kohort.spark.sampling import most_offsets
+from kohort.spark.record_size import most_offsets
 
 if TYPE_CHECKING:
     from kohort.coordinator_client import Consumer

@@ -13,7 +13,7 @@ from kohort.spark.errors import DecoderFailed
 from kohort.spark.plan import Plan
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
-from kohort.spark.worker import Shipped, settle
+from kohort.spark.worker_tuning import Shipped, settle
 
 Decoder = Callable[[bytes], Any]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.coordinator_client import OffsetOutOfRange, OperationTimeout, TopicRecreated, Truncation, UnknownTopic
 from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.spark.consumer_pool import lent
 from kohort.spark.errors import DataLossError, data_loss
-from kohort.spark.lending import lent
 from kohort.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
 from kohort.spark.java_settings import in_our_words
-from kohort.spark.worker import Shipped, settle
+from kohort.spark.worker_tuning import Shipped, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

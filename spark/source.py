@@ -38,7 +38,7 @@ from kohort.spark.plan import plan
 from kohort.spark.pushdown import narrowed
 from kohort.spark.ranges import OffsetRange, Within
 from kohort.spark.reader import read_ranges
-from kohort.spark.worker import Shipped, settle
+from kohort.spark.worker_tuning import Shipped, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,13 +19,13 @@ from pyspark.sql.types import StructType
 from kohort.coordinator_client import Consumer, OperationTimeout, UnknownTopic
 from kohort.fastpath import TopicPartition
 from kohort.spark.errors import OptionError, data_loss
-from kohort.spark.logged import Logged, is_of_group, logged, unlogged
+from kohort.spark.offset_json import Logged, is_of_group, logged, unlogged
 from kohort.spark.options import SourceOptions
-from kohort.spark.pace import Offsets, Pace
 from kohort.spark.plan import Log, compiled
 from kohort.spark.ranges import OffsetRange, shared, split
+from kohort.spark.read_limits import Offsets, Pace
 from kohort.spark.source import RangePartition, batches
-from kohort.spark.worker import Shipped
+from kohort.spark.worker_tuning import Shipped
 
 if TYPE_CHECKING:
     import pyarrow as pa

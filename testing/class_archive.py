@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 from kohort.testing.cache import cache_dir, locked
 from kohort.testing.jdk import java
 

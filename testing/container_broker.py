@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from kohort.testing.errors import BrokerStartError
 from kohort.testing.ports import free_ports
-from kohort.testing.ready import brokers_seen
+from kohort.testing.readiness import brokers_seen
 
 IMAGE = "apache/kafka"
 START_TIMEOUT_S = 120.0

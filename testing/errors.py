@@ -1,6 +1,6 @@
 """What can go wrong while a broker is fetched or started, each with what to do about it."""
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 class JdkMissing(KohortError):

@@ -25,7 +25,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from kohort.coordinator_client.config import split_address
+from kohort.coordinator_client.consumer_config import split_address
 from kohort.coordinator_client.errors import ConfigError
 from kohort.protocol.catalogue import API
 from kohort.testing.faults import (

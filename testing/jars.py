@@ -2,9 +2,9 @@
 
 The resolver is the Ivy jar that PySpark ships, so pip and a Java are all that is asked of a user. One resolution
 brings the broker, the command-line tools and one slf4j binding. Ivy checks each download against the repository's own
-checksum. The sha256 of every jar must be the one in `pins.py`, when the set is fetched and at each later use: a mirror
-cannot add or replace a jar, and neither can a process that writes to the cache. A set of a version without pins is
-refused, unless KOHORT_UNPINNED_JARS=1; such a set is compared with the sums of its first download.
+checksum. The sha256 of every jar must be the one in `jar_checksums.py`, when the set is fetched and at each later use:
+a mirror cannot add or replace a jar, and neither can a process that writes to the cache. A set of a version without
+pins is refused, unless KOHORT_UNPINNED_JARS=1; such a set is compared with the sums of its first download.
 
 A set is resolved beside its final place and renamed into it under a lock: other processes see a whole set or none.
 """
@@ -27,8 +27,8 @@ from urllib.parse import urlsplit
 
 from kohort.testing.cache import cache_dir, locked
 from kohort.testing.errors import JarsUnavailable
+from kohort.testing.jar_checksums import pins
 from kohort.testing.jdk import java
-from kohort.testing.pins import pins
 from kohort.testing.progress import Progress, progress
 
 DEFAULT_VERSION = "4.3.1"

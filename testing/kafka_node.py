@@ -9,10 +9,10 @@ from pathlib import Path
 
 from kohort.testing.blank_storage import DECIDES, copy_storage, keep_storage, kept_storage, new_id
 from kohort.testing.broker_settings import PLAINTEXT, NodeLayout, format_arguments, render
+from kohort.testing.child_process import Supervised
 from kohort.testing.errors import BrokerStartError, BrokerStateError
 from kohort.testing.jdk import java
-from kohort.testing.ready import brokers_seen
-from kohort.testing.supervised import Supervised
+from kohort.testing.readiness import brokers_seen
 
 STOP_TIMEOUT_S = 15.0
 _LOG_LEVEL = "info"

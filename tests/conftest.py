@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from kohort.testing import RealCluster, RealPostgres
-from kohort.testing.selection import Broker, any_broker, wanted_version
+from kohort.testing.broker_selection import Broker, any_broker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.behaviours import BEHAVIOURS
 
@@ -34,7 +34,8 @@ settings.load_profile("untimed")
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """One broker of KOHORT_BROKER_VERSION for all workers of the run; kohort.testing.selection chooses its source."""
+    """One broker of KOHORT_BROKER_VERSION for all workers of the run; kohort.testing.broker_selection chooses its
+    source."""
     if server := getattr(pytestconfig, "workerinput", {}).get("server"):
         from tests.side_by_side import shared_broker
 

@@ -1,6 +1,6 @@
 """A pytest plugin: every client of ours that a test makes logs in, and the tests do not know it.
 
-    python -m pytest -p tests.secured --secured scram -m broker tests/coordinator_client
+    python -m pytest -p tests.secured --secured scram -m broker tests/network tests/coordinator_client
 
 Each broker that a test starts gets listeners for TLS beside its plain one, and each of our clients that is given the
 plain address goes to the other: by TLS, or by TLS and SCRAM-SHA-512. Other people's clients stay where they are.
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.consumer_config import Config
 from kohort.testing.broker_settings import PLAINTEXT, SASL_TLS, TLS
 from kohort.testing.real_broker import RealCluster
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from kohort.assignors import Rebalance
 from kohort.cli.assigning.simulation import Outcome, State
 from kohort.cli.terminal import cell
-from kohort.fastpath.foreign_text import escaped
+from kohort.common.foreign_text import escaped
 
 #: Okabe and Ito's palette: told apart by people who see colours differently.
 KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 ABSENT = "NA"
 MINUTE_MS = 60_000

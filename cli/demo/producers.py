@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from kohort.cli.demo.dataset import FlightEvent
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 from kohort.testing import jars
 from kohort.testing.jdk import java
 

@@ -22,7 +22,7 @@ from kohort.cli.demo.region_view import RegionView
 from kohort.cli.demo.screen import Screen
 from kohort.cli.demo.spark_act import READERS, spark_session
 from kohort.cli.demo.tally import Tally, of_rows
-from kohort.fastpath.private_files import private_folder
+from kohort.common.private_files import private_folder
 from kohort.testing import RealBroker
 
 

@@ -10,13 +10,13 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from kohort.cli.connecting import AsJson, Connection, connected, console
-from kohort.cli.doctor.case import Case
+from kohort.cli.connection_options import AsJson, Connection, connected, console
+from kohort.cli.doctor.facts import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
 from kohort.cli.terminal import cell, say
-from kohort.fastpath.errors import KohortError
-from kohort.fastpath.foreign_text import escaped
+from kohort.common.errors import KohortError
+from kohort.common.foreign_text import escaped
 
 app = typer.Typer(add_completion=False)
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from kohort.admin import GroupDescription, MemberDescription
 from kohort.cli.doctor.finding import Finding, Severity
-from kohort.cli.doctor.look import Look
-from kohort.coordinator_client.config import Config
+from kohort.cli.doctor.group_snapshot import Look
+from kohort.coordinator_client.consumer_config import Config
 
 EAGER: Final = frozenset({"range", "roundrobin", "sticky"})
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance"})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.partitions import short
-from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.consumer_config import Config
 from kohort.fastpath import TopicPartition
 
 TOLERATED_MS = 60_000

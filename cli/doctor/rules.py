@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kohort.cli.doctor import cluster_rules, group_rules, offset_rules, settings_rules
-from kohort.cli.doctor.case import NotAsked
+from kohort.cli.doctor.facts import NotAsked
 from kohort.cli.doctor.finding import Finding
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 class Rule(NamedTuple):

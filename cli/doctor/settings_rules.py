@@ -5,7 +5,7 @@ from typing import Final
 
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.finding import Finding, Severity
-from kohort.coordinator_client.config import Config
+from kohort.coordinator_client.consumer_config import Config
 
 BYTES_A_RECORD: Final = 100
 """Of small records, for how many one fetch may hold."""

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kohort.coordinator_client.exporting.readings import Watch, Watched, prometheus_name, readings
-from kohort.coordinator_client.figures import FIGURES, ConsumerMetrics, Figure, Kind
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Figure, Kind
 
 LABELS = ("client_id", "group", "consumer")
 PARTITION_LABELS = (*LABELS, "topic", "partition")

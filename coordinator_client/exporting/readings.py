@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
-from kohort.coordinator_client.figures import FIGURES, ConsumerMetrics, Figure
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Figure
 from kohort.fastpath import TopicPartition
 
 

@@ -11,8 +11,8 @@ Errors
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED   fatal
 """
 
-from kohort.protocol.message import Request, Response, field
 from kohort.protocol.primitives import int16, int32, int64, string
+from kohort.protocol.schema import Request, Response, field
 
 
 class AddOffsetsToTxnRequest(Request, key=25, versions="0-4", flexible="3+"):

@@ -13,8 +13,8 @@ Errors (by partition; version 4 also at the top)
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int16, int32, int64, string
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class AddPartitionsToTxnTopic(RequestPart):

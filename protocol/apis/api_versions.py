@@ -10,8 +10,8 @@ Errors
     INVALID_REQUEST       the software name or version has characters that are not allowed
 """
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int16, int32, int64, string
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):

@@ -11,8 +11,8 @@ Errors (by group)
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int8, int16, int32, string, uuid
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class ConsumerGroupDescribeRequest(Request, key=69, versions="0-1", flexible="0+"):

@@ -13,8 +13,8 @@ Errors (by topic)
     INVALID_REQUEST, POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int16, int32, string
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class CreatePartitionsAssignment(RequestPart):

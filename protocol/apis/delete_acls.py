@@ -9,8 +9,8 @@ Errors (by filter, and by rule)
     CLUSTER_AUTHORIZATION_FAILED  fatal: the caller needs ALTER on the cluster
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import int8, int16, int32, string
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class DeleteAclsFilter(RequestPart):

@@ -9,8 +9,8 @@ Errors (by group)
     INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED   fatal
 """
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, string
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class DeleteGroupsRequest(Request, key=42, versions="0-2", flexible="2+"):

@@ -15,8 +15,8 @@ Errors (by topic)
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, string, uuid
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class DeleteTopicState(RequestPart):

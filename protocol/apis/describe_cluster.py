@@ -9,8 +9,8 @@ Errors
     CLUSTER_AUTHORIZATION_FAILED  fatal
 """
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int8, int16, int32, string
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+"):

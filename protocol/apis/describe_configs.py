@@ -9,8 +9,8 @@ Errors (by resource)
     CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED   the caller may not see it
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int8, int16, int32, string
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class DescribeConfigsResource(RequestPart):

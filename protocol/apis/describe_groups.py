@@ -9,8 +9,8 @@ Errors (by group)
     GROUP_AUTHORIZATION_FAILED    the caller may not see it
 """
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, bytes_, int16, int32, string
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class DescribeGroupsRequest(Request, key=15, versions="0-6", flexible="5+"):

@@ -13,8 +13,8 @@ Errors
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED   fatal
 """
 
-from kohort.protocol.message import Request, Response, field
 from kohort.protocol.primitives import boolean, int16, int32, int64, string
+from kohort.protocol.schema import Request, Response, field
 
 
 class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):

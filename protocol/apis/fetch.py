@@ -21,8 +21,8 @@ Errors (of the session at the top; by partition)
 
 from uuid import UUID
 
-from kohort.protocol.message import Buffer, Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import int8, int16, int32, int64, records, string, uuid
+from kohort.protocol.schema import Buffer, Request, RequestPart, Response, ResponsePart, field
 
 
 class ReplicaState(RequestPart):

@@ -11,8 +11,8 @@ Errors
     INVALID_REQUEST                         a key type the broker does not know in this version
 """
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import int8, int16, int32, string
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):

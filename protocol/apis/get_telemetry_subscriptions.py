@@ -10,8 +10,8 @@ Errors
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, Response, field
 from kohort.protocol.primitives import boolean, int8, int16, int32, string, uuid
+from kohort.protocol.schema import Request, Response, field
 
 
 class GetTelemetrySubscriptionsRequest(Request, key=71, versions="0", flexible="0+"):

@@ -12,8 +12,8 @@ Errors
     GROUP_AUTHORIZATION_FAILED   fatal
 """
 
-from kohort.protocol.message import Request, Response, field
 from kohort.protocol.primitives import int16, int32, string
+from kohort.protocol.schema import Request, Response, field
 
 
 class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):

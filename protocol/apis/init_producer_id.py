@@ -12,8 +12,8 @@ Errors
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED   fatal
 """
 
-from kohort.protocol.message import Request, Response, field
 from kohort.protocol.primitives import boolean, int16, int32, int64, string
+from kohort.protocol.schema import Request, Response, field
 
 
 class InitProducerIdRequest(Request, key=22, versions="0-6", flexible="2+"):

@@ -19,8 +19,8 @@ Errors
     UNSUPPORTED_VERSION           a static name needs version 5
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, bytes_, int16, int32, string
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class JoinGroupRequestProtocol(RequestPart):

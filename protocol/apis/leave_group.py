@@ -9,8 +9,8 @@ Errors
     GROUP_AUTHORIZATION_FAILED   not done
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, string
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class MemberIdentity(RequestPart):

@@ -7,8 +7,8 @@ Errors
     CLUSTER_AUTHORIZATION_FAILED   the caller sees only groups it may describe, or none
 """
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, string
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class ListGroupsRequest(Request, key=16, versions="0-5", flexible="3+"):

@@ -15,8 +15,8 @@ Errors (by topic, by partition; version 13 also at the top)
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int16, int32, string, uuid
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class MetadataRequestTopic(RequestPart):

@@ -20,8 +20,8 @@ Errors (by partition)
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, int64, string, uuid
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class OffsetCommitRequestPartition(RequestPart):

@@ -11,8 +11,8 @@ Errors (of the group, and by partition)
     INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, string
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class OffsetDeleteRequestPartition(RequestPart):

@@ -15,8 +15,8 @@ Errors (of the group, from version 2 on, and by partition)
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int16, int32, int64, string, uuid
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class OffsetFetchRequestTopic(RequestPart):

@@ -11,8 +11,8 @@ Errors (by partition)
     TOPIC_AUTHORIZATION_FAILED    fatal
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, int64, string
+from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart, field
 
 
 class OffsetForLeaderPartition(RequestPart):

@@ -21,8 +21,8 @@ Errors (by partition)
 
 from uuid import UUID
 
-from kohort.protocol.message import Buffer, Request, RequestPart, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, int64, records, string, uuid
+from kohort.protocol.schema import Buffer, Request, RequestPart, Response, ResponsePart, field
 
 
 class PartitionProduceData(RequestPart):

@@ -13,8 +13,8 @@ Errors
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, Response, field
 from kohort.protocol.primitives import boolean, bytes_, int8, int16, int32, uuid
+from kohort.protocol.schema import Request, Response, field
 
 
 class PushTelemetryRequest(Request, key=72, versions="0", flexible="0+"):

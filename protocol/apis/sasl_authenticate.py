@@ -7,8 +7,8 @@ Errors
     ILLEGAL_SASL_STATE            no handshake came before
 """
 
-from kohort.protocol.message import Request, Response, field
 from kohort.protocol.primitives import bytes_, int16, int64, string
+from kohort.protocol.schema import Request, Response, field
 
 
 class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):

@@ -8,8 +8,8 @@ Errors
     ILLEGAL_SASL_STATE            the connection is authenticated already, or needs no SASL
 """
 
-from kohort.protocol.message import Request, Response, field
 from kohort.protocol.primitives import int16, string
+from kohort.protocol.schema import Request, Response, field
 
 
 class SaslHandshakeRequest(Request, key=17, versions="0-1"):

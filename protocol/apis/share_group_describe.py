@@ -12,8 +12,8 @@ Errors (by group)
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import boolean, int16, int32, string, uuid
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class ShareGroupDescribeRequest(Request, key=77, versions="0-1", flexible="0+"):

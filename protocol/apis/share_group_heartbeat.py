@@ -11,8 +11,8 @@ Errors
 
 from uuid import UUID
 
-from kohort.protocol.message import Request, Response, ResponsePart, field
 from kohort.protocol.primitives import int16, int32, string, uuid
+from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
 class ShareGroupHeartbeatRequest(Request, key=76, versions="0-1", flexible="0+"):

@@ -13,8 +13,8 @@ Errors
     GROUP_AUTHORIZATION_FAILED    fatal
 """
 
-from kohort.protocol.message import Request, RequestPart, Response, field
 from kohort.protocol.primitives import bytes_, int16, int32, string
+from kohort.protocol.schema import Request, RequestPart, Response, field
 
 
 class SyncGroupRequestAssignment(RequestPart):

@@ -2,9 +2,9 @@
 
 from kohort.testing.fake_broker.broker import FakeBroker
 from kohort.testing.fake_broker.consumer_group import ConsumerGroupSnapshot, ConsumerGroupState
-from kohort.testing.fake_broker.control import Action, Alter, Answer, Call, Close, Delay, Drop, Hold, Instead, Raw
 from kohort.testing.fake_broker.coordinator import GroupCoordinator
 from kohort.testing.fake_broker.group import Committed, GroupSnapshot, GroupState
+from kohort.testing.fake_broker.interventions import Action, Alter, Answer, Call, Close, Delay, Drop, Hold, Instead, Raw
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 
 __all__ = [

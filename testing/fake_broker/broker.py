@@ -27,9 +27,9 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kohort.common.errors import WireError
+from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import RecordColumns, encode
-from kohort.fastpath.errors import WireError
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.api_versions import ApiVersionsResponse
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import UnsupportedVersion
@@ -41,15 +41,15 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.message import Message, Response
-from kohort.testing.fake_broker import control as actions
+from kohort.protocol.schema import Message, Response
+from kohort.testing.fake_broker import interventions as actions
 from kohort.testing.fake_broker.cluster import Address, FakeCluster
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, consumer_snapshot
-from kohort.testing.fake_broker.control import Call, Control, ControlFunction
 from kohort.testing.fake_broker.group import Committed, Group, GroupSnapshot, snapshot
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import HANDLERS, UNASKED, Handler, api_versions
+from kohort.testing.fake_broker.interventions import Call, Control, ControlFunction
 from kohort.testing.fake_broker.settings import CoordinatorSettings
-from kohort.testing.fake_broker.work import Work
 
 T = TypeVar("T")
 _REQUEST_HEADER = Message.of(RequestHeader)
@@ -126,7 +126,7 @@ class FakeBroker:
     def control(self, api: int | str, function: ControlFunction, *, times: int | None = None) -> Control:
         """Ask `function` about every call of `api` from now on, until it acted `times` times or is removed.
 
-        The first control that returns an action decides. See control.py for the actions.
+        The first control that returns an action decides. See interventions.py for the actions.
         """
         added = Control(API[api].key, function, times, _list=self._controls)
         self._controls.append(added)

@@ -21,7 +21,7 @@ from typing import ClassVar, NamedTuple
 from uuid import UUID
 
 from kohort.assignors import GroupView, Rebalance, get, make_plan
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 from kohort.testing.fake_broker.group import Committed
 
 LEFT_FOR_A_WHILE = -2

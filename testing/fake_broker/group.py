@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.protocol.apis.sync_group import SyncGroupResponse
 

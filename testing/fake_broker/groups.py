@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.consumer_coordinator import ConsumerCoordinator
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupState

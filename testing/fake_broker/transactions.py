@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 from kohort.testing.fake_broker import codes
 
 MAX_TIMEOUT_MS: Final = 900_000

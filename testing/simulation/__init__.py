@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.consistent_region.errors import ConfigurationError
-from kohort.consistent_region.state_handles import StateHandle
+from kohort.consistent_region.state import StateHandle
 from kohort.testing.simulation.kafka import SimRecord as SimRecord
 from kohort.testing.simulation.kafka import Violation as Violation
 from kohort.testing.simulation.world import UnderTest, run

@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 from kohort.consistent_region.offsets import Positions
-from kohort.consistent_region.state_handles import StateHandle
+from kohort.consistent_region.state import StateHandle
 
 _LENGTH = struct.Struct(">Q")
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import RegionError
 from kohort.consistent_region.offsets import Position
 from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
-from kohort.fastpath.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.testing.simulation.world import World

@@ -1,8 +1,8 @@
 """The world itself: a log, a group, a flaky store, nodes that are killed, stopped and cut off, and the checks of it.
 
-The members are conducted by `kohort.consistent_region.conductor`, the code that also runs on a real broker; the world
-only plays Kafka and the store. One seed decides everything, the kinds and rates of faults among it, so that a seed that
-fails is run again by its number. `run(seed)` returns what happened, or raises `Violation`.
+The members are conducted by `kohort.consistent_region.region_driver`, the code that also runs on a real broker; the
+world only plays Kafka and the store. One seed decides everything, the kinds and rates of faults among it, so that a
+seed that fails is run again by its number. `run(seed)` returns what happened, or raises `Violation`.
 """
 
 import hashlib
@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.barrier import Barrier, RegionView, Ticket
-from kohort.consistent_region.conductor import Conductor
+from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView, Ticket
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import RegionError
 from kohort.consistent_region.manifest import decode
 from kohort.consistent_region.offsets import Positions
-from kohort.consistent_region.record import decode_record
+from kohort.consistent_region.region_driver import Conductor
 from kohort.consistent_region.region_member import RegionMember
+from kohort.consistent_region.region_record import decode_record
 from kohort.consistent_region.settings import RegionSettings
-from kohort.consistent_region.start import StartPosition
-from kohort.consistent_region.state_handles import StateHandle
+from kohort.consistent_region.start_positions import StartPosition
+from kohort.consistent_region.state import StateHandle
 from kohort.consistent_region.states import Phase, RegionState
 from kohort.consistent_region.store import Key
 from kohort.consistent_region.triggers import OperatorDriven, Periodic, Trigger
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.testing.simulation.faults import Faults, FlakyStore, Killed
 from kohort.testing.simulation.history import History, Twin, applied, split
 from kohort.testing.simulation.kafka import Group, Log, SimConsumer, SimRecord, Violation, holds

@@ -7,12 +7,12 @@ import pytest
 
 from kohort.admin import Admin, GroupMissing, GroupNotEmpty
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.connections import Endpoint
 from kohort.coordinator_client.errors import ConnectionFailed, UnknownTopic
 from kohort.fastpath import KohortError, TopicPartition
-from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import numbers, poll_until, produce
-from tests.coordinator_client.test_consumer_group import PROTOCOLS
+from kohort.network.broker_connection import Endpoint
+from kohort.testing.broker_selection import Broker
+from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
+from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
 
 pytestmark = pytest.mark.broker
 Name = Callable[[str], str]

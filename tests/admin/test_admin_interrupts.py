@@ -18,7 +18,7 @@ from kohort.coordinator_client import ConcurrentUseError
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
 
 STRIDE = 67

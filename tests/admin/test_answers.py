@@ -16,10 +16,10 @@ from kohort.protocol.apis.describe_configs import (
     DescribeConfigsResult,
 )
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.protocol.message import Message
+from kohort.protocol.schema import Message
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
-from tests.coordinator_client.kit import poll_until
+from tests.coordinator_client.consumer_helpers import poll_until
 
 
 @pytest.mark.proves("B-31")

@@ -5,9 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from kohort.assignors import balance, plan, rack, sticky
+from kohort.assignors import _balance, balance, balance_py, plan, rack, sticky
 from kohort.cli.assigning.java_plans import JavaPlans
-from kohort.fastpath import _balance, balance_py
 
 
 @pytest.fixture(params=[_balance, balance_py], ids=["compiled", "plain"])

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.assignors import GroupView
+from kohort.assignors import GroupView, _balance, balance_py
 from kohort.assignors.balance import Claims, balanced
-from kohort.fastpath import _balance, balance_py
 from kohort.protocol.membership import parse_assignment
 
 Score = tuple[list[Fraction], int, int]
@@ -217,8 +216,8 @@ def test_the_highest_generation_owns_and_two_of_it_own_nothing(
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 def test_without_the_extension_the_twin_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("kohort.fastpath._balance")
-    monkeypatch.setitem(sys.modules, "kohort.fastpath._balance", None)
+    monkeypatch.delattr("kohort.assignors._balance")
+    monkeypatch.setitem(sys.modules, "kohort.assignors._balance", None)
     assert runpy.run_module("kohort.assignors.core")["core"] is balance_py
 
 

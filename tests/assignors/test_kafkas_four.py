@@ -18,7 +18,7 @@ from kohort.protocol.membership import (
     parse_cooperative_sticky,
     parse_sticky,
 )
-from kohort.protocol.message import Message
+from kohort.protocol.schema import Message
 
 Members = dict[str, dict[str, object]]
 

@@ -22,8 +22,8 @@ import pytest
 
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.testing import jars
+from kohort.testing.broker_selection import Broker
 from kohort.testing.jdk import java
-from kohort.testing.selection import Broker
 
 PARTITIONS = 14
 FEW, MANY = 20, 50

@@ -13,7 +13,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.replay import replay
 from kohort.fastpath import TopicPartition
 from kohort.protocol import tape
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 
 UNEVEN = (3, 3, 200, 3, 3)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kohort.assignors import AssignorError, BadGroup, GroupView, MemberSubscription, Plan, PlanError, Rebalance, get
 from kohort.assignors.copartition import CopartitionAssignor
 from kohort.assignors.lag import LagAssignor, lag_from_offsets
-from kohort.assignors.planning import check, make_plan
 from kohort.assignors.rack import RackAssignor
+from kohort.assignors.run_assignor import check, make_plan
 from kohort.assignors.weighted import WeightedAssignor
 from kohort.fastpath import TopicPartition
 

@@ -20,7 +20,7 @@ from kohort.cli.assigning.simulation import from_numbers, settle, simulate
 from kohort.cli.main import main
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import TopicPartition
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 
 SIX = ["--topic", "t:12", "--members", "3", "--no-java"]
 

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from kohort.cli import main as cli
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 
 
 def run(

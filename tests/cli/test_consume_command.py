@@ -15,9 +15,9 @@ import pytest
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.testing import FakeBroker
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import Alter, Call
-from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import numbers, produce
+from tests.coordinator_client.consumer_helpers import numbers, produce
 
 Run = Callable[..., str]
 

@@ -19,7 +19,7 @@ from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.store import SqliteStore
 from kohort.fastpath import TopicPartition
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 
 ENDS = {0: 40, 1: 40}
 

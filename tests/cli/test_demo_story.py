@@ -18,8 +18,8 @@ from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record
 from kohort.spark.plan import plan
 from kohort.spark.reader import read_range
+from kohort.testing.broker_selection import Broker
 from kohort.testing.ports import free_ports
-from kohort.testing.selection import Broker
 from kohort.testing.topics import leaders
 
 pytestmark = pytest.mark.broker

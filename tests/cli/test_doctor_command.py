@@ -12,7 +12,7 @@ import pytest
 
 from kohort.admin import Admin, GroupMissing
 from kohort.assignors import get
-from kohort.cli.doctor.case import Case, heard_since, offsets_partition
+from kohort.cli.doctor.facts import Case, heard_since, offsets_partition
 from kohort.cli.doctor.rules import RULES
 from kohort.cli.main import main
 from kohort.coordinator_client import Consumer, Why
@@ -20,14 +20,14 @@ from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.apis.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import FakeBroker, RealBroker, RealCluster
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import Alter, Call
 from kohort.testing.plain_wire import ask
 from kohort.testing.ports import free_ports
-from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.acls import allow
-from tests.coordinator_client.kit import PATIENCE_S, numbers, poll_all_until, poll_until, produce
-from tests.coordinator_client.test_consumer_group import PROTOCOLS
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, numbers, poll_all_until, poll_until, produce
+from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
+from tests.network.auth.acls import allow
 
 NOT_LEADER_OR_FOLLOWER = 6
 Name = Callable[[str], str]

@@ -12,12 +12,12 @@ from kohort.assignors.range import RangeAssignor
 from kohort.cli.group import _from_file
 from kohort.cli.main import main
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.states import MemberState
+from kohort.coordinator_client.group.states import MemberState
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import FakeBroker
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import Alter
-from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import numbers, poll_until, produce
+from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
 
 Run = Callable[..., Any]
 

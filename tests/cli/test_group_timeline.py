@@ -16,12 +16,12 @@ from kohort.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kohort.assignors.range import RangeAssignor
 from kohort.cli.group_timeline import drawing, plain
 from kohort.cli.main import main
+from kohort.coordinator_client.group.leader_assignment import AssignorFailed
+from kohort.coordinator_client.group.rebalance_history import Phase, Rebalance
+from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.leading import AssignorFailed
-from kohort.coordinator_client.states import MemberState
-from kohort.coordinator_client.timeline import Phase, Rebalance
 from kohort.testing import FakeBroker
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 
 
 def assignor_name(assignor: str | Assignor) -> str:

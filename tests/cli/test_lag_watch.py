@@ -15,8 +15,8 @@ import pytest
 
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import TopicPartition
-from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import numbers, produce
+from kohort.testing.broker_selection import Broker
+from tests.coordinator_client.consumer_helpers import numbers, produce
 
 LINES, COLUMNS = 24, 100
 

@@ -21,7 +21,7 @@ from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import ResetFailedError
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.store import Key, SqliteStore
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 
 P0 = TopicPartition("t", 0)
 

@@ -15,8 +15,8 @@ from kohort.cli.main import main
 from kohort.protocol import tape
 from kohort.protocol.tape import Taped
 from kohort.protocol.wire import WireConnection
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import FakeBroker
-from kohort.testing.selection import Broker
 
 HEARTBEAT = {"group_id": "billing", "generation_id": 3, "member_id": "m-1"}
 ANSWER = b"\0\0\0\x0a" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\x1b"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.main import main
+from kohort.conformance.broker_under_test import Target, parse_address
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
 from kohort.conformance.errors import TargetUnreachable
 from kohort.conformance.runner import conduct
-from kohort.conformance.target import Target, parse_address
 from kohort.conformance.verdict import Verdict
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.testing.fake_broker import Answer, Close, FakeBroker

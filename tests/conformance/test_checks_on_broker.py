@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
+from kohort.conformance.broker_under_test import Target
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Check, Selection
 from kohort.conformance.report import Report
 from kohort.conformance.runner import conduct
-from kohort.conformance.target import Target
 from kohort.conformance.verdict import Verdict
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from kohort.testing.topics import create_topic
 
 pytestmark = pytest.mark.broker

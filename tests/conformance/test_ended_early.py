@@ -15,15 +15,15 @@ import pytest
 
 from kohort.cli import conformance
 from kohort.cli.main import main
+from kohort.conformance.broker_under_test import Target
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
+from kohort.conformance.check_context import Scene
 from kohort.conformance.errors import Blocked
 from kohort.conformance.report import Report
+from kohort.conformance.retry_timing import BRIEF_S, TRIES, Expected
 from kohort.conformance.runner import Stop, conduct
-from kohort.conformance.scene import Scene
-from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
-from kohort.conformance.waiting import BRIEF_S, TRIES, Expected
 from kohort.testing.fake_broker import Alter, FakeBroker, Hold
 from tests.conformance.bending import altered, code
 

@@ -5,11 +5,11 @@ from itertools import count
 
 import pytest
 
-from kohort.conformance import join
+from kohort.conformance import join_group
+from kohort.conformance.broker_under_test import Target
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
 from kohort.conformance.runner import plan, play
-from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
 from kohort.testing.fake_broker import Action, Call, CoordinatorSettings, Delay, FakeBroker
 
@@ -52,14 +52,14 @@ def test_two_that_join_within_the_delay_are_in_one_generation() -> None:
 
 @pytest.mark.parametrize("tries", [1, 2])
 def test_a_second_join_that_comes_after_the_delay_is_tried_again(tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "SAME_GENERATION_S", 0.5)
+    monkeypatch.setattr(join_group, "SAME_GENERATION_S", 0.5)
     with delaying() as broker:
         late(broker, tries=tries, seconds=1.0)
         assert judged(broker).verdict is Verdict.PASS
 
 
 def test_a_second_join_that_is_never_in_the_generation_is_a_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "SAME_GENERATION_S", 0.5)
+    monkeypatch.setattr(join_group, "SAME_GENERATION_S", 0.5)
     with delaying() as broker:
         late(broker, tries=3, seconds=1.0)
         result = judged(broker)

@@ -17,7 +17,7 @@ from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Selection
 from kohort.conformance.compare import differences
 from kohort.conformance.errors import ConformanceError, ProfileError, SelectionError
-from kohort.conformance.evidence import Frame, readable
+from kohort.conformance.frame_log import Frame, readable
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
 from kohort.conformance.verdict import Result, Verdict

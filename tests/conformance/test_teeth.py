@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from kohort.conformance.broker_under_test import Target
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Check, Kind, Need
 from kohort.conformance.runner import Plan, plan, play
-from kohort.conformance.target import Target
 from kohort.conformance.verdict import Result, Verdict
 from kohort.protocol.catalogue import API
 from kohort.testing.fake_broker import FakeBroker

@@ -7,17 +7,17 @@ from uuid import UUID
 
 from kohort import TopicPartition
 from kohort.consistent_region import DictState
-from kohort.consistent_region.conductor import Conductor
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import CoordinatorUnavailable
 from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.region_driver import Conductor
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore
 from kohort.consistent_region.triggers import Manual
 from kohort.coordinator_client.errors import IllegalState, OperationTimeout
-from kohort.coordinator_client.group_question import GroupMate
 from kohort.coordinator_client.hooks import Assigned, Cause, Lost, Revoked, Why
+from kohort.coordinator_client.offsets.describe_group import GroupMate
 from kohort.testing.simulation import SimRecord
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

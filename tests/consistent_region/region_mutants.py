@@ -14,13 +14,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from kohort.consistent_region import coordinator_rules, region_member, start_positions
 from kohort.consistent_region import events as ev
-from kohort.consistent_region import region_member, rules, start
-from kohort.consistent_region.conductor import Conductor
 from kohort.consistent_region.coordinator import Coordinator, Return
 from kohort.consistent_region.offsets import OffsetManager, SeekMap
-from kohort.consistent_region.record import MemberRecord
+from kohort.consistent_region.region_driver import Conductor
 from kohort.consistent_region.region_member import RegionMember
+from kohort.consistent_region.region_record import MemberRecord
 from kohort.consistent_region.states import READING, Phase, RegionState
 from kohort.testing.simulation import history as world_history
 from kohort.testing.simulation import world
@@ -262,24 +262,24 @@ MUTANTS: dict[str, list[Mutant]] = {
     "a snapshot lacks the last record": [(world_history.History, "snapshot", _snapshot_without_the_last)],
     "missing initial offsets are remembered as missing": [
         (Coordinator, "initial", _initial_cached),
-        (rules, "put_initial", _initial_rewritten),
+        (coordinator_rules, "put_initial", _initial_rewritten),
     ],
-    "discovered partitions begin at their end": [(start, "_by", _discovered_at_the_end)],
+    "discovered partitions begin at their end": [(start_positions, "_by", _discovered_at_the_end)],
     "zombies are let in": [
-        (rules, "_known", _any_incarnation),
-        (rules, "register", _register_over_a_complete_barrier),
+        (coordinator_rules, "_known", _any_incarnation),
+        (coordinator_rules, "register", _register_over_a_complete_barrier),
     ],
     "a barrier begins in any generation, and may lack partitions": [
-        (rules, "begin_checkpoint", _begin_halfway_covered),
-        (rules, "merged", _complete_uncovered),
+        (coordinator_rules, "begin_checkpoint", _begin_halfway_covered),
+        (coordinator_rules, "merged", _complete_uncovered),
         (RegionMember, "_meet", lambda original: _meets_any(original)),
-        (rules, "report", _keeps_the_barrier),
+        (coordinator_rules, "report", _keeps_the_barrier),
     ],
-    "the first contribution completes": [(rules, "contribute", _complete_with_the_first)],
-    "the state of a member that is gone is forgotten": [(rules, "_carried", lambda _: lambda *_args: ())],
+    "the first contribution completes": [(coordinator_rules, "contribute", _complete_with_the_first)],
+    "the state of a member that is gone is forgotten": [(coordinator_rules, "_carried", lambda _: lambda *_args: ())],
     "a member that is gone is waited for": [(MemberRecord, "here", lambda _: lambda *_args: True)],
-    "the newest checkpoint is retired": [(rules, "retire", _newest_retired)],
-    "a sequence is used again": [(rules, "begin_checkpoint", _sequence_reused)],
+    "the newest checkpoint is retired": [(coordinator_rules, "retire", _newest_retired)],
+    "a sequence is used again": [(coordinator_rules, "begin_checkpoint", _sequence_reused)],
 }
 """name -> what is changed. A mutant of several changes takes away a defence and the one behind it."""
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from kohort import TopicPartition
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.barrier import Barrier, RegionView
+from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.ready import Ready
 from kohort.consistent_region.region_member import RegionMember

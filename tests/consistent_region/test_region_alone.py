@@ -17,7 +17,7 @@ from kohort.consistent_region import OperatorDriven, Periodic, SqliteState
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import ConfigurationError, DataLossError, RegionError
 from kohort.consistent_region.store import SqliteStore
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 
 SCHEMA = "CREATE TABLE seen (part INTEGER, at INTEGER, value BLOB, PRIMARY KEY (part, at))"
 

@@ -10,7 +10,6 @@ import pytest
 from kohort import TopicPartition
 from kohort.consistent_region import DictState
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.company import client_id
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import (
     BarrierOver,
@@ -22,15 +21,16 @@ from kohort.consistent_region.errors import (
     TruncationError,
     UnreadError,
 )
+from kohort.consistent_region.group_check import client_id
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
-from kohort.consistent_region.memory import memory_low
+from kohort.consistent_region.memory_pressure import memory_low
 from kohort.consistent_region.offsets import Position, Positions
 from kohort.consistent_region.ready import Polling, RequestReset
 from kohort.consistent_region.states import Phase, RegionState
 from kohort.consistent_region.store import Key, MemoryStore
 from kohort.coordinator_client.errors import OperationTimeout, TopicRecreated, Truncation
-from kohort.coordinator_client.group_question import GroupMate
-from kohort.coordinator_client.resets import Gap
+from kohort.coordinator_client.offsets.describe_group import GroupMate
+from kohort.coordinator_client.offsets.offset_reset import Gap
 from kohort.testing.simulation import SimRecord
 from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand
 from tests.consistent_region.region_rig import Rig

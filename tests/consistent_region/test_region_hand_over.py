@@ -13,15 +13,16 @@ import confluent_kafka
 import pytest
 
 from kohort import ConsistentRegion, TopicPartition
-from kohort.consistent_region import DictState, Periodic, handing, region_member, rules
+from kohort.consistent_region import DictState, Periodic, coordinator_rules, region_member
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.barrier import Ticket
+from kohort.consistent_region import hand_over as handing
+from kohort.consistent_region.checkpoint_barrier import Ticket
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.region import consumer_settings
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore, SqliteStore
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from kohort.testing.simulation import world
 from kohort.testing.simulation.kafka import Violation
 from tests.consistent_region.region_rig import P0 as R0
@@ -125,12 +126,12 @@ def test_whoever_took_part_and_forgets_takes_all_back(whose: str, how: str) -> N
             record = pair.region.record()
             gone = record.members[whose]._replace(lease_until=0.0)
             record = replace(record, members={**record.members, whose: gone})
-            record = rules.begin_checkpoint(record, other, 0, 100.0, 5.0, 5.0)
+            record = coordinator_rules.begin_checkpoint(record, other, 0, 100.0, 5.0, 5.0)
             assert (record.epoch, record.barrier, record.moved) == (1, None, ())
             return
         case _:
             record = replace(pair.region.record(), reset_generation=2)
-            record = rules.request_reset(record, ticket, 0, "lost", forced=True, generation=2, max_resets=5)
+            record = coordinator_rules.request_reset(record, ticket, 0, "lost", forced=True, generation=2, max_resets=5)
             assert record.epoch == 1
             return
     record = pair.region.record()
@@ -230,7 +231,7 @@ FAULTS: dict[str, Change] = {
     "what was handed over may be taken twice": (handing, "take", _kept_handed),
     "what was handed over is read from the checkpoint": (handing, "take", _sought_at_the_checkpoint),
     "what is read between the hooks is dropped": (region_member, "_HANDLERS", _dropped_between),
-    "whoever starts again forgets alone": (rules, "_memory_gone", _memory_never_gone),
+    "whoever starts again forgets alone": (coordinator_rules, "_memory_gone", _memory_never_gone),
 }
 
 

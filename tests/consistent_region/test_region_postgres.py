@@ -11,13 +11,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable, FencedError
 from kohort.consistent_region.manifest import StateReference
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.postgres_store import PostgresStore
 from kohort.consistent_region.store import Key, Store, open_store
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.testing import PostgresStartError, RealPostgres
 from kohort.testing import real_postgres as real
 

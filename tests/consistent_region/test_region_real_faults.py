@@ -20,7 +20,7 @@ from kohort.consistent_region.errors import StrangerError, TopicRecreatedError, 
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.store import open_store
 from kohort.testing import RealPostgres
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from kohort.testing.topics import create_topic
 
 

@@ -22,7 +22,7 @@ from kohort.consistent_region.errors import (
 )
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.region import consumer_settings
-from kohort.consistent_region.start import beginnings, check_log
+from kohort.consistent_region.start_positions import beginnings, check_log
 from kohort.consistent_region.store import SqliteStore
 from kohort.testing import FakeBroker
 

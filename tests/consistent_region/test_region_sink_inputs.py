@@ -10,7 +10,7 @@ import pytest
 from kohort.consistent_region import CommitId, SinkPlace, SqlSink
 from kohort.consistent_region.errors import ConfigurationError
 from kohort.consistent_region.store import open_store
-from kohort.coordinator_client.events import Identity
+from kohort.coordinator_client.group.events import Identity
 
 SECRET = "can4ry"
 

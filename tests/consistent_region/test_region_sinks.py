@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort import ConsistentRegion, Consumer, TopicPartition
+from kohort.common.errors import KohortError
 from kohort.consistent_region import CommitId, DictState, KafkaSink, MemoryStore, Periodic, SinkPlace, SqlSink
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.effects import Effects, TransactionalSink, unpacked
@@ -25,10 +26,9 @@ from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.offsets import Position, Positions
 from kohort.consistent_region.store import SqliteStore
-from kohort.coordinator_client.events import Identity
-from kohort.fastpath.errors import KohortError
+from kohort.coordinator_client.group.events import Identity
 from kohort.testing import FakeBroker, RealPostgres
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 
 P0 = TopicPartition("in", 0)
 RECORDS, A_CHECKPOINT = 14, 4

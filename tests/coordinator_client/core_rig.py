@@ -3,11 +3,11 @@
 import uuid
 from typing import Any
 
-from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.connections import Ask, Endpoint
-from kohort.coordinator_client.core import Core
-from kohort.coordinator_client.outgoing import Turn
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_core import Core
 from kohort.fastpath import TopicPartition
+from kohort.network.broker_connection import Ask, Endpoint
+from kohort.network.requests import Turn
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kohort.protocol.apis.metadata import (
     MetadataResponse,

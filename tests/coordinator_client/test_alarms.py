@@ -14,8 +14,8 @@ import pytest
 
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import TopicPartition
-from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import PATIENCE_S
+from kohort.testing.broker_selection import Broker
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
 PARTITIONS = 30
 LASTS_S = float(os.environ.get("KOHORT_ALARM_S", "8"))

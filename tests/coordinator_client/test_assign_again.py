@@ -6,7 +6,7 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.producer import Producer
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 
 pytestmark = pytest.mark.broker
 

@@ -9,7 +9,7 @@ import pytest
 from kohort import AsyncConsumer, Consumer, RebalanceHooks, TopicPartition
 from kohort.coordinator_client import Assigned, CallbackError
 from kohort.testing import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S, poll_until
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
 
 P0 = TopicPartition("t", 0)
 

@@ -25,9 +25,9 @@ from kohort.coordinator_client import (
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import RealBroker
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import FakeBroker
-from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import PATIENCE_S
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
 HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_ms": 500, "request_timeout_ms": 1000}
 

@@ -20,9 +20,9 @@ from kohort.coordinator_client import (
     TopicRecreated,
 )
 from kohort.fastpath import KohortError, TopicPartition
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import in_a_child, numbers, poll_until, produce, read
+from tests.coordinator_client.consumer_helpers import in_a_child, numbers, poll_until, produce, read
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]

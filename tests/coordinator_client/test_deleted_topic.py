@@ -16,15 +16,15 @@ import pytest
 
 from kohort.admin import Admin
 from kohort.coordinator_client import AuthorizationFailed, Consumer, RebalanceHooks, Revoked, UnknownTopic
-from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.ready import Notice
+from kohort.coordinator_client.group.events import OffsetToCommit
+from kohort.coordinator_client.group.ready import Notice
 from kohort.fastpath import TopicPartition
 from kohort.protocol.apis.offset_commit import OffsetCommitResponse
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
-from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import PATIENCE_S, poll_until, read, wait_until
-from tests.coordinator_client.test_consumer_group import PROTOCOLS
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, wait_until
+from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
 
 SILENCE_S = 3.0  # once a response to the commit took 30 s; a heartbeat interval is 1 s
 SAVES = ("auto-commit", "on_revoked")

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.failover import PARTITIONS, fail_over
 from kohort.testing import RealCluster
-from tests.coordinator_client.test_consumer_group import PROTOCOLS
+from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
 
 
 @pytest.mark.broker

@@ -10,9 +10,9 @@ import pytest
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.fastpath import TopicPartition
 from kohort.testing import RealBroker
-from kohort.testing.selection import Broker, wanted_version
+from kohort.testing.broker_selection import Broker, wanted_version
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import numbers, poll_until, produce
+from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
 
 SESSION_MS = 3_000
 RECORDS = 3_000

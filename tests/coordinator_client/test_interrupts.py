@@ -24,7 +24,7 @@ from kohort.coordinator_client import (
 )
 from kohort.fastpath import KohortError, RecordColumns, TopicPartition
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, attempt, elsewhere, every_point
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))

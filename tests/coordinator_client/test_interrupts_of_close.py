@@ -17,7 +17,7 @@ import pytest
 from kohort.coordinator_client import AsyncConsumer, Consumer, ConsumerClosed, RebalanceHooks
 from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import Delay, FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within
 
 P0 = TopicPartition("t", 0)

@@ -9,10 +9,10 @@ NEEDLESS = (
     "rich", "secrets", "ssl", "subprocess", "tempfile", "typer", "urllib",
     "cramjam", "isal", "zstandard",
     "kohort.admin", "kohort.assignors.balance", "kohort.assignors.group_file", "kohort.assignors.lag", "kohort.cli",
-    "kohort.coordinator_client.aio", "kohort.coordinator_client.consumer_group_member",
-    "kohort.coordinator_client.epoch_requests", "kohort.coordinator_client.figures", "kohort.coordinator_client.oauth",
-    "kohort.coordinator_client.replay", "kohort.coordinator_client.tape", "kohort.coordinator_client.tokens",
-    "kohort.producer", "kohort.protocol.record_batch",
+    "kohort.coordinator_client.async_consumer", "kohort.coordinator_client.group.consumer_member",
+    "kohort.coordinator_client.epoch_requests", "kohort.coordinator_client.metrics.metrics_table",
+    "kohort.network.auth.oauth_tokens", "kohort.coordinator_client.replay", "kohort.network.tape_writer",
+    "kohort.network.auth.token_refresh", "kohort.producer", "kohort.protocol.record_batch",
 )  # fmt: skip
 LIFE = """
 import sys

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client import Consumer, session
-from kohort.coordinator_client.core import MOST_AT_ONCE
-from kohort.coordinator_client.fetching import Fetcher
-from kohort.coordinator_client.slices import Slice
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client import poll_loop as session
+from kohort.coordinator_client.consumer_core import MOST_AT_ONCE
+from kohort.coordinator_client.fetch.fetch_buffer import Slice
+from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.fastpath import TopicPartition, decode, encode
 
 COUNT = 2_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.coordinator_client.config import SETTINGS, Config, checked
+from kohort.coordinator_client.consumer_config import SETTINGS, Config, checked
 from kohort.coordinator_client.errors import ConfigError
 
 INT32 = 2_147_483_647  # what Kafka's own clients can hold

@@ -13,7 +13,7 @@ from kohort.protocol.membership import Subscription, build_subscription
 from kohort.protocol.tape import Taped
 from kohort.protocol.wire import WireConnection
 from kohort.testing import FakeBroker, RealBroker
-from tests.coordinator_client.kit import read
+from tests.coordinator_client.consumer_helpers import read
 
 LIFE_OF_A_MEMBER = ("ApiVersions", "FindCoordinator", "JoinGroup", "SyncGroup", "OffsetFetch", "Fetch", "LeaveGroup")
 

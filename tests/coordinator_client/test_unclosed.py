@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kohort.coordinator_client import AsyncConsumer, Consumer
-from kohort.coordinator_client.driver import Driver
 from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.network_client import Driver
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S, in_a_child, poll_until
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, in_a_child, poll_until
 
 
 def member(bootstrap: str) -> Driver[Any]:

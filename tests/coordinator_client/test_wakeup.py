@@ -8,7 +8,7 @@ import pytest
 from kohort import Consumer
 from kohort.coordinator_client import WakeupError
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
 
 @pytest.mark.proves("S-11", "B-36")

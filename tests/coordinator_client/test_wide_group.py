@@ -19,7 +19,7 @@ import pytest
 
 from kohort.admin import Admin
 from kohort.coordinator_client import Consumer, RebalanceHooks, UnknownTopic
-from kohort.coordinator_client.core import MOST_AT_ONCE
+from kohort.coordinator_client.consumer_core import MOST_AT_ONCE
 from kohort.producer import Producer
 from kohort.testing import RealBroker
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.connections import Answered, Ask
-from kohort.coordinator_client.core import Core
-from kohort.coordinator_client.events import OffsetToCommit
-from kohort.coordinator_client.metadata import ClusterView
-from kohort.coordinator_client.offsets import Phase
-from kohort.coordinator_client.ready import Coordinator
-from kohort.coordinator_client.slices import Parked
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_core import Core
+from kohort.coordinator_client.fetch.fetch_buffer import Parked
+from kohort.coordinator_client.group.events import OffsetToCommit
+from kohort.coordinator_client.group.ready import Coordinator
+from kohort.coordinator_client.offsets.positions import Phase
 from kohort.fastpath import KohortError, TopicPartition, encode
+from kohort.network.broker_connection import Answered, Ask
+from kohort.network.metadata import ClusterView
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
 from kohort.protocol.apis.metadata import (
     MetadataResponse,

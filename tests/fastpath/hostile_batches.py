@@ -12,7 +12,7 @@ import numpy
 
 from kohort.fastpath.compression import CODECS, Codec
 from kohort.protocol import record_batch as wire
-from kohort.protocol.record_layout import VARINT
+from kohort.protocol.record_format import VARINT
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from kohort.fastpath import CorruptRecord, DecompressionLimit, UnsupportedCodec,
 from kohort.fastpath import decode as decode_columns
 from kohort.fastpath.compression import CODECS, codec_of
 from kohort.protocol import record_batch as wire
-from kohort.protocol.record_layout import VARINT
+from kohort.protocol.record_format import VARINT
 
 ONE = wire.build_record(wire.NewRecord(b"k", b"v", headers=(("h", b"x"),)), 0, 0)
 GOOD = wire.build_batch(ONE, count=1, base_offset=5)

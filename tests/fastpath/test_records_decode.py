@@ -7,7 +7,7 @@ import pytest
 
 from kohort.fastpath import compression
 from kohort.protocol import record_batch as wire
-from kohort.protocol.record_layout import CONTROL_KEY
+from kohort.protocol.record_format import CONTROL_KEY
 
 GZIP = compression.CODECS[compression.Codec.GZIP]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

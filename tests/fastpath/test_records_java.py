@@ -18,7 +18,7 @@ import pytest
 from kohort import fastpath
 from kohort.fastpath.compression import CODECS
 from kohort.protocol import record_batch as wire
-from kohort.protocol.record_layout import VARINT
+from kohort.protocol.record_format import VARINT
 from tests.fastpath.records_jvm import RecordsJvm, records_jvm
 
 

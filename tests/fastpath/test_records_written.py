@@ -23,9 +23,9 @@ from kohort import Consumer, TopicPartition
 from kohort.fastpath import Codec, decode, encode
 from kohort.fastpath.compression import XERIAL_MAGIC
 from kohort.testing import jars
+from kohort.testing.broker_selection import Broker
 from kohort.testing.jdk import java
-from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import read
+from tests.coordinator_client.consumer_helpers import read
 from tests.fastpath.records_jvm import records_jvm
 from tests.fastpath.test_records_java import expected
 

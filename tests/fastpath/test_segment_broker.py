@@ -8,7 +8,7 @@ import pytest
 
 from kohort.fastpath import Codec, open_segment
 from kohort.testing import RealBroker
-from kohort.testing.selection import wanted_version
+from kohort.testing.broker_selection import wanted_version
 from kohort.testing.topics import create_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import encode
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.apis.offset_commit import OffsetCommitResponse
 from kohort.testing.fake_broker import Alter, Answer, Call, Delay, FakeBroker, Hold

@@ -16,7 +16,7 @@ from kohort.admin import Admin
 from kohort.cli.topic import app as topic_command
 from kohort.testing import RealBroker
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S, read
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, read
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 

@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 
 from kohort.cli.main import main
-from kohort.conformance.peer import Access
+from kohort.conformance.broker_client import Access
 from kohort.coordinator_client import AuthenticationFailed, ConfigError, Consumer
-from kohort.coordinator_client.config import Config
-from kohort.coordinator_client.tokens import Token, TokenKeeper
+from kohort.coordinator_client.consumer_config import Config
+from kohort.network.auth.token_refresh import Token, TokenKeeper
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.issuer import Issuer, issuing, unsecured
-from tests.coordinator_client.kit import numbers, poll_until, produce, read
+from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
+from tests.network.auth.token_issuer import Issuer, issuing, unsecured
 
 ROOT = Path(__file__).parents[2]
 CANARY = "canary-Zq7_hT29"
 WRONG = "kanari-wr0ng_Xy41"
 PACKAGES = (
-    "fastpath", "protocol", "assignors", "coordinator_client", "conformance", "spark", "consistent_region", "testing",
-    "cli",
+    "common", "fastpath", "protocol", "assignors", "network", "coordinator_client", "conformance", "spark",
+    "consistent_region", "testing", "cli",
 )  # fmt: skip
 LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle", "yaml"}
 

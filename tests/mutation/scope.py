@@ -2,6 +2,12 @@
 
 SOURCES = (
     "coordinator_client/*.py",
-    "fastpath/balance_py.py",  # the sticky balance core; tests hold its compiled twin to it
+    "coordinator_client/fetch/*.py",
+    "coordinator_client/group/*.py",
+    "coordinator_client/metrics/*.py",
+    "coordinator_client/offsets/*.py",
+    "network/*.py",
+    "network/auth/*.py",
+    "assignors/balance_py.py",  # the sticky balance core; tests hold its compiled twin to it
 )
-TESTS = ("tests/coordinator_client", "tests/assignors")
+TESTS = ("tests/common", "tests/network", "tests/coordinator_client", "tests/assignors")

@@ -88,11 +88,11 @@ def test_what_is_drawn_compiles_and_differs_and_is_drawn_again_by_the_same_seed(
     assert draw(ROOT, 6, 12)[0] != drawn
 
 
-def test_the_list_of_sources_has_the_balance_core_and_no_folder_below() -> None:
+def test_the_list_of_sources_has_the_balance_core_and_no_exporters() -> None:
     found = sources(ROOT)
-    assert "fastpath/balance_py.py" in found
-    assert "coordinator_client/core.py" in found
-    assert all(path.count("/") == 1 for path in found)
+    assert "assignors/balance_py.py" in found
+    assert "coordinator_client/consumer_core.py" in found
+    assert not any(path.startswith("coordinator_client/exporting/") for path in found)
 
 
 def mutant(line: int, *, at_import: bool = False) -> Mutant:

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kohort.coordinator_client.connections import Answered, Ask, Outcome, Unanswered
 from kohort.coordinator_client.errors import ConnectionFailed
-from kohort.coordinator_client.outgoing import Outgoing
 from kohort.fastpath import TopicPartition, decode
 from kohort.fastpath.batches import batches
-from kohort.producer.batch import Batch, Delivery
-from kohort.producer.core import ProducerCore
-from kohort.producer.settings import ProducerConfig
+from kohort.network.broker_connection import Answered, Ask, Outcome, Unanswered
+from kohort.network.requests import Outgoing
+from kohort.producer.producer_batch import Batch, Delivery
+from kohort.producer.producer_config import ProducerConfig
+from kohort.producer.producer_core import ProducerCore
 from kohort.protocol.apis.init_producer_id import InitProducerIdResponse
 from kohort.protocol.apis.metadata import (
     MetadataResponse,

@@ -13,11 +13,11 @@ from kohort.coordinator_client import ConfigError, IllegalState, OperationTimeou
 from kohort.fastpath import Codec, KohortError
 from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClosed, ProducerConfig
 from kohort.protocol.errors import BrokerError
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_BROKER, TO_CLIENT, Reset
-from kohort.testing.selection import Broker
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.kit import numbers, read
+from tests.coordinator_client.consumer_helpers import numbers, read
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]

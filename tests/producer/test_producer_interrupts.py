@@ -21,14 +21,14 @@ import pyarrow as pa
 import pytest
 
 from kohort.coordinator_client import ConcurrentUseError, Consumer
-from kohort.coordinator_client.events import Identity
+from kohort.coordinator_client.group.events import Identity
 from kohort.fastpath import KohortError, TopicPartition
 from kohort.producer import Producer, ProducerClosed
-from kohort.producer.batch import Delivery
-from kohort.producer.states import TxnState
+from kohort.producer.producer_batch import Delivery
+from kohort.producer.transaction_states import TxnState
 from kohort.testing import RealBroker
 from kohort.testing.fake_broker import Delay, FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
 
 STRIDE = 67

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from kohort.coordinator_client import AuthorizationFailed, IllegalState, UnknownTopic
-from kohort.coordinator_client.connections import Answered, Unanswered
 from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.fastpath import TopicPartition
 from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath.batches import batches
+from kohort.network.broker_connection import Answered, Unanswered
 from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge
-from kohort.producer.batch import NOBODY, SEQUENCES, Batch, Lane, ProducerId
+from kohort.producer.producer_batch import NOBODY, SEQUENCES, Batch, Lane, ProducerId
 from kohort.protocol.errors import BrokerError
 from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client.connections import Answered, Ask, Outcome, Unanswered
 from kohort.coordinator_client.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
-from kohort.coordinator_client.events import Identity, OffsetToCommit
+from kohort.coordinator_client.group.events import Identity, OffsetToCommit
 from kohort.fastpath import TopicPartition
+from kohort.network.broker_connection import Answered, Ask, Outcome, Unanswered
 from kohort.producer.errors import TransactionAborted
-from kohort.producer.states import TxnState
-from kohort.producer.transactions import GROUP_WENT_ON, OffsetsOrder
+from kohort.producer.transaction_manager import GROUP_WENT_ON, OffsetsOrder
+from kohort.producer.transaction_states import TxnState
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
 from kohort.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -13,8 +13,8 @@ import pytest
 from examples.transform import reader, shout, transform, writer
 from kohort import Consumer, Producer, Record, TopicPartition
 from kohort.coordinator_client import WakeupError
-from kohort.testing.selection import Broker
-from tests.coordinator_client.kit import PATIENCE_S, poll_until, produce
+from kohort.testing.broker_selection import Broker
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce
 
 ROOT = Path(__file__).parents[2]
 Name = Callable[[str], str]

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from kohort.protocol.message import Versions
+from kohort.protocol.schema import Versions
 from kohort.testing import jars
 
 # 4.3.1 is the newest release we speak; 3.9.1 still has the versions that 4.0 dropped.

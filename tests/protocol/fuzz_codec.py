@@ -18,9 +18,9 @@ import time
 from typing import Any
 
 import kohort
-from kohort.fastpath.errors import WireError
+from kohort.common.errors import WireError
 from kohort.protocol.catalogue import APIS
-from kohort.protocol.message import Message, Struct
+from kohort.protocol.schema import Message, Struct
 from tests.protocol import hostile_responses
 from tests.protocol.sampling import Choices, sample
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.protocol.catalogue import API
-from kohort.protocol.message import Message
+from kohort.protocol.schema import Message
 
 MIB = 1 << 20
 
@@ -209,7 +209,7 @@ print(status("VmHWM") - before, outcome)
 CLIENTS = {
     "kohort": """
 from kohort import Consumer
-import kohort.coordinator_client.sasl, kohort.protocol.lowering, kohort.admin
+import kohort.network.auth.sasl, kohort.protocol.compiled_codec, kohort.admin
 settings = {}
 if login:
     settings = dict(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="u", sasl_password="p")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kohort.protocol.message import Field, Struct
 from kohort.protocol.primitives import WireType
+from kohort.protocol.schema import Field, Struct
 
 _BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}
 _LETTERS = "aZ0-_. é→\U0001d54a\x00\x7f"  # one, two, three and four bytes in UTF-8

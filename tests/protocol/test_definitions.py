@@ -12,8 +12,8 @@ import pytest
 import kohort.protocol.apis
 from kohort.protocol import framing, membership
 from kohort.protocol.catalogue import APIS
-from kohort.protocol.message import MISSING, Struct, Top
 from kohort.protocol.primitives import WireType
+from kohort.protocol.schema import MISSING, Struct, Top
 from tests.protocol.definitions import KAFKA_VERSIONS, definitions, snake_case, span, valid_versions
 
 # What is no API: our class -> the definition's name.

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from kohort.fastpath.errors import KohortError
+from kohort.common.errors import KohortError
 from kohort.protocol.errors import CODES, ERRORS, BrokerError, error_name
 from tests.protocol.kafka_jvm import jvm
 

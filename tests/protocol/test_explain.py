@@ -6,7 +6,6 @@ import pytest
 
 from kohort.fastpath import Codec, encode
 from kohort.fastpath.compression import XERIAL_MAGIC
-from kohort.protocol.conversation import Conversation
 from kohort.protocol.explain import Part, explain_request, explain_response
 from kohort.protocol.membership import (
     Assignment,
@@ -16,6 +15,7 @@ from kohort.protocol.membership import (
     build_subscription,
 )
 from kohort.protocol.record_batch import build_batch
+from kohort.protocol.stream_decoder import Conversation
 from kohort.protocol.wire import WireConnection
 
 SUBSCRIPTION = build_subscription(

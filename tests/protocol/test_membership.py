@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.fastpath.errors import WireError
+from kohort.common.errors import WireError
 from kohort.protocol import membership
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.membership import (

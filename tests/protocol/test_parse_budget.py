@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from kohort.coordinator_client.connections import LEAST_BUDGET_BYTES, LOGIN_BUDGET_BYTES
 from kohort.fastpath import WireError
+from kohort.network.broker_connection import LEAST_BUDGET_BYTES, LOGIN_BUDGET_BYTES
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kohort.protocol
-from kohort.fastpath.errors import WireError
+from kohort.common.errors import WireError
 from kohort.protocol.apis.create_topics import CreateTopicsResponse
 from kohort.protocol.apis.fetch import FetchRequest
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
@@ -24,7 +24,7 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.protocol.message import MISSING, Codec, Message, Top, Versions
+from kohort.protocol.schema import MISSING, Codec, Message, Top, Versions
 
 REQUEST = HeartbeatRequest(group_id="billing", generation_id=7, member_id="m-1")
 
@@ -251,7 +251,7 @@ def test_ranges_of_versions(text: str, inside: tuple[int, ...], outside: tuple[i
 
 def test_without_the_extension_construct_itself_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(kohort.protocol, "lowering", raising=False)
-    monkeypatch.setitem(sys.modules, "kohort.protocol.lowering", None)
+    monkeypatch.setitem(sys.modules, "kohort.protocol.compiled_codec", None)
     message = Message(HeartbeatRequest)  # none of the codecs that the rest of the run has built
     assert message.codec(4) == message.reference(4)
     assert message.parse(message.build(REQUEST, 4), 4) == REQUEST

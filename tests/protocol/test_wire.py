@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.fastpath.errors import WireError
+from kohort.common.errors import WireError
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -14,7 +14,7 @@ from kohort.protocol.apis.produce import ProduceRequest
 from kohort.protocol.catalogue import API, APIS, choose_version
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.framing import RequestHeader, ResponseHeader, Unframer, frame, response_header_version
-from kohort.protocol.message import Message
+from kohort.protocol.schema import Message
 from kohort.protocol.wire import Answer, WireConnection
 
 HEARTBEAT = HeartbeatRequest(group_id="billing", generation_id=7, member_id="m-1")

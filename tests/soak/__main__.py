@@ -79,7 +79,7 @@ def run(cluster: RealCluster, seed: int, out: Path, protocol: str) -> dict[str, 
 def code() -> str:
     """Names the code under test: a result speaks of the code that it was run with."""
     digest = hashlib.sha256()
-    for folder in ("coordinator_client", "assignors", "protocol", "fastpath"):
+    for folder in ("coordinator_client", "network", "assignors", "protocol", "fastpath", "common"):
         for path in sorted((ROOT / folder).rglob("*.py*")):
             if path.suffix in (".py", ".pyx"):
                 digest.update(path.read_bytes())

@@ -4,7 +4,7 @@ many of KIP-848: `make soak-groups`."""
 import pytest
 
 from kohort.testing import RealCluster
-from kohort.testing.selection import wanted_version
+from kohort.testing.broker_selection import wanted_version
 from tests.soak.checker import judge, ours
 from tests.soak.conductor import ROOT, Conductor
 from tests.soak.history import Entry

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kohort.testing import RealCluster
-from kohort.testing.ready import brokers_seen
+from kohort.testing.readiness import brokers_seen
 from tests.soak_region.member_process import ENDED_BY, ENDED_BY_AN_ERROR
 from tests.soak_region.store_host import StoreHost
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kohort import Consumer
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from tests.spark.sent import varied
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(2000)]

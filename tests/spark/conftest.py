@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from tests.spark.sent import Sent
 
 

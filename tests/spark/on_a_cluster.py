@@ -25,7 +25,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import kohort
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from tests.spark.cluster_job import PARTITIONS, RECORDS
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(3000)]

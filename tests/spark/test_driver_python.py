@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 
 from kohort.spark import PlanError
 from kohort.spark.driver_python import check_driver_python
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from tests.spark.sent import varied
 
 

@@ -18,7 +18,7 @@ from examples.spark_postgres import adder, count_by_key
 from examples.spark_stream import count_windows
 from kohort import Consumer, TopicPartition
 from kohort.testing import RealPostgres
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from tests.spark.queries import ended
 from tests.spark.sent import Sent, varied
 

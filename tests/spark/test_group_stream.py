@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a stream where it is since 4.2")
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client import Cause, Lost, Revoked, UnknownTopic, Why, questions
+from kohort.coordinator_client import Cause, Lost, Revoked, UnknownTopic, Why
+from kohort.coordinator_client.offsets import offset_lookups
 from kohort.spark import DataLossError, OffsetRange, OptionError
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
@@ -23,8 +24,8 @@ from kohort.spark.options import SourceOptions
 from kohort.spark.reader import read_ranges
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import FakeBroker
-from kohort.testing.selection import Broker
 from tests.spark.sent import varied
 
 Make = Callable[..., "App"]
@@ -285,7 +286,7 @@ def test_a_topic_that_is_deleted_is_a_loss_or_forgotten(
     group: str, way: dict[str, str], finished: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a batch was read of it that is not committed yet."""
-    monkeypatch.setattr(questions, "UNKNOWN_TOPIC_GRACE_S", 0.1)
+    monkeypatch.setattr(offset_lookups, "UNKNOWN_TOPIC_GRACE_S", 0.1)
     with FakeBroker(topics={"goes": 1, "stays": 1}) as fake:
         there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "3000"}
         given = there | {"group": group, "startingOffsets": "earliest"} | way
@@ -377,7 +378,7 @@ def test_two_applications_and_a_consumer_share_a_group_record_by_record(
 def test_a_run_of_what_is_there_now_does_without_a_topic_that_is_gone(
     group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "UNKNOWN_TOPIC_GRACE_S", 0.1)
+    monkeypatch.setattr(offset_lookups, "UNKNOWN_TOPIC_GRACE_S", 0.1)
     with FakeBroker(topics={"goes": 1, "stays": 1}) as fake:
         there = {"kafka.bootstrap.servers": fake.bootstrap, "kafka.default.api.timeout.ms": "3000"}
         given = there | {"group": group, "startingOffsets": "earliest", "subscribe": "goes,stays"}

@@ -11,7 +11,7 @@ from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import UnknownTopic
 from kohort.spark import DataLossError, OffsetRange, PlanError, plan
 from kohort.spark.source import KohortSource
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from tests.spark.sent import Sent, varied
 
 pytestmark = pytest.mark.broker

@@ -29,7 +29,7 @@ from kohort.spark.options import SourceOptions  # noqa: E402
 from kohort.spark.pushdown import narrowed  # noqa: E402
 from kohort.spark.ranges import Within  # noqa: E402
 from kohort.spark.source import SCHEMA, PushingReader  # noqa: E402
-from kohort.testing.selection import Broker  # noqa: E402
+from kohort.testing.broker_selection import Broker  # noqa: E402
 from tests.spark.sent import varied  # noqa: E402
 
 FIRST = datetime.fromtimestamp(1_700_000_000, UTC)

@@ -9,7 +9,7 @@ import pytest
 from kohort import Consumer, Record, RecordColumns, TopicPartition
 from kohort.spark import DataLossError, OffsetRange, kafka_rdd, plan
 from kohort.spark.reader import ours, read_range, read_ranges
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from tests.spark.sent import CODECS, Sent, varied
 
 pytestmark = pytest.mark.broker

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.spark import DataLossError, OffsetRange, lending
+from kohort.spark import DataLossError, OffsetRange, consumer_pool
 from kohort.spark import reader as reading
 from kohort.spark.reader import read_ranges
 from kohort.testing.fake_broker import Delay, FakeBroker
@@ -20,8 +20,8 @@ def fake() -> Iterator[FakeBroker]:
     with FakeBroker(topics={"t": 1}) as broker:
         fill(broker, "t")
         yield broker
-        while lending._idle:
-            lending._idle.pop()[1].close()
+        while consumer_pool._idle:
+            consumer_pool._idle.pop()[1].close()
 
 
 def fill(fake: FakeBroker, topic: str, partition: int = 0) -> None:

@@ -12,8 +12,8 @@ from kohort import Consumer, Record, TopicPartition
 from kohort.coordinator_client import ConfigError
 from kohort.spark import OptionError, PlanError
 from kohort.spark.sink import BatchWriter, RowStreamWriter, SinkOptions, by_topic, check_columns
+from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import FakeBroker
-from kohort.testing.selection import Broker
 from tests.spark.queries import ended
 from tests.spark.sent import varied
 

@@ -11,7 +11,7 @@ from kohort import Consumer, TopicPartition
 from kohort.spark import OffsetRange, kafka_rdd, plan
 from kohort.spark.reader import read_range
 from kohort.spark.source import SCHEMA, SCHEMA_WITH_HEADERS, arrow_schema, as_spark
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from tests.spark.queries import ended
 from tests.spark.sent import CODECS, varied
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort import KohortError, TopicPartition
-from kohort.coordinator_client import questions
+from kohort.coordinator_client.offsets import offset_lookups
 from kohort.spark import DataLossError, OffsetRange
 from kohort.spark.options import SourceOptions
 from kohort.spark.source import SCHEMA
@@ -20,7 +20,7 @@ BEGIN = {"goes": {"0": 0}, "stays": {"0": 0}}
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
-    monkeypatch.setattr(questions, "UNKNOWN_TOPIC_GRACE_S", GRACE_S)
+    monkeypatch.setattr(offset_lookups, "UNKNOWN_TOPIC_GRACE_S", GRACE_S)
     with FakeBroker(topics={"goes": 1, "stays": 1}) as broker:
         for topic in BEGIN:
             broker.produce(topic, 0, [(None, b"value")])

@@ -11,10 +11,10 @@ from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import UnknownTopic
 from kohort.spark import DataLossError, OffsetRange, OptionError
 from kohort.spark.options import SourceOptions
-from kohort.spark.pace import Pace, limited
+from kohort.spark.read_limits import Pace, limited
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
-from kohort.testing.selection import Broker
+from kohort.testing.broker_selection import Broker
 from kohort.testing.topics import create_topic, serves
 from tests.spark.sent import Sent, varied
 

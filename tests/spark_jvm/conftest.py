@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kohort.testing import RealBroker, jars
-from kohort.testing.selection import wanted_version
+from kohort.testing.broker_selection import wanted_version
 from tests.spark_jvm.outcome import Outcome
 from tests.spark_jvm.page import KEPT
 from tests.spark_jvm.venvs import ROOT, python_with

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from uuid import UUID, uuid4
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
 from kohort.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

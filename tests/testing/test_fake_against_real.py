@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode, encode
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.catalogue import API
 from kohort.protocol.wire import WireConnection
 from tests.testing.group_client import Connection, MemberClient, Stage, told

@@ -13,9 +13,9 @@ import confluent_kafka
 import kafka
 import pytest
 
+from kohort.common.errors import WireError
+from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode
-from kohort.fastpath.errors import WireError
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import (

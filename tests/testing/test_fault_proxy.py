@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.testing.broker_selection import wanted_version
 from kohort.testing.fault_proxy import FaultProxy, ProxiedCluster, _pieces
 from kohort.testing.faults import (
     TO_BROKER,
@@ -27,7 +28,6 @@ from kohort.testing.faults import (
 )
 from kohort.testing.frame_tracker import FrameTracker, Piece
 from kohort.testing.plain_wire import ask, string
-from kohort.testing.selection import wanted_version
 from kohort.testing.topics import create_topic
 
 METADATA, HEARTBEAT = 3, 12

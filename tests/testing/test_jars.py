@@ -14,8 +14,8 @@ import pytest
 
 from kohort.testing import JarsUnavailable, JdkMissing, jars
 from kohort.testing.cache import cache_dir, locked
+from kohort.testing.jar_checksums import pins
 from kohort.testing.jdk import java, java_major
-from kohort.testing.pins import pins
 
 
 def sha256(content: bytes) -> str:

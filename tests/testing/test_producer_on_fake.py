@@ -14,10 +14,10 @@ from kohort import Consumer, KohortError, Producer, TopicPartition
 from kohort.coordinator_client import AuthorizationFailed, ForkError, OperationTimeout, UnknownTopic
 from kohort.fastpath import decode
 from kohort.producer import ProducerClosed, RecordTooLarge
-from kohort.producer.states import TxnState
+from kohort.producer.transaction_states import TxnState
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import Alter, Delay, Drop, FakeBroker
-from tests.coordinator_client.kit import PATIENCE_S, in_a_child
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, in_a_child
 from tests.testing.group_client import Connection, Stage
 from tests.testing.test_consumer_on_fake import FAULTS
 from tests.testing.test_fake_against_real import fetch

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kohort.testing import BrokerStartError, BrokerStateError, RealBroker, RealCluster
-from kohort.testing.ready import brokers_seen
-from kohort.testing.selection import Broker, wanted_version
+from kohort.testing.broker_selection import Broker, wanted_version
+from kohort.testing.readiness import brokers_seen
 from kohort.testing.topics import create_topic, kafka_tool, leaders
 
 pytestmark = pytest.mark.broker

@@ -7,8 +7,8 @@ from multiprocessing.connection import Client
 
 import pytest
 
+from kohort.testing.broker_selection import Broker, NamedBroker
 from kohort.testing.errors import BrokerStartError
-from kohort.testing.selection import Broker, NamedBroker
 from tests import side_by_side
 from tests.side_by_side import BROKER, GroupScheduling, RunServer, send_groups
 

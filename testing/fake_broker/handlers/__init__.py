@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kohort.protocol.message import Response
+from kohort.protocol.schema import Response
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -35,7 +36,6 @@ from kohort.testing.fake_broker.handlers import (
     sync_group,
     txn_offset_commit,
 )
-from kohort.testing.fake_broker.work import Work
 
 
 class Handler(NamedTuple):

@@ -4,7 +4,7 @@ Not done: what transactions.py leaves out.
 """
 
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 25
 VERSIONS = (0, 4)

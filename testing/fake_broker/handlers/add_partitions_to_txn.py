@@ -3,7 +3,7 @@
 Not done: the versions from 4 on, in which brokers ask each other; what transactions.py leaves out.
 """
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -11,7 +11,7 @@ from kohort.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 24
 VERSIONS = (0, 3)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 18
 VERSIONS = (0, 4)

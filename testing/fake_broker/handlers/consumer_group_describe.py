@@ -14,8 +14,8 @@ from kohort.protocol.apis.consumer_group_describe import (
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.consumer_coordinator import by_topic
 from kohort.testing.fake_broker.consumer_group import NOWHERE, Places
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.describe_groups import CLIENT_HOST, EVERYTHING
-from kohort.testing.fake_broker.work import Work
 
 KEY = 69
 VERSIONS = (0, 1)

@@ -3,7 +3,7 @@
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.consumer_group import TopicView
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 68
 VERSIONS = (0, 1)

@@ -12,7 +12,7 @@ from kohort.protocol.apis.create_topics import (
 )
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.cluster import names_a_topic
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 19
 VERSIONS = (2, 7)

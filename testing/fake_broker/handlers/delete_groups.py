@@ -4,7 +4,7 @@ Not done: authorization.
 """
 
 from kohort.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 42
 VERSIONS = (0, 2)

@@ -12,7 +12,7 @@ from kohort.protocol.apis.delete_topics import (
     DeleteTopicState,
 )
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 20
 VERSIONS = (1, 6)

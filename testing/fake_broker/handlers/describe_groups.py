@@ -13,7 +13,7 @@ from kohort.protocol.apis.describe_groups import (
 )
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.group import Group, GroupState
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 15
 VERSIONS = (0, 6)

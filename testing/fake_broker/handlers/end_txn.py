@@ -4,7 +4,7 @@ Not done: version 5, with which a transaction ends by a new epoch (KIP-890); wha
 """
 
 from kohort.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 26
 VERSIONS = (0, 4)

@@ -20,8 +20,8 @@ from kohort.protocol.apis.fetch import (
 )
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.cluster import FakePartition, FakeTopic
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.list_offsets import leader_error
-from kohort.testing.fake_broker.work import Work
 
 KEY = 1
 VERSIONS = (4, 18)

@@ -5,7 +5,7 @@ Not done: share coordinators, which are never available.
 
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 10
 VERSIONS = (0, 6)

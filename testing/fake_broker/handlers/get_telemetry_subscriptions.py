@@ -10,7 +10,7 @@ from kohort.protocol.apis.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 71
 VERSIONS = (0, 0)

@@ -4,7 +4,7 @@ Not done: authorization.
 """
 
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 12
 VERSIONS = (0, 4)

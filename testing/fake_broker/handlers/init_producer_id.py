@@ -6,7 +6,7 @@ Not done: the ends of ids and epochs.
 
 from kohort.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 22
 VERSIONS = (0, 5)

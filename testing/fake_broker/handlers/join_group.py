@@ -6,7 +6,7 @@ cannot be read), and what coordinator.py leaves out.
 
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 11
 VERSIONS = (0, 9)

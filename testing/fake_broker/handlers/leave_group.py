@@ -5,7 +5,7 @@ Not done: authorization.
 
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 13
 VERSIONS = (0, 5)

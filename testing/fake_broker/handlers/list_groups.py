@@ -5,7 +5,7 @@ Not done: authorization.
 
 from kohort.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 16
 VERSIONS = (0, 5)

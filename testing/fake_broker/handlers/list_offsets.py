@@ -13,8 +13,8 @@ from kohort.protocol.apis.list_offsets import (
 )
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.cluster import FakePartition
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.log import FakeLog
-from kohort.testing.fake_broker.work import Work
 
 KEY = 2
 VERSIONS = (1, 11)

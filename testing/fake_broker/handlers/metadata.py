@@ -13,7 +13,7 @@ from kohort.protocol.apis.metadata import (
 )
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.cluster import CLUSTER_ID, FakePartition, FakeTopic, names_a_topic
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 3
 VERSIONS = (0, 13)

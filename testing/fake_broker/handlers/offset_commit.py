@@ -3,7 +3,7 @@
 Not done: expiry of offsets, authorization, commits of transactions.
 """
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -15,7 +15,7 @@ from kohort.protocol.apis.offset_commit import (
 from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitRequestPartition
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.group import Committed
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 8
 VERSIONS = (2, 10)

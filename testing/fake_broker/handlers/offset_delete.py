@@ -6,8 +6,8 @@ Not done: authorization.
 
 from collections.abc import Set as AbstractSet
 
-from kohort.fastpath.errors import WireError
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.errors import WireError
+from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -18,7 +18,7 @@ from kohort.protocol.membership import parse_subscription
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup
 from kohort.testing.fake_broker.group import Group
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 47
 VERSIONS = (0, 0)

@@ -5,7 +5,7 @@ Whoever wants what is stable is refused what an open transaction may still chang
 Not done: authorization.
 """
 
-from kohort.fastpath.topic_partition import TopicPartition
+from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -19,7 +19,7 @@ from kohort.protocol.apis.offset_fetch import (
 )
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.group import Committed
-from kohort.testing.fake_broker.work import Work
+from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 9
 VERSIONS = (1, 10)

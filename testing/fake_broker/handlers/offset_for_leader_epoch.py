@@ -11,8 +11,8 @@ from kohort.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from kohort.testing.fake_broker.cluster import FakePartition
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.list_offsets import leader_error
-from kohort.testing.fake_broker.work import Work
 
 KEY = 23
 VERSIONS = (0, 4)

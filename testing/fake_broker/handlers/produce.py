@@ -5,10 +5,10 @@ batch is taken where the partition was added to it.
 Not done: limits on batch size, timestamps of the log.
 """
 
+from kohort.common.errors import CorruptRecord
+from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
-from kohort.fastpath.errors import CorruptRecord
-from kohort.fastpath.topic_partition import TopicPartition
 from kohort.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -18,8 +18,8 @@ from kohort.protocol.apis.produce import (
 )
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.cluster import FakeTopic
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.list_offsets import leader_error
-from kohort.testing.fake_broker.work import Work
 
 KEY = 0
 VERSIONS = (3, 13)

@@ -7,8 +7,8 @@ import uuid
 
 from kohort.protocol.apis.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.get_telemetry_subscriptions import SUBSCRIPTION_ID
-from kohort.testing.fake_broker.work import Work
 
 KEY = 72
 VERSIONS = (0, 0)

@@ -10,8 +10,8 @@ from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from kohort.testing.fake_broker import codes
+from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.offset_commit import keep
-from kohort.testing.fake_broker.work import Work
 
 KEY = 28
 VERSIONS = (0, 4)

@@ -1,0 +1,297 @@
+"""One question at a time, or many at once, to the brokers that can answer: the driver of consumers, without a group.
+
+`AskingCore` is what the driver drives; an `Asker` is through whom one public call asks, and how long it may take.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.errors import ConnectionFailed, OperationTimeout
+from kohort.coordinator_client.group.events import Event
+from kohort.coordinator_client.group.ready import Notice
+from kohort.coordinator_client.metrics.sensors import Counters
+from kohort.fastpath import KohortError
+from kohort.network.backoff import Backoff
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.connection_states import Endpoints
+from kohort.network.error_mapping import group_error
+from kohort.network.metadata_refresh import MetadataKeeper
+from kohort.network.metadata_updater import Contacts
+from kohort.network.network_client import Driver
+from kohort.network.promise import Promise
+from kohort.network.request_versions import fit
+from kohort.network.requests import Line, Outgoing, Turn
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
+from kohort.protocol.apis.metadata import MetadataRequest
+
+NOT_NOW: Final = frozenset({14, 15, 16})
+"""A coordinator that loads, is not there yet, or is another one: ask again."""
+
+NOT_CONTROLLER: Final = 41
+
+NO_TOPICS: Final = MetadataRequest(
+    topics=(),
+    allow_auto_topic_creation=False,
+    include_cluster_authorized_operations=False,
+    include_topic_authorized_operations=False,
+)
+
+READS: Final = frozenset({"DescribeConfigs", "FindCoordinator", "Metadata"})
+"""What any broker answers, and several may be asked."""
+
+PAUSE_S: Final = 0.1
+
+LONGEST_WAIT_S: Final = 1.0
+"""After which it is looked whether there is still anybody to answer."""
+
+
+class AdminClosed(KohortError):
+    """The admin was closed; a closed admin cannot be opened again."""
+
+
+class AskingCore:
+    """Hands requests to the driver and outcomes to whoever waits. Nothing is asked that nobody asked for, but for the
+    first addresses of the brokers."""
+
+    def __init__(self, config: Config, *, chance: Callable[[], float], started: float) -> None:
+        self.config = config
+        self.chance = chance
+        self.started = started
+        self.news = False
+        self.counters = Counters()
+        self.endpoints = Endpoints.of(config, chance)
+        self.keeper = MetadataKeeper(
+            Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms), config.metadata_max_age_ms / 1000
+        )
+        self.cluster = Contacts(self, frozenset)
+        self._outgoing: list[Outgoing] = []
+        self._waiting: set[Promise[Outcome]] = set()
+        self._fatal: KohortError | None = None
+
+    def who(self) -> Mapping[str, object]:
+        """Whose the log lines of the driver's thread are."""
+        return {"client_id": self.config.client_id}
+
+    def turn(self, now: float, wall_ms: int) -> Turn:
+        self.cluster.turn(now)
+        outgoing, self._outgoing = tuple(self._outgoing), []
+        later = [wake for wake in self.cluster.wakes(now) if wake is not None and wake > now]
+        return Turn(outgoing, min(later, default=None))
+
+    @property
+    def fatal(self) -> KohortError | None:
+        return self._fatal
+
+    @property
+    def request_s(self) -> float:
+        return self.config.request_timeout_ms / 1000
+
+    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None:
+        self._outgoing.append(Outgoing(line, endpoint, ask))
+
+    def ask(self, question: "Question", now: float) -> Promise[Outcome]:
+        """Send one request; the promise has its outcome."""
+        promise: Promise[Outcome] = Promise()
+        if self._fatal is not None:
+            promise.set_result(NotSent(self._fatal))
+            return promise
+        self._waiting.add(promise)
+
+        def done(outcome: Outcome, _now: float) -> None:
+            if promise in self._waiting:
+                self._waiting.discard(promise)
+                promise.set_result(outcome)
+
+        request = question.request
+        made = request if callable(request) else lambda version: fit(request, version)
+        ask = Ask(question.api, made, done, self.request_s, question.at_most)
+        if question.endpoint is None and question.api in READS:
+            self.cluster.ask_any(ask, now)
+        else:
+            self.send(Line.CONTROL, question.endpoint, ask)
+        return promise
+
+    def brokers(self) -> dict[int, Endpoint]:
+        """Every broker that metadata names, by id. Raises what ended the admin."""
+        if self._fatal is not None:
+            raise self._fatal
+        return {node: Endpoint(one.host, one.port) for node, one in self.keeper.view.brokers.items()}
+
+    def fail(self, error: KohortError) -> None:
+        self._fatal = self._fatal or error
+        waiting, self._waiting = self._waiting, set()
+        for promise in waiting:
+            promise.set_result(NotSent(error))
+
+    def put_error(self, error: KohortError) -> None:
+        """Errors that no question asked for have nobody to hear them."""
+
+    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
+        """Coordinators are looked up for each question."""
+
+    def tell_member(self, event: Event) -> None:
+        """There is no member here."""
+
+    def noted(self, notice: Notice) -> None:
+        """The log has it."""
+
+
+def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:
+    """What an answer says of the one thing that was asked about. Raises KohortError where that is nothing."""
+    if not answers:
+        raise KohortError("the broker's answer leaves out what it was asked about", api=api, **asked)
+    return answers[0]
+
+
+class Question(NamedTuple):
+    """`request`: the typed value, or a function of the version that makes it. `endpoint` None: any broker."""
+
+    api: str
+    request: Any
+    endpoint: Endpoint | None = None
+    at_most: int | None = None
+
+
+def driver(config: Config) -> Driver[AskingCore]:
+    """The driver of an admin, to be started."""
+    return Driver(config, partial(AskingCore, config))
+
+
+def end(driver: Driver[AskingCore]) -> None:
+    """Close every connection. Whoever still waits for an answer, or asks, gets AdminClosed."""
+    driver.own()
+    driver.enqueue(lambda core: core.fail(AdminClosed("the admin was closed")))
+    driver.stop(5.0)
+
+
+class Asker:
+    """Asks and waits, for one public call: however many questions that takes, and of however many brokers, all of it
+    ends within `default_api_timeout_ms`, in OperationTimeout if need be.
+
+    Raises ConnectionFailed when nobody answers, AdminClosed, and ForkError in a forked child.
+    """
+
+    def __init__(self, driver: Driver[AskingCore]) -> None:
+        driver.own()
+        self.config = driver.config
+        self._driver = driver
+        self._until = time.monotonic() + driver.config.default_api_timeout_ms / 1000
+
+    def all(self, questions: Sequence[Question]) -> list[Any]:
+        """The answers, in order, of questions asked at the same time."""
+        return [self._answer(*each) for each in zip(questions, self._sent(questions), strict=True)]
+
+    def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
+        """The answer of any broker. If the question changes nothing, of another one where one cannot be reached; else
+        only those are asked who have answered before."""
+        question = Question(api, request, None, at_most)
+        if api in READS:
+            for _ in range(self._others()):
+                with suppress(ConnectionFailed):
+                    return self.all([question])[0]
+        else:
+            self.brokers()
+        return self.all([question])[0]
+
+    def of_controller(self, api: str, request: Any, *, codes: Callable[[Any], Sequence[int]]) -> Any:
+        """The answer of a broker that may change the cluster: any one, but in a cluster with ZooKeeper its controller.
+        `codes`: the error codes in an answer, which say whether it is one."""
+        answer = self.one(api, request)
+        while NOT_CONTROLLER in codes(answer) and self._left_s() > PAUSE_S:
+            time.sleep(PAUSE_S)
+            told = self.one("Metadata", NO_TOPICS).controller_id
+            answer = self.all([Question(api, request, self.brokers().get(told))])[0]
+        return answer
+
+    def of_coordinator(
+        self,
+        group: str,
+        api: str,
+        request: Any,
+        *,
+        codes: Callable[[Any], Sequence[int]],
+        at_most: int | None = None,
+    ) -> Any:
+        """The answer of the group's coordinator. `codes`: the error codes in an answer, which say whether it is one."""
+        while True:
+            answer = self.all([Question(api, request, self._coordinator(group), at_most)])[0]
+            if not NOT_NOW.intersection(codes(answer)) or self._left_s() <= PAUSE_S:
+                return answer
+            time.sleep(PAUSE_S)
+
+    def of_brokers(self, api: str, request: Any, *, code: Callable[[Any], int]) -> list[Any]:
+        """The answers of all brokers; one that still loads what it coordinates is asked again. `code`: of an answer."""
+        asked, answers = self.brokers(), dict[int, Any]()
+        while True:
+            answers |= zip(asked, self.all([Question(api, request, one) for one in asked.values()]), strict=True)
+            asked = {node: one for node, one in asked.items() if code(answers[node]) in NOT_NOW}
+            if not asked or self._left_s() <= PAUSE_S:
+                return list(answers.values())
+            time.sleep(PAUSE_S)
+
+    def brokers(self) -> Mapping[int, Endpoint]:
+        """Every broker of the cluster, by id."""
+        while True:
+            self._driver.check()
+            known = self._driver.lock.run(self._driver.core.brokers)
+            if known:
+                return known
+            if not self._left_s():
+                raise OperationTimeout("no broker has named the cluster's brokers in time")
+            time.sleep(0.005)
+
+    def _others(self) -> int:
+        """How many brokers might answer in the place of one that does not."""
+        return max(len(self._driver.core.keeper.view.brokers), len(self.config.bootstrap)) - 1
+
+    def _coordinator(self, group: str) -> Endpoint:
+        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
+        while True:
+            answer = self.one("FindCoordinator", request)
+            found = answer.coordinators[0] if answer.coordinators else answer
+            if found.error_code == 0:
+                return Endpoint(found.host, found.port)
+            if found.error_code not in NOT_NOW or self._left_s() <= PAUSE_S:
+                raise group_error(found.error_code, group)
+            time.sleep(PAUSE_S)
+
+    def pause(self, within_s: float = float("inf")) -> bool:
+        """Wait a moment before a question is put again; False, at once, where the call's time is up, or `within_s`
+        seconds of it have passed."""
+        passed_s = self.config.default_api_timeout_ms / 1000 - self._left_s()
+        if self._left_s() <= PAUSE_S or passed_s >= within_s:
+            return False
+        time.sleep(PAUSE_S)
+        return True
+
+    def _left_s(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def _sent(self, questions: Sequence[Question]) -> list[Promise[Outcome]]:
+        self._driver.check()
+        return self._driver.execute(lambda core: [core.ask(one, self._driver.now()) for one in questions])
+
+    def _outcome(self, question: Question, promise: Promise[Outcome]) -> Outcome:
+        while True:
+            with suppress(TimeoutError):
+                return promise.result(min(self._left_s(), LONGEST_WAIT_S))
+            self._none_came(question)
+
+    def _none_came(self, question: Question) -> None:
+        """Raises, unless there is time left, and somebody to answer."""
+        self._driver.check()
+        if not self._left_s():
+            raise OperationTimeout(f"no answer to {question.api} in time", api=question.api)
+
+    def _answer(self, question: Question, promise: Promise[Outcome]) -> Any:
+        match self._outcome(question, promise):
+            case Answered(value):
+                return value
+            case NotSent(error):
+                raise error
+            case Unanswered(error):
+                raise ConnectionFailed(f"no answer to {question.api}: {error.message}", hint=error.hint, **error.place)

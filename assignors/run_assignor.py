@@ -1,0 +1,138 @@
+"""Running an assignor, be it ours or a user's: its plan is checked, and a failure names it and can be replayed.
+
+A wrong plan does not fail where it is made. It fails later and elsewhere: two members write the same rows, or a
+partition waits for ever. So nothing leaves here unchecked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.assignors.base import Assignor, Rebalance
+from kohort.assignors.errors import AssignorError, PlanError
+from kohort.assignors.group import GroupView
+from kohort.assignors.plan import NOBODY, Plan
+from kohort.assignors.registry import get
+from kohort.common.foreign_text import parsed_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make_plan(assignor: Assignor, group: GroupView, *, replay_dir: Path | None = None) -> Plan:
+    """The assignor's plan for the group, checked.
+
+    Raises `PlanError`: the assignor raised (then it is the cause), returned something that is no plan, or gave a
+    partition twice, to nobody, to a member that does not subscribe to its topic, or, if it is COOPERATIVE, to a member
+    while another still holds it. `replay` in its place is a file in `replay_dir` (default: the system's temporary
+    folder) with the group; `replay(path)` runs the assignor on it again.
+    """
+    try:
+        made = assignor.assign(group)
+        plan = made if isinstance(made, Plan) and made.group is group else Plan.of(group, made)
+        check(plan, assignor.rebalance)
+    except Exception as error:  # a user's code may raise anything
+        message = error.message if isinstance(error, PlanError) else f"it raised {type(error).__name__}: {error}"
+        place = dict(error.place) if isinstance(error, PlanError) else {}
+        saved = _save(assignor.name, group, message, replay_dir)
+        raise PlanError(
+            f"the plan of assignor {assignor.name!r} is refused: {message}",
+            hint=f"kohort.assignors.replay({str(saved)!r}) runs it on the same group again" if saved else None,
+            assignor=assignor.name, **place, replay=saved,
+        ) from error  # fmt: skip
+    return plan
+
+
+def check(plan: Plan, rebalance: Rebalance) -> None:
+    """Raises `PlanError` for the first partition that is missing, with a stranger, or given away while held."""
+    group = plan.group
+    held = _Held(group) if rebalance is Rebalance.COOPERATIVE else None
+    for topic, takers in enumerate(group.subscribers):
+        start, stop = group.starts[topic], group.starts[topic + 1]
+        allowed = set(takers)
+        strangers = set(plan.owners[start:stop]) - allowed
+        if strangers - {NOBODY}:
+            index = next(i for i in range(start, stop) if plan.owners[i] in strangers - {NOBODY})
+            member = group.members[plan.owners[index]].id
+            raise _refused("a partition for a member that does not subscribe to it", group, index, member)
+        if strangers:
+            index = next(
+                (i for i in range(start, stop) if plan.owners[i] == NOBODY and not (held and i in held.claimed)), -1
+            )
+            if index >= 0:
+                raise _refused("a partition for nobody", group, index)
+    if held is not None:
+        allowed_now = held.claims.withhold(plan.owners, held.previous)
+        if allowed_now != plan.owners:
+            index = next(i for i in range(group.size) if allowed_now[i] != plan.owners[i])
+            member = group.members[plan.owners[index]].id
+            raise _refused("a partition given away while another member holds it", group, index, member)
+
+
+def replay(path: str | Path, assignor: Assignor | None = None) -> Plan:
+    """Run an assignor on the group in a replay file: the one named there, or the given one. Raises as `make_plan`."""
+    from pathlib import Path
+
+    from kohort.assignors.group_file import from_json
+
+    document = parsed_json(Path(path).read_bytes())
+    if assignor is None:
+        name = document.get("assignor") if isinstance(document, dict) else None
+        if not isinstance(name, str):
+            raise AssignorError("the file names no assignor", file=path, hint="pass one")
+        assignor = get(name)
+    return make_plan(assignor, from_json(document), replay_dir=Path(path).parent)
+
+
+MOST_REPLAYS = 8
+"""Files that stay in the temporary folder; the members of a group decide how large they are."""
+
+
+class _Held:
+    """What members hold while they join."""
+
+    def __init__(self, group: GroupView) -> None:
+        from kohort.assignors.balance import claims_of  # an eager plan is made without it
+
+        self.claims = claims_of(group)
+        self.previous = self.claims.settle(group)
+        self.claimed = set(self.claims.indexes)
+
+
+def _refused(message: str, group: GroupView, index: int, member: str | None = None) -> PlanError:
+    topic, partition = group.partition(index)
+    return PlanError(message, topic=topic, partition=partition, member=member)
+
+
+def _save(assignor: str, group: GroupView, error: str, folder: Path | None) -> Path | None:
+    # Imported where a plan is refused, since nearly none is: they would take as long as half a group's join.
+    import getpass
+    import json
+    import os
+    import tempfile
+    from contextlib import suppress
+    from hashlib import sha256
+    from pathlib import Path
+
+    from kohort.assignors.group_file import to_json
+    from kohort.common.private_files import UnsafeFolder, create, private_folder
+
+    document = {**to_json(group), "assignor": assignor, "error": error}
+    text = json.dumps(document, indent=1)
+    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in assignor)
+    name = f"kohort-replay-{safe[:40]}-{sha256(text.encode()).hexdigest()[:12]}.json"
+    try:
+        if folder is None:
+            user = os.geteuid() if hasattr(os, "geteuid") else getpass.getuser()
+            where = private_folder(Path(tempfile.gettempdir()) / f"kohort-replays-{user}", hint="remove it")
+            kept = sorted(where.glob("kohort-replay-*.json"), key=lambda path: path.stat().st_mtime_ns)
+            for old in kept[: -MOST_REPLAYS + 1]:
+                old.unlink(missing_ok=True)
+        else:
+            where = folder
+            where.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # its name is its content
+            create(where / name, text.encode())
+    except (OSError, UnsafeFolder):
+        return None  # the refusal matters more than its replay
+    return where / name

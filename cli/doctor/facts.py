@@ -1,0 +1,331 @@
+"""What rules may ask: each fact is asked for once, when the first rule wants it, and so is each refusal."""
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from kohort.admin import Admin, BrokerDescription, GroupDescription, GroupMissing, TopicDescription
+from kohort.admin.cluster import Configs
+from kohort.cli.doctor.group_snapshot import Look
+from kohort.cli.doctor.offset_rules import Committed, Silence
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.consumer_config import BY_KAFKA_NAME, SETTINGS, Config, by_our_names, checked
+from kohort.coordinator_client.errors import AuthorizationFailed
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.broker_connection import VersionRanges
+from kohort.protocol import tape
+from kohort.protocol.apis.leave_group import LeaveGroupRequest
+
+T = TypeVar("T")
+# Settings that are judged, and that the doctor's own client must not stumble over.
+JUDGED: Final = frozenset(
+    SETTINGS[name].kafka
+    for name in (
+        "group", "group_instance_id", "assignors", "protocol", "remote_assignor", "session_timeout_ms",
+        "heartbeat_interval_ms", "max_poll_interval_ms", "max_poll_records", "auto_offset_reset",
+        "enable_auto_commit", "allow_auto_create_topics", "fetch_max_bytes", "max_partition_fetch_bytes",
+    )
+)  # fmt: skip
+BROKER_CONFIGS: Final = (
+    "group.min.session.timeout.ms",
+    "group.max.session.timeout.ms",
+    "auto.create.topics.enable",
+    "offsets.retention.minutes",
+)
+PATIENCE: Final = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000"}
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TOO_SLOW: Final = "no poll for more than"
+"""In what a member tells the coordinator when it leaves for that (KIP-800)."""
+
+LOOKS: Final = 6
+SILENT_PART: Final = 0.75
+"""Of the retention: who has been silent for so long is told."""
+LISTENING_S: Final = 20.0
+LEAST_INT: Final = 1 << 31
+
+
+class NotAsked(KohortError):
+    """A fact that this call gave no reason to ask for: the message says what would."""
+
+
+class fact(Generic[T]):
+    """A property that is worked out once: its value or its error is kept."""
+
+    def __init__(self, ask: Callable[[Any], T]) -> None:
+        self._ask = ask
+        self.__doc__ = ask.__doc__
+
+    def __get__(self, case: Any, _kind: type[Any]) -> T:
+        kept = case.kept
+        name = self._ask.__name__
+        if name not in kept:
+            try:
+                kept[name] = (self._ask(case), None)
+            except KohortError as error:
+                kept[name] = (None, error)
+        value, refusal = kept[name]
+        if refusal is not None:
+            raise refusal
+        return value  # type: ignore[no-any-return]
+
+
+class Case:
+    """One call of the doctor: what was given, and the facts, by the names of rules' parameters.
+
+    Raises ConfigError for a property that is none, or whose value no setting could have.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        topics: Sequence[str] = (),
+        ms_per_record: float | None = None,
+        tape: Path | None = None,
+        seconds: float = 0.0,
+        reach_s: float = 5.0,
+    ) -> None:
+        self.kept: dict[str, tuple[Any, KohortError | None]] = {}
+        self.properties = PATIENCE | {name: value for name, value in properties.items() if name not in JUDGED}
+        config = Config.from_kafka(self.properties)
+        judged = by_our_names({name: properties[name] for name in properties if name in JUDGED}, BY_KAFKA_NAME)
+        self.settings = config.but(**{name: checked(SETTINGS[name], value) for name, value in judged.items()})
+        self._asked_topics = tuple(topics)
+        self._ms_per_record = ms_per_record
+        self._tape = tape
+        self._seconds = seconds
+        self._reach_s = reach_s
+        self.admin = Admin.from_config(self.properties)
+
+    def __enter__(self) -> "Case":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.admin.close()
+
+    # --- given
+
+    @fact
+    def ms_per_record(self) -> float:
+        if self._ms_per_record is None:
+            raise NotAsked("needs --ms-per-record")
+        return self._ms_per_record
+
+    @fact
+    def stalls(self) -> list[float]:
+        """When the member on the tape left because its handler was too slow (s of the tape)."""
+        if self._tape is None:
+            raise NotAsked("needs --tape")
+        try:
+            text = self._tape.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise KohortError(f"the tape cannot be read: {error}", path=self._tape) from None
+        farewells = (one for one in tape.read(text.rpartition("\n")[0].splitlines()) if one.api == "LeaveGroup")
+        return [one.time_s for one in farewells if one.direction == "request" and _too_slow(tape.value(one))]
+
+    # --- the cluster
+
+    @fact
+    def brokers(self) -> tuple[BrokerDescription, ...]:
+        return self.admin.brokers()
+
+    @fact
+    def reached(self) -> dict[str, str | None]:
+        """Why an address could not be connected to, None where it could."""
+        addresses = [(one.address, (one.host, one.port)) for one in self.brokers]
+        with ThreadPoolExecutor(min(32, len(addresses))) as pool:
+            found = pool.map(lambda one: _unreached(one[1], self._reach_s), addresses)
+            return dict(zip((name for name, _ in addresses), found, strict=True))
+
+    @fact
+    def near(self) -> tuple[BrokerDescription, ...]:
+        """The brokers that can be asked themselves."""
+        found = tuple(one for one in self.brokers if self.reached[one.address] is None)
+        if not found:
+            raise KohortError("no broker can be reached at its advertised address")
+        return found
+
+    @fact
+    def versions(self) -> dict[int, VersionRanges]:
+        return self.admin.versions(self.near)
+
+    @fact
+    def broker_configs(self) -> dict[int, Configs]:
+        return self.admin.broker_configs(self.near, BROKER_CONFIGS)
+
+    # --- topics
+
+    @fact
+    def topics(self) -> dict[str, TopicDescription | KohortError]:
+        wanted = {*self._asked_topics}
+        if self.settings.group is not None:
+            try:
+                members = () if self.group is None else self.group.members
+                wanted.update(topic for one in members for topic in one.topics)
+                wanted.update(one.topic for member in members for one in member.owned)
+                wanted.update(one.topic for one in self._at)
+            except AuthorizationFailed:
+                pass  # a rule of its own tells
+        if not wanted:
+            raise NotAsked("needs --topic, or a --group that reads some")
+        return self.admin.describe_topics(wanted)
+
+    @fact
+    def topic_configs(self) -> dict[str, Configs]:
+        return self.admin.topic_configs(name for name, one in self.topics.items() if isinstance(one, TopicDescription))
+
+    @fact
+    def offsets_topic(self) -> TopicDescription:
+        found = self.admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC]
+        if isinstance(found, AuthorizationFailed):
+            raise found
+        if isinstance(found, KohortError):
+            raise NotAsked("no group has committed on this cluster yet")
+        return found
+
+    @fact
+    def offsets_configs(self) -> Configs:
+        return self.admin.topic_configs([self.offsets_topic.topic])[OFFSETS_TOPIC]
+
+    @fact
+    def newest_ms(self) -> dict[TopicPartition, int]:
+        return self.admin.newest_ms(self._partitions)
+
+    @fact
+    def now_ms(self) -> int:
+        _ = self.newest_ms  # our clock is read after theirs, so that a slow answer looks like no skew
+        return time.time_ns() // 1_000_000
+
+    # --- the group
+
+    @fact
+    def group(self) -> GroupDescription | None:
+        """None while there is none of this name."""
+        try:
+            return self.admin.describe_group(self._group)
+        except GroupMissing:
+            return None
+
+    @fact
+    def group_allowed(self) -> frozenset[str] | None:
+        try:
+            return None if self.group is None else self.group.allowed
+        except AuthorizationFailed:
+            return frozenset()
+
+    @fact
+    def looks(self) -> list[Look]:
+        """At equal intervals, over the seconds that were given."""
+        if self.group is None:
+            raise NotAsked("the group does not exist yet")
+        if self._seconds <= 0:
+            raise NotAsked("needs --seconds above 0")
+        found: list[Look] = []
+        began = time.monotonic()
+        for number in range(LOOKS):
+            time.sleep(max(0.0, began + number * self._seconds / (LOOKS - 1) - time.monotonic()))
+            described = self.admin.describe_group(self._group)
+            waiting = sum(one.lag or 0 for one in self.admin.lag(self._group))
+            found.append(Look(time.monotonic() - began, described, waiting))
+        return found
+
+    @fact
+    def committed(self) -> list[Committed]:
+        at = self._at
+        first, end = self.admin.first_offsets(at), self.admin.end_offsets(at)
+        return [Committed(one, at[one], first[one], end[one]) for one in at if one in first and one in end]
+
+    @fact
+    def unread(self) -> list[TopicPartition]:
+        """Of the topics that the group reads, where it has committed nothing."""
+        read = {one.topic for one in self._at}
+        return [one for one in self._partitions if one.topic in read and one not in self._at]
+
+    @fact
+    def silence(self) -> Silence | None:
+        group = self.group
+        if group is None or group.state != "Empty" or not self._at:
+            return None
+        minutes = [int(found.get("offsets.retention.minutes") or 0) for found in self.broker_configs.values()]
+        kept_s = min(minutes) * 60.0
+        since_ms = time.time_ns() // 1_000_000 - int(kept_s * SILENT_PART * 1000)
+        partition = TopicPartition(OFFSETS_TOPIC, offsets_partition(group.group, len(self.offsets_topic.partitions)))
+        heard = heard_since(self.admin, self.properties, group.group, partition, since_ms)
+        return Silence(group.group, None if heard else kept_s * SILENT_PART, kept_s)
+
+    @property
+    def _group(self) -> str:
+        if self.settings.group is None:
+            raise NotAsked("needs --group")
+        return self.settings.group
+
+    @fact
+    def _at(self) -> dict[TopicPartition, int]:
+        return {one: to.offset for one, to in self.admin.committed(self._group).items()}
+
+    @property
+    def _partitions(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(name, each.partition)
+            for name, found in self.topics.items()
+            if isinstance(found, TopicDescription)
+            for each in found.partitions
+        ]
+
+
+def offsets_partition(group: str, count: int) -> int:
+    """Which partition of __consumer_offsets keeps a group: Java's hash of its name, without the sign."""
+    hashed = 0
+    for (unit,) in struct.iter_unpack("<H", group.encode("utf-16-le")):
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    if hashed == LEAST_INT:  # which has no positive counterpart in 32 bits: Kafka takes 0
+        return 0
+    return (hashed if hashed < LEAST_INT else (1 << 32) - hashed) % count
+
+
+def heard_since(
+    admin: Admin, properties: Mapping[str, str], group: str, partition: TopicPartition, since_ms: int
+) -> bool:
+    """Whether the group, or a member of it, has written anything to its partition of __consumer_offsets since.
+
+    Its keys begin with a type and the group's name. Raises KohortError if reading that takes too long, or if nobody
+    answers for the partition.
+    """
+    starts, ends = admin.offsets_at({partition: since_ms}), admin.end_offsets([partition])
+    if not (partition in starts and partition in ends):
+        raise KohortError("its leader does not answer now", hint="once more in a while", partition=partition)
+    start, end = starts[partition], ends[partition]
+    if start < 0 or start >= end:
+        return False
+    name = group.encode()
+    begins = struct.pack(">h", len(name)) + name
+    limit = time.monotonic() + LISTENING_S
+    with Consumer.from_config({**properties, "kohort.on.corrupt": "skip_batch"}) as consumer:
+        consumer.assign({partition: start})
+        while (consumer.position(partition) or 0) < end:
+            if time.monotonic() > limit:
+                raise KohortError(f"{OFFSETS_TOPIC} is too long to read in {LISTENING_S:g} s", partition=partition)
+            for columns in consumer.poll(0.2):
+                if any((one.key or b"")[2:].startswith(begins) for one in columns):
+                    return True
+    return False
+
+
+def _too_slow(leave: LeaveGroupRequest) -> bool:
+    return any(TOO_SLOW in (one.reason or "") for one in leave.members)
+
+
+def _unreached(address: tuple[str, int], limit_s: float) -> str | None:
+    try:
+        with socket.create_connection(address, timeout=limit_s):
+            return None
+    except TimeoutError:
+        return f"no answer within {limit_s:g} s"
+    except socket.gaierror as error:
+        return f"the name is not known ({error.strerror})"
+    except OSError as error:
+        return error.strerror or str(error)

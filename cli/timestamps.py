@@ -1,0 +1,36 @@
+"""Times as people type them, an ISO 8601 moment or a duration ago; and as they are shown."""
+
+import time
+from datetime import UTC, datetime
+
+from kohort.common.errors import KohortError
+from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+
+
+def time_ms(text: str, hint: str) -> int:
+    """`2026-01-31T12:00:00Z` (local time without a zone) or `PT1H`, an hour ago, in ms since 1970. `hint`: what else
+    could have been meant, for the KohortError where it is neither."""
+    if text.startswith("P"):
+        try:
+            policy = ResetPolicy.of(f"by_duration:{text}")
+        except KohortError:
+            raise KohortError(f"{text!r} is no duration", hint="ISO 8601's: PT1H, PT90M, P1D, P1DT12H") from None
+        at = policy.timestamp(time.time_ns() // 1_000_000, below_start=None)
+        assert at is not None
+        return at
+    try:
+        when = datetime.fromisoformat(text)
+        since_s = (when if when.tzinfo else when.astimezone()).timestamp()
+    except (ValueError, OverflowError):
+        raise KohortError(f"{text!r} is neither an offset nor a time", hint=hint) from None
+    return max(0, int(since_s * 1000))  # a broker takes what is negative for no time, or for another question
+
+
+def moment(timestamp_ms: int) -> str | None:
+    """A record's timestamp as an ISO 8601 moment; None where it has none."""
+    if timestamp_ms == -1:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # a timestamp is any int64
+        return f"{timestamp_ms} ms"

@@ -1,0 +1,1 @@
+"""Errors, values and text that every layer shares. Imports nothing else of kohort."""

@@ -1,0 +1,78 @@
+"""The bottom of the error house: what every error of ours carries, and the two that bytes can cause.
+
+An error says what happened, where, and what to do. *Where* is given as keywords (`topic=`, `partition=`, `offset=`,
+`path=`, `group=`, `generation=`, ...) that are printed and kept in `error.place`, so that code can act on them.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kohort.common.foreign_text import cut, escaped
+
+if TYPE_CHECKING:
+    from kohort.fastpath._columns import RecordColumns
+
+
+MOST_MESSAGE_CHARACTERS = 2_000
+
+
+class KohortError(Exception):
+    """Any error this library raises on purpose.
+
+    `place`: where it happened, by name, unchanged. `hint`: what to do about it, or None. `message` and `hint` may hold
+    text of brokers and others: control characters are escapes, and they are cut at 2,000 characters.
+    """
+
+    several_lines = False
+    """Whether line breaks of the message are kept."""
+
+    def __init__(self, message: str, *, hint: str | None = None, **place: object) -> None:
+        self.message = message = cut(escaped(message, lines=self.several_lines), MOST_MESSAGE_CHARACTERS)
+        self.hint = None if hint is None else cut(escaped(hint), MOST_MESSAGE_CHARACTERS)
+        self.place: Mapping[str, object] = {name: value for name, value in place.items() if value is not None}
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name}={cut(escaped(str(value)))}" for name, value in self.place.items())
+        text = f"{self.message} ({where})" if where else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments would be lost by Exception's own pickling, and Spark ships errors between processes.
+        return _rebuild, (type(self), self.message, self.hint, dict(self.place))
+
+
+def _rebuild(kind: type[KohortError], message: str, hint: str | None, place: dict[str, object]) -> KohortError:
+    error = kind.__new__(kind)
+    KohortError.__init__(error, message, hint=hint, **place)
+    return error
+
+
+class WireError(KohortError):
+    """Bytes that are not the message they claim to be (or values that no message can hold).
+
+    Carries `api`, `version`, `path` (the field) and `offset` (into the frame) where they are known.
+    """
+
+
+class CorruptRecord(KohortError):
+    """A record batch that contradicts itself or its checksum: `topic`, `partition`, `offset` and the reason.
+
+    `decoded`: the RecordColumns of the sound batches before it, where `kohort.fastpath.decode` raised it.
+    `resumed_at`: the offset at which reading went on, where the batch was skipped (`on_corrupt="skip_batch"`).
+    """
+
+    decoded: "RecordColumns | None" = None
+    resumed_at: int | None = None
+
+
+class UnsupportedCodec(CorruptRecord):
+    """A compression codec id that no version of Kafka has defined."""
+
+
+class UnsupportedMagic(CorruptRecord):
+    """A record format newer than magic 2."""
+
+
+class DecompressionLimit(CorruptRecord):
+    """A batch that would grow past `max_decompressed_bytes`; stopped before memory does."""

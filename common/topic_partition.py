@@ -1,0 +1,15 @@
+"""The one coordinate every layer shares."""
+
+from typing import NamedTuple
+
+from kohort.common.foreign_text import escaped
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic name, then number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{escaped(self.topic)}-{self.partition}"

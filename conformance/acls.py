@@ -1,0 +1,92 @@
+"""F9: a user who may read some topics only. The run gives a stranger rights on what it made, and takes them back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.request_builders import fetch
+from kohort.protocol.errors import error_name
+
+SECTION = Section("F", "OffsetCommit", "OffsetCommit")
+TOPIC_RESOURCE, GROUP_RESOURCE = 2, 3
+LITERAL, READ, ALLOW = 3, 3, 3
+GRANTED_WITHIN_S = 15.0
+MAY_NOT = "TOPIC_AUTHORIZATION_FAILED"
+
+
+@asynccontextmanager
+async def _granted(scene: Scene, *things: tuple[int, str]) -> AsyncIterator[None]:
+    """The stranger may READ these for the length of the block. Ends the check where the judge may not grant it."""
+    stranger = scene.target.stranger
+    assert stranger is not None
+    who = f"User:{stranger.user}"
+    creations = tuple(
+        {
+            "resource_type": kind, "resource_name": name, "resource_pattern_type": LITERAL, "principal": who,
+            "host": "*", "operation": READ, "permission_type": ALLOW,
+        }
+        for kind, name in things
+    )  # fmt: skip
+    answer = await scene.ask("CreateAcls", creations=creations)
+    refused = [error_name(entry.error_code) for entry in answer.results if entry.error_code]
+    if refused:
+        scene.not_applicable(f"rights cannot be given to a user: CreateAcls says {refused[0]}")
+    try:
+        yield
+    finally:
+        filters = tuple(
+            {
+                "resource_type_filter": kind, "resource_name_filter": name, "pattern_type_filter": LITERAL,
+                "principal_filter": who, "host_filter": "*", "operation": READ, "permission_type": ALLOW,
+            }
+            for kind, name in things
+        )  # fmt: skip
+        await scene.ask("DeleteAcls", filters=filters)
+
+
+@SECTION.check(
+    "F9",
+    "A topic that the user may not read, beside one that it may",
+    versions="2+",
+    needs=(Need.TOPIC, Need.STRANGER),
+    apis=("CreateAcls 1+", "DeleteAcls 1+", "OffsetFetch 1+"),
+    source="KIP-11",
+    kind=Kind.CONFIG,
+    expected="TOPIC_AUTHORIZATION_FAILED there and nothing stored, NONE elsewhere",
+)
+async def one_topic_only(scene: Scene) -> None:
+    # A topic of its own: the same right given for two versions at a time would be taken away by the first to end.
+    allowed = await scene.target.make_topic(f"f9-v{scene.version}", 1)
+    topics = (allowed, scene.other_topic)
+    async with _granted(scene, (GROUP_RESOURCE, scene.group), (TOPIC_RESOURCE, allowed.name)):
+        values: dict[str, object] = {
+            "group_id": scene.group,
+            "member_id": "",
+            "topics": tuple(
+                {
+                    "name": topic.name,
+                    "topic_id": topic.id,
+                    "partitions": ({"partition_index": 0, "committed_offset": 5, "committed_metadata": ""},),
+                }
+                for topic in topics
+            ),
+        }
+        told: dict[str, str] = {}
+
+        async def commits() -> bool:
+            answer = await scene.ask("OffsetCommit", values, access=scene.target.stranger)
+            by_id = {topic.id: topic.name for topic in topics} if scene.version >= 10 else {}
+            told.update(
+                (by_id.get(entry.topic_id, entry.name), error_name(entry.partitions[0].error_code))
+                for entry in answer.topics
+            )
+            return told[allowed.name] == "NONE"  # rights take a moment to reach the coordinator
+
+        await scene.until(commits, GRANTED_WITHIN_S)
+    scene.equal("the codes", told, {allowed.name: "NONE", scene.other_topic.name: MAY_NOT})
+    stored = await fetch(scene, [(topic, 0) for topic in topics])
+    offsets = {name: entry.offset for (name, _), entry in stored.partitions.items()}
+    scene.equal("the offsets stored", offsets, {allowed.name: 5, scene.other_topic.name: -1})

@@ -1,0 +1,177 @@
+"""One connection to the broker under test: frames out, frames in, nothing between.
+
+No retry, no reconnect, no metadata: whatever the broker does is what the check sees. One request is open at a time, as
+Kafka serves one at a time on a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kohort.common.errors import WireError
+from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
+from kohort.protocol.catalogue import API
+from kohort.protocol.framing import frame
+from kohort.protocol.wire import WireConnection
+
+CLIENT_ID = "kohort-conformance"
+CONNECT_TIMEOUT_S = 10.0
+_READ_BYTES = 1 << 16
+
+Record = Callable[[bool, str, int, object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to get in: a TLS context, a SASL PLAIN user, both or neither."""
+
+    tls: ssl.SSLContext | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+ANYONE = Access()
+
+
+class Peer:
+    """`record(sent, api, version, body)` is told of every frame."""
+
+    def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], record: Record) -> None:
+        self._reader, self._writer = streams
+        self._record = record
+        self.place: tuple[int | None, Access | None] = (None, None)
+        self._wire = WireConnection(CLIENT_ID)
+        self.usable = True
+
+    @classmethod
+    async def open(cls, host: str, port: int, access: Access, record: Record) -> Peer:
+        """Connect, with TLS and SASL where asked for. Raises OSError, PeerClosed or Blocked (credentials refused)."""
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            peer = cls(await asyncio.open_connection(host, port, ssl=access.tls), record)
+            if access.user is not None:
+                await peer._authenticate(access.user, access.password or "")
+        return peer
+
+    async def ask(self, api: str, version: int, values: Mapping[str, object], timeout_s: float) -> Any:
+        """The decoded answer. Raises PeerClosed, NoAnswer, or WireError for an answer that cannot be read."""
+        self._record(True, api, version, values)
+        try:
+            _, data = self._wire.send(api, version, values)
+        except WireError as error:
+            raise AssertionError(f"the check asks for what {api} v{version} cannot hold: {error}") from error
+        self.usable = False
+        await self._write(data)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not (answers := self._wire.receive(await self._read())):
+                    pass
+        except TimeoutError:
+            self._record(False, api, version, f"no answer within {timeout_s:g} s")
+            raise NoAnswer(f"{api} v{version}: no answer within {timeout_s:g} s") from None
+        except PeerClosed:
+            self._record(False, api, version, "connection closed")
+            raise
+        except WireError as error:
+            self._record(False, api, version, f"unreadable: {error}")
+            raise
+        self.usable = True
+        self._record(False, api, answers[0].version, answers[0].value)
+        return answers[0].value
+
+    async def raw(self, data: bytes, label: str, timeout_s: float, answers: int = 1) -> list[bytes]:
+        """Send bytes as they are and give the frames that come back, without their lengths. Raises PeerClosed."""
+        self._record(True, label, -1, data)
+        self.usable = False
+        await self._write(data)
+        found: list[bytes] = []
+        buffer = bytearray()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while len(found) < answers:
+                    while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
+                        buffer += await self._read()
+                    end = 4 + int.from_bytes(buffer[:4], "big")
+                    found.append(bytes(buffer[4:end]))
+                    del buffer[:end]
+                    self._record(False, label, -1, found[-1])
+        except TimeoutError:
+            self._record(False, label, -1, f"no answer within {timeout_s:g} s")
+            raise NoAnswer(f"{label}: no answer within {timeout_s:g} s") from None
+        except PeerClosed:
+            self._record(False, label, -1, "connection closed")
+            raise
+        return found
+
+    async def dribble(self, data: bytes) -> None:
+        """Write bytes one a segment; what completes them goes by `raw`."""
+        self.usable = False
+        for index in range(len(data)):
+            await self._write(data[index : index + 1])
+            await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        self.usable = False
+        self._writer.close()
+        try:
+            async with asyncio.timeout(1):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            self._writer.transport.abort()
+
+    async def _authenticate(self, user: str, password: str) -> None:
+        """SASL PLAIN (RFC 4616) by SaslHandshake v1 and SaslAuthenticate v0, which every broker since 1.0 has."""
+        quiet, self._record = self._record, lambda *_: None  # no password ever gets into a report
+        try:
+            shake = await self.ask("SaslHandshake", 1, {"mechanism": "PLAIN"}, CONNECT_TIMEOUT_S)
+            if shake.error_code:
+                raise Blocked(f"the broker does not take SASL PLAIN; it offers {', '.join(shake.mechanisms)}")
+            token = f"\0{user}\0{password}".encode()
+            answer = await self.ask("SaslAuthenticate", 0, {"auth_bytes": token}, CONNECT_TIMEOUT_S)
+            if answer.error_code:
+                raise Blocked(f"the broker refuses user {user}: {answer.error_message}")
+        finally:
+            self._record = quiet
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except ConnectionError:
+            # What the broker had to say may still be in the receive buffer; reading tells.
+            pass
+
+    async def _read(self) -> bytes:
+        try:
+            data = await self._reader.read(_READ_BYTES)
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise PeerClosed("the broker closed the connection")
+        return data
+
+
+def request_bytes(
+    api_key: int,
+    version: int,
+    body: bytes,
+    *,
+    correlation_id: int = 7,
+    client_id: str | None = CLIENT_ID,
+    tags: bytes = b"",
+) -> bytes:
+    """A framed request with any key and version, for what no codec would build. `tags`: the tagged fields of a flexible
+    header (b"\\0" for none); without them the header is version 1."""
+    name = b"\xff\xff" if client_id is None else len(client_id).to_bytes(2, "big") + client_id.encode()
+    head = api_key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+    return frame(head, correlation_id.to_bytes(4, "big", signed=True), name, tags, body)
+
+
+def request_for(api: str, version: int, values: Mapping[str, object], **header: Any) -> bytes:
+    """The framed request of a declared API, by hand, so that a check can bend it."""
+    message = API[api].request
+    tags = header.pop("tags", b"\0") if message.is_flexible(version) else b""
+    return request_bytes(API[api].key, version, message.build(values, version), tags=tags, **header)

@@ -1,0 +1,439 @@
+"""The broker under test, as far as a run has to know it: what it speaks, where its nodes are, which limits it has.
+
+Everything here is found out with plain requests before the first check; what cannot be found out is None, and checks
+that depend on it say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from kohort.common.errors import WireError
+from kohort.conformance.broker_client import ANYONE, Access, Peer
+from kohort.conformance.broker_control import Operator
+from kohort.conformance.errors import Blocked, CheckEnd, NoAnswer, PeerClosed, TargetUnreachable
+from kohort.conformance.retry_timing import Expected
+from kohort.protocol.catalogue import API
+from kohort.protocol.errors import CODES, error_name
+
+ANSWER_TIMEOUT_S = 10.0
+COORDINATOR_TIMEOUT_S = 40.0
+TOPIC_TIMEOUT_S = 15.0
+_BROKER_RESOURCE = 4
+_NOT_YET = frozenset(
+    CODES[name] for name in ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+)
+WARM_GROUPS = 64  # enough to touch every partition of a usual __consumer_offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the run's own."""
+
+    name: str
+    id: UUID
+    partitions: int
+
+
+@dataclass
+class Target:
+    """Made by `Target.reach`; closed over by every scene of a run."""
+
+    host: str
+    port: int
+    access: Access
+    stranger: Access | None
+    prefix: str
+    ranges: dict[int, tuple[int, int]]
+    features: dict[str, int]
+    nodes: dict[int, tuple[str, int]]
+    node_id: int = -1
+    cluster_id: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    settings_error: str | None = None
+    first_lookups: list[str] = field(default_factory=list)
+    topics: tuple[Topic, ...] = ()
+    topic_error: str | None = None
+    min_session_ms: int = 6000
+    leave_traces: bool = False
+    operator: Operator | None = None
+    session_ms: int = 30_000
+    limits: dict[str, int] = field(default_factory=dict)
+    consumer_protocol: bool = False
+    made_topics: list[str] = field(default_factory=list)
+    made_groups: dict[str, None] = field(default_factory=dict)
+    consumer_members: list[tuple[str, str]] = field(default_factory=list)
+    expected: defaultdict[tuple[str, int], Expected] = field(default_factory=lambda: defaultdict(Expected))
+    _idle: list[Peer] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    async def reach(
+        cls,
+        bootstrap: str,
+        access: Access = ANYONE,
+        stranger: Access | None = None,
+        prefix: str = "kohort-conformance",
+    ) -> Target:
+        """Ask the first address that answers what it is. Raises TargetUnreachable with a guess at the reason."""
+        failures = []
+        for entry in bootstrap.split(","):
+            host, port = parse_address(entry.strip())
+            try:
+                return await cls._reach(host, port, access, stranger, f"{prefix}-{secrets.token_hex(4)}")
+            except TargetUnreachable as error:
+                failures.append(error)
+        raise failures[0]
+
+    @classmethod
+    async def _reach(cls, host: str, port: int, access: Access, stranger: Access | None, prefix: str) -> Target:
+        place = {"address": f"{host}:{port}"}
+        try:
+            peer = await Peer.open(host, port, access, _forget)
+        except Blocked as error:
+            raise TargetUnreachable(str(error), hint="check --user", **place) from None
+        except PeerClosed:
+            raise TargetUnreachable(
+                "the broker closed the connection during SASL", hint="does this listener take SASL at all?", **place
+            ) from None
+        except ssl.SSLError as error:
+            raise TargetUnreachable(
+                f"TLS failed: {error.reason or error}", hint="is this a TLS listener, and --ca its authority?", **place
+            ) from None
+        except (OSError, TimeoutError) as error:
+            raise TargetUnreachable(
+                f"nothing answers: {error or 'timed out'}", hint="is the broker up, and the address right?", **place
+            ) from None
+        try:
+            try:
+                versions = await peer.ask("ApiVersions", 0, {}, ANSWER_TIMEOUT_S)
+            except PeerClosed:
+                hint = "it may want TLS (--tls), or be no Kafka"
+                raise TargetUnreachable("the connection was closed upon ApiVersions", hint=hint, **place) from None
+            except (NoAnswer, WireError) as error:
+                raise TargetUnreachable(
+                    f"this is no Kafka broker: {error}", hint="if it is TLS: --tls", **place
+                ) from None
+            ranges = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
+            target = cls(host, port, access, stranger, prefix, ranges, {}, {})
+            try:
+                if target.version("ApiVersions") >= 3:
+                    named = {"client_software_name": "kohort", "client_software_version": "0"}
+                    told = await peer.ask("ApiVersions", target.version("ApiVersions"), named, ANSWER_TIMEOUT_S)
+                    target.features = {entry.name: entry.max_version_level for entry in told.finalized_features}
+                metadata = await peer.ask(
+                    "Metadata", target.version("Metadata", at_most=7), {"topics": ()}, ANSWER_TIMEOUT_S
+                )
+            except PeerClosed:
+                # Before SASL, a broker answers ApiVersions once, and nothing else.
+                hint = "it wants SASL: give --user NAME:PASSWORD"
+                raise TargetUnreachable(
+                    "the first ApiVersions is answered, and nothing more", hint=hint, **place
+                ) from None
+            target.nodes = {node.node_id: (node.host, node.port) for node in metadata.brokers}
+            target.cluster_id = metadata.cluster_id
+        except (WireError, NoAnswer) as error:
+            raise TargetUnreachable(f"its answer cannot be read: {error}", **place) from None
+        else:
+            return target
+        finally:
+            await peer.close()
+
+    def version(self, api: str, at_most: int | None = None) -> int:
+        """The highest in common that set-ups may use, or -1. `limits` keeps them off versions known to be broken."""
+        low, high = self.common(api)
+        high = min(high, self.limits.get(api, high))
+        if at_most is not None:
+            high = min(high, at_most)
+        return high if low <= high else -1
+
+    def common(self, api: str) -> tuple[int, int]:
+        """(lowest, highest) in common; lowest above highest where there is none."""
+        ours_low, ours_high = API[api].versions
+        low, high = self.ranges.get(API[api].key, (1, 0))
+        return max(ours_low, low), min(ours_high, high)
+
+    def setting(self, name: str) -> int | None:
+        """A broker setting as a number; None where it was not told."""
+        value = self.settings.get(name)
+        return int(value) if value is not None and value.lstrip("-").isdigit() else None
+
+    @property
+    def first_join_s(self) -> float:
+        """How long a group's first join is made to wait for company (KIP-134), or the default where it is not told."""
+        told = self.setting("group.initial.rebalance.delay.ms")
+        return (3000 if told is None else told) / 1000
+
+    # -- before the first check -----------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Wake the coordinator, read limits, make topics."""
+        await self.wake_coordinator()
+        await self._read_settings()
+        await self._find_shortest_session()
+        await self._try_consumer_protocol()
+        try:
+            self.topics = (await self.make_topic("t", 4), await self.make_topic("u", 2))
+        except (CheckEnd, WireError) as error:
+            self.topic_error = str(error)
+
+    async def request(
+        self, api: str, values: dict[str, object], *, node: int | None = None, at_most: int | None = None
+    ) -> Any:
+        """One request outside any check, in the highest version in common."""
+        version = self.version(api, at_most)
+        if version < 0:
+            raise Blocked(f"the broker does not speak {api}")
+        peer = self._idle.pop() if node is None and self._idle else await self.connect(node)
+        try:
+            answer = await peer.ask(api, version, values, ANSWER_TIMEOUT_S)
+        except BaseException:
+            await peer.close()
+            raise
+        if node is None:
+            self._idle.append(peer)
+        else:
+            await peer.close()
+        return answer
+
+    async def connect(self, node: int | None = None, access: Access | None = None, record: Any = None) -> Peer:
+        """A new connection to a node; to the address that was given where there is only one."""
+        host, port = self.nodes[node] if node is not None and len(self.nodes) > 1 else (self.host, self.port)
+        try:
+            return await Peer.open(host, port, access or self.access, record or _forget)
+        except (OSError, TimeoutError) as error:
+            raise PeerClosed(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
+
+    async def coordinator(self, group: str) -> int | None:
+        """The node id of a group's coordinator; None (the given address) in a cluster of one."""
+        if len(self.nodes) <= 1:
+            return None
+        code, node = await self._look_up(group)
+        if code:
+            raise Blocked(f"FindCoordinator says {error_name(code)}")
+        return node
+
+    def node_of(self, coordinator: int | None) -> int:
+        """The node id of what `coordinator()` gave."""
+        return next(iter(self.nodes)) if coordinator is None else coordinator
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _look_up(self, group: str) -> tuple[int, int]:
+        version = self.version("FindCoordinator", at_most=3)
+        if version < 0:
+            answer = await self.request("FindCoordinator", {"key_type": 0, "coordinator_keys": (group,)})
+            return answer.coordinators[0].error_code, answer.coordinators[0].node_id
+        answer = await self.request("FindCoordinator", {"key": group}, at_most=3)
+        return answer.error_code, answer.node_id
+
+    async def wake_coordinator(self) -> None:
+        """The first look-up makes Kafka create __consumer_offsets; loading its partitions takes a moment more.
+
+        Also after a restart, which no idle connection outlives.
+        """
+        await self.close()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + COORDINATOR_TIMEOUT_S
+        while True:
+            code, _ = await self._look_up(f"{self.prefix}-warm")
+            self.first_lookups.append(error_name(code))
+            if error_name(code).endswith("AUTHORIZATION_FAILED"):
+                raise TargetUnreachable(
+                    f"FindCoordinator says {error_name(code)}", address=self.address,
+                    hint=f"the user needs every right on groups and topics named {self.prefix.rpartition('-')[0]}-*",
+                )  # fmt: skip
+            if code not in _NOT_YET or loop.time() > deadline:
+                break
+            await asyncio.sleep(0.1)
+        version = self.version("OffsetFetch", at_most=7)
+        if version < 0:
+            return
+        for index in range(WARM_GROUPS):
+            group = f"{self.prefix}-warm-{index}"
+            while loop.time() < deadline:
+                code, node = await self._look_up(group) if len(self.nodes) > 1 else (0, -1)
+                if code == 0:
+                    answer = await self.request(
+                        "OffsetFetch", {"group_id": group, "topics": ()}, node=node if node >= 0 else None, at_most=7
+                    )
+                    code = answer.error_code
+                if code not in _NOT_YET:
+                    break
+                await asyncio.sleep(0.1)
+
+    async def _read_settings(self) -> None:
+        resource = {
+            "resource_type": _BROKER_RESOURCE,
+            "resource_name": str(min(self.nodes, default=0)),
+            "configuration_keys": None,
+        }
+        try:
+            answer = await self.request(
+                "DescribeConfigs", {"resources": (resource,)}, node=min(self.nodes, default=None)
+            )
+            (result,) = answer.results
+        except (CheckEnd, WireError, ValueError) as error:
+            self.settings_error = f"DescribeConfigs: {error}"
+            return
+        if result.error_code:
+            self.settings_error = f"DescribeConfigs: {error_name(result.error_code)}"
+        self.settings = {entry.name: entry.value for entry in result.configs if entry.value is not None}
+
+    async def _find_shortest_session(self) -> None:
+        told = self.setting("group.min.session.timeout.ms")
+        if told is not None:
+            self.min_session_ms = told
+        self.session_ms = self.session_within(self.session_ms)
+
+    def session_within(self, session_ms: int) -> int:
+        """Return the session timeout nearest to `session_ms` that the broker's settings allow, in milliseconds."""
+        longest = self.setting("group.max.session.timeout.ms")
+        return max(self.min_session_ms, session_ms if longest is None else min(session_ms, longest))
+
+    async def _try_consumer_protocol(self) -> None:
+        """ApiVersions may list what is switched off; only a heartbeat tells."""
+        if self.version("ConsumerGroupHeartbeat") < 0:
+            return
+        group = f"{self.prefix}-consumer"
+        values = {"group_id": group, "member_id": "nobody", "member_epoch": 7}
+        try:
+            answer = await self.request("ConsumerGroupHeartbeat", values, node=await self.coordinator(group))
+        except (CheckEnd, WireError):
+            return
+        self.consumer_protocol = error_name(answer.error_code) in ("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND")
+
+    async def make_topic(self, label: str, partitions: int) -> Topic:
+        """Create a topic and wait for its leaders. Raises Blocked."""
+        name = f"{self.prefix}-{label}"
+        if self.version("CreateTopics") >= 0:
+            wanted = {
+                "name": name,
+                "num_partitions": partitions,
+                "replication_factor": 1,
+                "assignments": (),
+                "configs": (),
+            }
+            answer = await self.request("CreateTopics", {"topics": (wanted,), "timeout_ms": 10_000})
+            code = answer.topics[0].error_code
+            if code:
+                raise Blocked(f"CreateTopics says {error_name(code)}")
+        self.made_topics.append(name)
+        deadline = asyncio.get_running_loop().time() + TOPIC_TIMEOUT_S
+        while True:
+            answer = await self._ask_about(name)
+            (told,) = answer.topics
+            led = [entry for entry in told.partitions if entry.error_code == 0 and entry.leader_id >= 0]
+            if told.error_code == 0 and led and len(led) >= (partitions if self.version("CreateTopics") >= 0 else 1):
+                return Topic(name, told.topic_id, len(led))
+            if asyncio.get_running_loop().time() > deadline:
+                raise Blocked(f"the topic has no leaders: {error_name(told.error_code)}")
+            await asyncio.sleep(0.05)
+
+    async def _ask_about(self, topic: str) -> Any:
+        """Metadata of one topic, in the highest version whose answer can be read; only version 10 and up have its id.
+
+        Without CreateTopics, being asked about is what makes a topic, on brokers that do so.
+        """
+        for at_most in (12, 9, 4, 1):
+            version = self.version("Metadata", at_most)
+            values = metadata_request(version, topic, create=self.version("CreateTopics") < 0)
+            try:
+                return await self.request("Metadata", values, at_most=at_most)
+            except WireError as error:
+                unreadable = error
+        raise Blocked(f"Metadata cannot be read: {unreadable}")
+
+    # -- after the last check -------------------------------------------------------------------------------------
+
+    async def clean_up(self) -> list[str]:
+        """Remove every group and topic the run made; gives what could not be removed, with the reason."""
+        left: list[str] = []
+        by_node: dict[int | None, list[str]] = {}
+        for group, member in self.consumer_members:
+            values = {"group_id": group, "member_id": member, "member_epoch": -1}
+            try:
+                await self.request("ConsumerGroupHeartbeat", values, node=await self.coordinator(group))
+            except (CheckEnd, WireError):
+                continue  # DeleteGroups will say so
+        for group in self.made_groups:
+            try:
+                by_node.setdefault(await self.coordinator(group), []).append(group)
+            except (CheckEnd, WireError) as error:
+                left.append(f"group {group}: {error}")
+        for node, groups in by_node.items():
+            left += await self._remove_groups(node, groups)
+        if self.made_topics and self.version("DeleteTopics") >= 0:
+            values = {"topic_names": tuple(self.made_topics), "timeout_ms": 10_000}
+            if self.version("DeleteTopics", at_most=5) >= 0:
+                try:
+                    answer = await self.request("DeleteTopics", values, at_most=5)
+                    left += [
+                        f"topic {entry.name}: {error_name(entry.error_code)}"
+                        for entry in answer.responses
+                        if entry.error_code
+                    ]
+                except (CheckEnd, WireError) as error:
+                    left += [f"topic {name}: {error}" for name in self.made_topics]
+        elif self.made_topics:
+            left += [f"topic {name}: the broker does not speak DeleteTopics" for name in self.made_topics]
+        return left
+
+    async def _remove_groups(self, node: int | None, groups: list[str]) -> list[str]:
+        try:
+            described = await self.request(
+                "DescribeGroups", {"groups": tuple(groups), "include_authorized_operations": False}, node=node
+            )
+            for entry in described.groups:
+                for leave in self._leaves([member.member_id for member in entry.members]):
+                    await self.request("LeaveGroup", {"group_id": entry.group_id, **leave}, node=node)
+            answer = await self.request("DeleteGroups", {"groups_names": tuple(groups)}, node=node)
+        except (CheckEnd, WireError) as error:
+            return [f"{len(groups)} groups {self.prefix}-*: {error}"]
+        gone = (0, CODES["GROUP_ID_NOT_FOUND"])
+        return [
+            f"group {entry.group_id}: {error_name(entry.error_code)}"
+            for entry in answer.results
+            if entry.error_code not in gone
+        ]
+
+    def _leaves(self, members: list[str]) -> list[dict[str, object]]:
+        """What LeaveGroup has to say so that these members are gone: before version 3 it takes one a request."""
+        if self.version("LeaveGroup") < 3:
+            return [{"member_id": member} for member in members]
+        return [{"members": tuple({"member_id": member} for member in members)}] if members else []
+
+
+def metadata_request(version: int, topic: str, *, create: bool) -> dict[str, object]:
+    """Metadata of one topic in the shape of a version."""
+    values: dict[str, object] = {"topics": ({"name": topic, "topic_id": UUID(int=0)},)}
+    if version >= 4:
+        values["allow_auto_topic_creation"] = create
+    if version >= 8:
+        values["include_topic_authorized_operations"] = False
+        if version <= 10:
+            values["include_cluster_authorized_operations"] = False
+    return values
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """host:port, with [..] around an IPv6 host. Raises TargetUnreachable."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdigit()):
+        raise TargetUnreachable(f"{text!r} is no address", hint="give it as HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _forget(sent: bool, api: str, version: int, body: object) -> None:
+    pass

@@ -1,0 +1,252 @@
+"""What one run of one check stands on: fresh names, connections of its own, plain requests and plain comparisons."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from kohort.conformance.broker_client import Access, Peer
+from kohort.conformance.broker_under_test import ANSWER_TIMEOUT_S, Target, Topic
+from kohort.conformance.check import Check, Kind
+from kohort.conformance.errors import Blocked, Failed, NotApplicable
+from kohort.conformance.frame_log import Frame
+from kohort.conformance.member import Member
+from kohort.conformance.retry_timing import STEPS_S, Expected
+from kohort.protocol.errors import error_name
+
+PARKED_FOR_S = 0.3  # an answer that is held back has not come after this long; one that is not takes a few ms
+STATE_TIMEOUT_S = 6.0
+# A set-up goes on without REBALANCE_IN_PROGRESS after this long. The newcomer's JoinGroup is parked meanwhile, and must
+# not time out (`patience_s`) before the others have rejoined.
+SET_UP_SIGNAL_S = 2.0
+_ANYWHERE = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopics", "InitProducerId"})
+T = TypeVar("T")
+
+
+class Scene:
+    """`version` is the subject's. `group` is a name nobody else uses."""
+
+    def __init__(self, target: Target, check: Check, version: int, serial: int) -> None:
+        self.target = target
+        self.check = check
+        self.version = version
+        self.frames: list[Frame] = []
+        self._prefix = f"{target.prefix}-{check.id.lower()}-v{version}-{serial}"
+        self._names = itertools.count(1)
+        self._started = time.monotonic()
+        self._connections = itertools.count(1)
+        self._idle: dict[tuple[int | None, Access | None], list[Peer]] = {}
+        self._peers: list[Peer] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._coordinators: dict[str, int | None] = {}
+        self.group = self.new_group()
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def name(self) -> str:
+        """Fresh, and known by its prefix as this run's."""
+        return f"{self._prefix}-{next(self._names)}"
+
+    def new_group(self) -> str:
+        """A fresh group id, which is deleted after the run should it come to exist."""
+        group = self.name()
+        self.target.made_groups[group] = None
+        return group
+
+    @property
+    def patience_s(self) -> float:
+        """How long an answer may be held back that others have a say in. It covers the usual wait of a first join."""
+        return 30.0 if self.check.kind is Kind.TIMING else 8.0 + self.target.first_join_s
+
+    @property
+    def topic(self) -> Topic:
+        """The run's topic of four partitions."""
+        return self.target.topics[0]
+
+    @property
+    def other_topic(self) -> Topic:
+        """The run's topic of two partitions."""
+        return self.target.topics[1]
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def version_of(self, api: str) -> int:
+        """The version in which `api` goes out here. Raises NotApplicable where there is none in common."""
+        version = self.version if api == self.check.subject else self.target.version(api)
+        if version < 0:
+            raise NotApplicable(f"the broker does not speak {api}")
+        return version
+
+    async def ask(
+        self,
+        api: str,
+        values: Mapping[str, object] | None = None,
+        *,
+        version: int | None = None,
+        node: int | None = None,
+        access: Access | None = None,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        **fields: object,
+    ) -> Any:
+        """One request and its decoded answer; goes to the coordinator of the group that it names.
+
+        Fields of later versions than the one sent must not be given. Raises PeerClosed, NoAnswer, WireError.
+        """
+        body = {**(values or {}), **fields}
+        peer = await self.connection(node if node is not None else await self._home(api, body), access)
+        try:
+            return await peer.ask(api, self.version_of(api) if version is None else version, body, timeout_s)
+        finally:
+            if peer.usable:
+                self._idle.setdefault(self._place(peer), []).append(peer)
+
+    async def connection(self, node: int | None = None, access: Access | None = None, fresh: bool = False) -> Peer:
+        """A connection that nothing is open on."""
+        idle = self._idle.get((node, access), [])
+        while idle and not fresh:
+            peer = idle.pop()
+            if peer.usable:
+                return peer
+        number = next(self._connections)
+
+        def record(sent: bool, api: str, version: int, body: object) -> None:
+            self.frames.append(Frame(int((time.monotonic() - self._started) * 1000), number, sent, api, version, body))
+
+        peer = await self.target.connect(node, access, record)
+        peer.place = (node, access)
+        self._peers.append(peer)
+        return peer
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Let something run beside the check, an answer that the broker holds back above all."""
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        return task
+
+    async def coordinator(self, group: str) -> int | None:
+        if group not in self._coordinators:
+            self._coordinators[group] = await self.target.coordinator(group)
+        return self._coordinators[group]
+
+    def moved(self, group: str, node: int | None) -> None:
+        """The group has another coordinator from now on."""
+        self._coordinators[group] = node
+
+    async def _home(self, api: str, body: Mapping[str, object]) -> int | None:
+        if api in _ANYWHERE:
+            return None
+        groups = body.get("groups") or body.get("groups_names") or body.get("group_ids")
+        group = body.get("group_id") or (groups[0] if isinstance(groups, Sequence) and groups else self.group)
+        if isinstance(group, Mapping):
+            group = group["group_id"]
+        return await self.coordinator(str(group))
+
+    @staticmethod
+    def _place(peer: Peer) -> tuple[int | None, Access | None]:
+        return peer.place
+
+    # -- set-up ---------------------------------------------------------------------------------------------------
+
+    def member(self, **how: Any) -> Member:
+        """A member of this scene's group that has not joined yet; takes the fields of Member."""
+        return Member(self, **({"group": self.group} | how))
+
+    async def stable(self, count: int = 2, *, sync: bool = True, **how: Any) -> list[Member]:
+        """A group of `count` members in one generation, the leader first; Stable, or with `sync=False` waiting for the
+        leader's assignment. Raises Blocked."""
+        members = [self.member(**how)]
+        await members[0].enter()
+        for _ in range(count - 1):
+            members.append(await self.add(members, **how))
+        if sync:
+            await self.sync(members)
+        return members
+
+    async def add(self, members: Sequence[Member], **how: Any) -> Member:
+        """One member more, with whom all the others complete a new generation. Raises Blocked."""
+        newcomer = self.member(**({"group": members[0].group} | how))
+        entering = self.start(newcomer.enter())
+        # Not heard of, the rebalance is under way all the same: whether Heartbeat tells of it is for D2a to judge.
+        await self._hears(members[0], SET_UP_SIGNAL_S)
+        await asyncio.gather(entering, *(member.enter() for member in members))
+        return newcomer
+
+    async def sync(self, members: Sequence[Member]) -> None:
+        """Everyone gets `b"for "` and its place in the list. Raises Blocked."""
+        shares = {member.id: f"for {index}".encode() for index, member in enumerate(members)}
+        leader = next((member for member in members if member.id == member.leader), members[0])
+        await asyncio.gather(*(member.settle(shares if member is leader else None) for member in members))
+
+    async def rebalancing(self, member: Member) -> None:
+        """Wait until a member is told to rejoin. Raises Blocked."""
+        if not await self._hears(member):
+            raise Blocked(
+                f"no Heartbeat response to {member.id} says REBALANCE_IN_PROGRESS, which this check waits for"
+            )
+
+    async def hears_of_rebalance(self, member: Member, who: str) -> None:
+        """A member must be told to rejoin; what starts the rebalance may still be on its way. Raises Failed."""
+        expected = f"REBALANCE_IN_PROGRESS within {STATE_TIMEOUT_S:g} s"
+        if not await self._hears(member):
+            raise Failed(f"Heartbeat of {who}", expected, error_name((await member.heartbeat()).error_code))
+
+    async def _hears(self, member: Member, timeout_s: float = STATE_TIMEOUT_S) -> bool:
+        async def told() -> bool:
+            return bool((await member.heartbeat()).error_code == REBALANCE_IN_PROGRESS)
+
+        return await self.until(told, timeout_s, signal="Heartbeat")
+
+    async def until(
+        self, holds: Callable[[], Awaitable[bool]], timeout_s: float = STATE_TIMEOUT_S, *, signal: str = ""
+    ) -> bool:
+        """Poll until the condition holds; returns False if it did not within `timeout_s`.
+
+        `signal`: the API whose response tells. Once a run has waited for it in vain, it waits a moment only.
+        """
+        expected = self.target.expected[signal, self.version_of(signal)] if signal else Expected()
+        started = time.monotonic()
+        steps = itertools.chain(STEPS_S, itertools.repeat(STEPS_S[-1]))
+        while not await holds():
+            if time.monotonic() - started > expected.patience_s(timeout_s):
+                expected.missed += 1
+                return False
+            await asyncio.sleep(next(steps))
+        expected.came += 1
+        return True
+
+    # -- verdicts -------------------------------------------------------------------------------------------------
+
+    def error(self, code: int, expected: str, what: str) -> None:
+        """The code must be the one of that name; "A or B" takes either."""
+        if error_name(code) not in expected.split(" or "):
+            raise Failed(what, expected, error_name(code))
+
+    def equal(self, what: str, observed: object, expected: object) -> None:
+        if observed != expected:
+            raise Failed(what, repr(expected), repr(observed))
+
+    def true(self, what: str, holds: bool, expected: object, observed: object) -> None:
+        if not holds:
+            raise Failed(what, expected, observed)
+
+    async def parked(self, task: asyncio.Task[Any], what: str) -> None:
+        """The answer must not come yet."""
+        done, _ = await asyncio.wait({task}, timeout=PARKED_FOR_S)
+        if done:
+            answer = task.exception() or task.result()
+            raise Failed(what, f"no answer within {PARKED_FOR_S:g} s", answer)
+
+    def not_applicable(self, reason: str) -> None:
+        raise NotApplicable(reason)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(peer.close() for peer in self._peers), return_exceptions=True)
+
+
+REBALANCE_IN_PROGRESS = 27

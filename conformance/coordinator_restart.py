@@ -1,0 +1,353 @@
+"""A10 and N3: what a group is told while its coordinator goes, comes back and loads; and what has survived then.
+
+These checks kill a broker, so they run last, one at a time, and only where somebody can: see `broker_control.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kohort.common.errors import WireError
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
+from kohort.conformance.frame_log import Frame
+from kohort.conformance.member import MEMBER_ID_REQUIRED, Member
+from kohort.conformance.request_builders import commit, describe_one, fetch
+from kohort.protocol.errors import error_name
+
+SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindCoordinator")
+FAILOVER_SECTION = Section("N", "Malformed and unusual bytes, restarts", "JoinGroup")
+RESTART = (Need.OPERATOR, Need.TOPIC)
+SESSION_MS = 60_000  # a restart must not look like silence
+SHORTEST_SESSION_MS = 20_000
+LIMIT_S = 240.0
+SETTLED_S = 90.0
+FILLING = 360
+FILLERS = 6
+AWAY = frozenset({"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
+LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
+Ask = Callable[[Scene, Member], Awaitable[int]]
+
+
+def _stranger(scene: Scene, member: Member) -> Member:
+    return scene.member(group=member.group, id="nobody", generation=member.generation)
+
+
+async def _join(scene: Scene, member: Member) -> int:
+    return int((await _stranger(scene, member).join()).error_code)
+
+
+async def _sync(scene: Scene, member: Member) -> int:
+    return int((await _stranger(scene, member).sync()).error_code)
+
+
+async def _heartbeat(scene: Scene, member: Member) -> int:
+    return int((await member.heartbeat()).error_code)
+
+
+async def _leave(scene: Scene, member: Member) -> int:
+    values: dict[str, object] = {"group_id": member.group}
+    batch = scene.version_of("LeaveGroup") >= 3
+    values |= {"members": ({"member_id": "nobody"},)} if batch else {"member_id": "nobody"}
+    answer = await scene.ask("LeaveGroup", values)
+    return int(answer.error_code or (answer.members[0].error_code if batch else 0))
+
+
+async def _commit(scene: Scene, member: Member) -> int:
+    where = (scene.topic, 0)
+    codes = await commit(scene, {where: 1}, group=member.group, generation=member.generation, member="nobody")
+    return codes[scene.topic.name, 0]
+
+
+async def _fetch(scene: Scene, member: Member) -> int:
+    told = await fetch(scene, [(scene.topic, 0)], group=member.group)
+    return told.error_code or told.partitions[scene.topic.name, 0].error_code
+
+
+async def _describe(scene: Scene, member: Member) -> int:
+    return int((await describe_one(scene, member.group)).error_code)
+
+
+async def _delete(scene: Scene, member: Member) -> int:
+    answer = await scene.ask("DeleteGroups", groups_names=(member.group,))
+    return int(answer.results[0].error_code)
+
+
+# What each request about a Stable group is told once the coordinator knows it again. Those that could change the group
+# come from a member that it never had.
+ASKS: dict[str, tuple[Ask, str]] = {
+    "JoinGroup": (_join, "UNKNOWN_MEMBER_ID"),
+    "SyncGroup": (_sync, "UNKNOWN_MEMBER_ID"),
+    "LeaveGroup": (_leave, "UNKNOWN_MEMBER_ID"),
+    "OffsetCommit": (_commit, "UNKNOWN_MEMBER_ID"),
+    "OffsetFetch": (_fetch, "NONE"),
+    "DescribeGroups": (_describe, "NONE"),
+    "DeleteGroups": (_delete, "NON_EMPTY_GROUP"),
+}
+
+
+# Apache Kafka up to 3.9 sends a SyncGroup back to JoinGroup: while it loads, the rebalance that it was for is lost.
+MEANWHILE = {"SyncGroup": "REBALANCE_IN_PROGRESS"}
+
+
+async def _settle(scene: Scene) -> Member:
+    """A Stable member of a group that the run's first address does not coordinate, if it can be so; with commits whose
+    loading takes a moment."""
+    target = scene.target
+    home = {node for node, address in target.nodes.items() if address == (target.host, target.port)}
+    for _ in range(64):
+        if len(target.nodes) < 2 or await target.coordinator(scene.group) not in home:
+            break
+        scene.group = scene.new_group()
+    else:
+        raise Blocked("every group has the address that was given for its coordinator")
+    session_ms = target.session_within(SESSION_MS)
+    if session_ms < SHORTEST_SESSION_MS:
+        scene.not_applicable(f"sessions end after {session_ms} ms at most, which a restart may outlast")
+    member = scene.member(session_ms=session_ms)
+
+    async def has_joined() -> bool:
+        """Another check may have restarted the brokers just now: the coordinator may load, and go once more."""
+        try:
+            answer = await member.join()
+            if answer.error_code == MEMBER_ID_REQUIRED:
+                answer = await member.join(member_id=answer.member_id)
+        except (PeerClosed, NoAnswer, WireError):
+            return False
+        return error_name(answer.error_code) not in (*AWAY, LOADING)
+
+    await scene.until(has_joined, SETTLED_S)
+    if member.generation < 0:
+        await member.enter()
+    await member.settle({member.id: b"the share"})
+    return member
+
+
+async def _fill(scene: Scene, member: Member) -> None:
+    """Commits to load: the last of them 7 of partition 0."""
+    text = "x" * min(scene.target.setting("offset.metadata.max.bytes") or 4096, 4096)
+    places = [(topic, index) for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)]
+
+    async def some(count: int) -> None:
+        for number in range(count):
+            await commit(
+                scene, dict.fromkeys(places, number), generation=member.generation, member=member.id, metadata=text
+            )
+
+    mark = len(scene.frames)
+    await asyncio.gather(*(some(FILLING // FILLERS) for _ in range(FILLERS)))
+    del scene.frames[mark:]
+    await _keep(scene, member)
+
+
+async def _keep(scene: Scene, member: Member) -> None:
+    codes = await commit(scene, {(scene.topic, 0): 7}, generation=member.generation, member=member.id)
+    if codes[scene.topic.name, 0]:
+        raise Blocked(f"OffsetCommit says {error_name(codes[scene.topic.name, 0])}")
+
+
+async def _watch(scene: Scene, member: Member, ask: Ask, final: str, over: Callable[[], bool]) -> list[str]:
+    """Ask again and again until it is told `final` and the loading is over; the codes in order, each once."""
+    told: list[str] = []
+    end = asyncio.get_running_loop().time() + SETTLED_S
+    while asyncio.get_running_loop().time() < end:
+        mark: list[Frame] = list(scene.frames)
+        try:
+            name = error_name(await ask(scene, member))
+            if name in AWAY:
+                await _look_again(scene, member)
+        except (PeerClosed, NoAnswer, WireError):
+            name = ""
+            await _look_again(scene, member)
+        if not name or name in told[-1:]:
+            scene.frames[:] = mark  # hundreds of frames that say the same again are no evidence
+        if name and name not in told[-1:]:
+            told.append(name)
+        if name == final and over():
+            return told
+        await asyncio.sleep(0.004)
+    return told
+
+
+async def _look_again(scene: Scene, member: Member) -> None:
+    """In a cluster another broker takes over, and loads."""
+    try:
+        scene.moved(member.group, await scene.target.coordinator(member.group))
+    except (Blocked, PeerClosed, NoAnswer, WireError):
+        return  # nobody knows yet
+
+
+async def _through_restart(
+    scene: Scene, asks: dict[str, tuple[Ask, str]], prepare: Callable[[Scene, Member], Awaitable[None]]
+) -> tuple[Member, dict[str, list[str]]]:
+    """Kill the coordinator of a group, start it, and ask all the while: what each request was told."""
+    operator = scene.target.operator
+    assert operator is not None
+    member = await _settle(scene)
+    await prepare(scene, member)
+    node = scene.target.node_of(await scene.coordinator(member.group))
+    starting: asyncio.Task[None] | None = None
+    try:
+        await operator.stop(node)
+        starting = scene.start(operator.start(node))
+        told = await asyncio.gather(
+            *(_watch(scene, member, ask, final, starting.done) for ask, final in asks.values()),
+            asyncio.shield(starting),
+        )
+    except asyncio.CancelledError:  # a run that is interrupted leaves no broker down
+        await (starting or operator.start(node))
+        raise
+    return member, dict(zip(asks, told, strict=False))  # type: ignore[arg-type]
+
+
+@SECTION.check(
+    "A10a",
+    "While the coordinator loads",
+    once=True,
+    subject="OffsetFetch",
+    needs=RESTART,
+    kind=Kind.TIMING,
+    limit_s=LIMIT_S,
+    apis=("DescribeGroups", "DeleteGroups"),
+    source="protocol guide",
+    expected="COORDINATOR_LOAD_IN_PROGRESS (or that the coordinator is not there) and nothing else, until it knows the "
+    "group again",
+    note="Apache Kafka 3.9 answers SyncGroup with REBALANCE_IN_PROGRESS meanwhile, which sends the member back to "
+    "JoinGroup; that is taken too.",
+)
+async def loading(scene: Scene) -> None:
+    _, told = await _through_restart(scene, ASKS, _fill)
+    seen = {name for codes in told.values() for name in codes}
+    for api, codes in told.items():
+        *before, last = codes or [""]
+        scene.equal(f"the last answer to {api}", last, ASKS[api][1])
+        odd = sorted(set(before) - AWAY - {LOADING, MEANWHILE.get(api, LOADING)})
+        scene.equal(f"what {api} was told before that, beside loading", odd, [])
+    if LOADING not in seen:
+        scene.not_applicable("it had loaded before anybody could ask; all that was told on the way was right")
+
+
+@SECTION.check(
+    "A10b",
+    "A classic Heartbeat while the coordinator loads",
+    once=True,
+    subject="Heartbeat",
+    needs=RESTART,
+    kind=Kind.TIMING,
+    limit_s=LIMIT_S,
+    source="Apache Kafka",
+    expected="NONE, at most COORDINATOR_LOAD_IN_PROGRESS: never a code that costs the member its place",
+)
+async def beating(scene: Scene) -> None:
+    asks: dict[str, tuple[Ask, str]] = {"Heartbeat": (_heartbeat, "NONE"), "OffsetFetch": (_fetch, "NONE")}
+    _, told = await _through_restart(scene, asks, _fill)
+    odd = sorted(set(told["Heartbeat"]) - AWAY - {LOADING, "NONE"})
+    scene.equal("codes that cost the member its place", odd, [])
+    scene.equal("the last answer", told["Heartbeat"][-1:], ["NONE"])
+    if LOADING not in told["OffsetFetch"]:
+        scene.not_applicable("it had loaded before anybody could ask; all that was told on the way was right")
+
+
+async def _same_as_before(scene: Scene, member: Member) -> None:
+    """The member, its generation, its assignment and its offset."""
+    told = await fetch(scene, [(scene.topic, 0)], group=member.group)
+    scene.error(told.error_code, "NONE", "OffsetFetch once the group is served again")
+    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, 7)
+    scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat in the generation from before")
+    again = await member.sync()
+    scene.error(again.error_code, "NONE", "SyncGroup in the generation from before")
+    scene.equal("the assignment", bytes(again.assignment), b"the share")
+    codes = await commit(
+        scene, {(scene.topic, 0): 8}, group=member.group, generation=member.generation, member=member.id
+    )
+    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit in the generation from before")
+
+
+@FAILOVER_SECTION.check(
+    "N3a",
+    "A coordinator that is killed and comes back",
+    once=True,
+    subject="Heartbeat",
+    needs=RESTART,
+    kind=Kind.TIMING,
+    limit_s=LIMIT_S,
+    source="protocol guide",
+    expected="members, generation, assignments and offsets are as before",
+)
+async def comes_back(scene: Scene) -> None:
+    if len(scene.target.nodes) > 1:
+        scene.not_applicable("in a cluster another broker takes over: N3b")
+    asks: dict[str, tuple[Ask, str]] = {"OffsetFetch": (_fetch, "NONE")}
+    member, _ = await _through_restart(scene, asks, _keep)
+    await _same_as_before(scene, member)
+
+
+@FAILOVER_SECTION.check(
+    "N3b",
+    "A coordinator that is killed, in a cluster",
+    once=True,
+    subject="Heartbeat",
+    needs=(*RESTART, Need.CLUSTER),
+    kind=Kind.TIMING,
+    limit_s=LIMIT_S,
+    source="protocol guide",
+    expected="FindCoordinator names another broker, where members, generation, assignments and offsets are as before; "
+    "the old one, when it is back, says NOT_COORDINATOR",
+)
+async def fails_over(scene: Scene) -> None:
+    target = scene.target
+    operator = target.operator
+    assert operator is not None
+    member = await _settle(scene)
+    await _keep(scene, member)
+    old = target.node_of(await scene.coordinator(member.group))
+    await operator.stop(old)
+    try:
+        await _moved(scene, member, old)
+        await _same_as_before(scene, member)
+    finally:
+        await operator.start(old)
+    new = await target.coordinator(member.group)
+    if new == old:
+        scene.not_applicable("the old coordinator took the group back as soon as it was there")
+
+    answer: Any = None
+
+    async def answers() -> bool:
+        nonlocal answer
+        try:
+            answer = await scene.ask("Heartbeat", _beat(member), node=old)
+        except (PeerClosed, NoAnswer, WireError):
+            return False
+        return error_name(answer.error_code) != "COORDINATOR_NOT_AVAILABLE"
+
+    scene.true("the old coordinator", await scene.until(answers, SETTLED_S), "answers again", "no answer")
+    scene.error(answer.error_code, "NOT_COORDINATOR", "Heartbeat at the old coordinator")
+    scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat at the new one")
+
+
+async def _moved(scene: Scene, member: Member, old: int) -> None:
+    """Wait for another coordinator that has the group loaded. Raises Failed."""
+    target = scene.target
+
+    async def is_served() -> bool:
+        try:
+            found = await target.coordinator(member.group)
+            if found == old:
+                return False
+            scene.moved(member.group, found)
+            return await _fetch(scene, member) == 0
+        except (Blocked, PeerClosed, NoAnswer, WireError):
+            return False
+
+    mark = len(scene.frames)
+    found = await scene.until(is_served, SETTLED_S)
+    del scene.frames[mark:-2]
+    scene.true("FindCoordinator", found, f"another broker than {old}, which serves the group", "none in time")
+
+
+def _beat(member: Member) -> dict[str, object]:
+    return {"group_id": member.group, "generation_id": member.generation, "member_id": member.id}

@@ -1,0 +1,281 @@
+"""H: DescribeGroups, ListGroups and DeleteGroups."""
+
+from kohort.conformance.broker_client import CLIENT_ID
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.member import subscribe
+from kohort.conformance.request_builders import commit, describe, describe_one, fetch
+
+SECTION = Section("H", "DescribeGroups, ListGroups and DeleteGroups", "DescribeGroups")
+NOT_ASKED = -(2**31)
+
+
+@SECTION.check(
+    "H1",
+    "A group that nobody has heard of",
+    source="KIP-1043",
+    kind=Kind.VERSIONED,
+    expected="state Dead without members; NONE up to version 5, GROUP_ID_NOT_FOUND from version 6 on",
+)
+async def unknown(scene: Scene) -> None:
+    told = await describe_one(scene)
+    scene.error(
+        told.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups of a new group"
+    )
+    scene.equal("state and members", (told.group_state, told.members), ("Dead", ()))
+
+
+@SECTION.check(
+    "H2a",
+    "A Stable group",
+    source="protocol guide",
+    expected="state, type, protocol, and each member's metadata, assignment, client id and host",
+)
+async def stable(scene: Scene) -> None:
+    metadata = subscribe("a-topic")
+    members = await scene.stable(2, protocols=(("range", metadata),))
+    told = await describe_one(scene)
+    scene.error(told.error_code, "NONE", "DescribeGroups")
+    scene.equal(
+        "state, type and protocol",
+        (told.group_state, told.protocol_type, told.protocol_data),
+        ("Stable", "consumer", "range"),
+    )
+    found = {entry.member_id: (bytes(entry.member_metadata), bytes(entry.member_assignment)) for entry in told.members}
+    scene.equal("metadata and assignment", found, {member.id: (metadata, member.assignment) for member in members})
+    scene.equal("the client ids", {entry.client_id for entry in told.members}, {CLIENT_ID})
+    scene.true("the hosts", all(entry.client_host for entry in told.members), "a host each", "an empty one")
+
+
+@SECTION.check(
+    "H2b",
+    "A group that waits for its assignment",
+    source="protocol guide",
+    expected="CompletingRebalance; the members are listed, their metadata and assignments are empty",
+)
+async def completing(scene: Scene) -> None:
+    members = await scene.stable(2, sync=False)
+    told = await describe_one(scene)
+    scene.equal("the state", told.group_state, "CompletingRebalance")
+    scene.equal(
+        "the members", sorted(entry.member_id for entry in told.members), sorted(member.id for member in members)
+    )
+    contents = {(bytes(entry.member_metadata), bytes(entry.member_assignment)) for entry in told.members}
+    scene.equal("metadata and assignments", contents, {(b"", b"")})
+    scene.equal("the protocol", told.protocol_data, "")
+
+
+@SECTION.check(
+    "H2c",
+    "A group whose members are joining",
+    source="protocol guide",
+    expected="PreparingRebalance; the metadata is empty, as no protocol is chosen",
+    note="Apache Kafka up to 3.9 empties the assignments too; its coordinator of 4.x shows those of the generation "
+    "before. Nothing written asks for either, so only the metadata is judged.",
+)
+async def preparing(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    scene.start(leader.join())
+    await scene.rebalancing(follower)
+    told = await describe_one(scene)
+    scene.equal("the state", told.group_state, "PreparingRebalance")
+    scene.equal("the members' metadata", {bytes(entry.member_metadata) for entry in told.members}, {b""})
+
+
+@SECTION.check(
+    "H2d",
+    "A group that only keeps offsets",
+    needs=(Need.TOPIC,),
+    source="protocol guide",
+    expected="Empty, without a protocol type",
+)
+async def simple(scene: Scene) -> None:
+    await commit(scene, {(scene.topic, 0): 1})
+    told = await describe_one(scene)
+    scene.error(told.error_code, "NONE", "DescribeGroups")
+    scene.equal("state, type, members", (told.group_state, told.protocol_type, told.members), ("Empty", "", ()))
+
+
+@SECTION.check("H2e", "Several groups in one request", source="protocol guide", expected="an entry each, known or not")
+async def several(scene: Scene) -> None:
+    if len(scene.target.nodes) > 1:
+        scene.not_applicable("in a cluster two groups may have two coordinators")
+    await scene.stable(1)
+    other = scene.new_group()
+    told = {entry.group_id: entry.group_state for entry in await describe(scene, scene.group, other)}
+    scene.equal("the states", told, {scene.group: "Stable", other: "Dead"})
+
+
+@SECTION.check(
+    "H2f",
+    "Authorised operations",
+    versions="3+",
+    source="KIP-430",
+    expected="-2**31 where they are not asked for, a set of bits (READ among them) where they are",
+)
+async def operations(scene: Scene) -> None:
+    await scene.stable(1)
+    (without,) = await describe(scene, scene.group)
+    (told,) = await describe(scene, scene.group, authorized=True)
+    scene.equal("not asked for", without.authorized_operations, NOT_ASKED)
+    read = 1 << 3  # AclOperation.READ
+    scene.true(
+        "asked for",
+        told.authorized_operations > 0 and bool(told.authorized_operations & read),
+        "READ",
+        told.authorized_operations,
+    )
+
+
+# -- ListGroups -------------------------------------------------------------------------------------------------------
+
+
+async def _list(scene: Scene, **filters: tuple[str, ...]) -> dict[str, object]:
+    """The groups of every broker, by id."""
+    version = scene.version_of("ListGroups")
+    values: dict[str, object] = {}
+    if version >= 4:
+        values["states_filter"] = filters.get("states", ())
+    if version >= 5:
+        values["types_filter"] = filters.get("types", ())
+    found: dict[str, object] = {}
+    for node in scene.target.nodes if len(scene.target.nodes) > 1 else (None,):
+        answer = await scene.ask("ListGroups", values, node=node)
+        scene.error(answer.error_code, "NONE", "ListGroups")
+        found |= {entry.group_id: entry for entry in answer.groups}
+    return found
+
+
+@SECTION.check(
+    "H3a",
+    "An active group is listed",
+    subject="ListGroups",
+    source="protocol guide",
+    kind=Kind.VERSIONED,
+    expected="its id and protocol type; its state from version 4 on, its type from version 5 on",
+)
+async def listed(scene: Scene) -> None:
+    await scene.stable(1)
+    entry = (await _list(scene)).get(scene.group)
+    scene.true("the group", entry is not None, "listed", "not listed")
+    scene.equal("the protocol type", getattr(entry, "protocol_type", None), "consumer")
+    if scene.version >= 4:
+        scene.equal("the state", getattr(entry, "group_state", None), "Stable")
+    if scene.version >= 5:
+        scene.equal("the type", str(getattr(entry, "group_type", "")).lower(), "classic")
+
+
+@SECTION.check(
+    "H3b",
+    "Filter by state",
+    subject="ListGroups",
+    versions="4+",
+    source="KIP-518",
+    needs=(Need.TOPIC,),
+    expected="only groups in the states asked for",
+)
+async def by_state(scene: Scene) -> None:
+    await scene.stable(1)
+    empty = scene.new_group()
+    await commit(scene, {(scene.topic, 0): 1}, group=empty)
+    for states, expected in (
+        (("Stable",), (True, False)),
+        (("Empty",), (False, True)),
+        (("Stable", "Empty"), (True, True)),
+    ):
+        found = await _list(scene, states=states)
+        scene.equal(f"Stable and Empty group listed under {states}", (scene.group in found, empty in found), expected)
+
+
+@SECTION.check(
+    "H3c",
+    "Filter by type",
+    subject="ListGroups",
+    versions="5+",
+    source="KIP-848",
+    expected="only groups of the types asked for",
+)
+async def by_type(scene: Scene) -> None:
+    await scene.stable(1)
+    for types, expected in ((("classic",), True), (("consumer",), False), ((), True)):
+        found = await _list(scene, types=types)
+        scene.equal(f"the classic group listed under {types}", scene.group in found, expected)
+
+
+@SECTION.check(
+    "H3d",
+    "A state that nobody defined",
+    subject="ListGroups",
+    versions="4+",
+    source="KIP-518",
+    expected="NONE, and no groups",
+)
+async def unknown_state(scene: Scene) -> None:
+    await scene.stable(1)
+    found = await _list(scene, states=("Purple",))
+    scene.equal("the groups", sorted(found), [])
+
+
+# -- DeleteGroups -----------------------------------------------------------------------------------------------------
+
+
+async def _remove(scene: Scene, *groups: str) -> dict[str, int]:
+    answer = await scene.ask("DeleteGroups", groups_names=groups)
+    return {entry.group_id: entry.error_code for entry in answer.results}
+
+
+@SECTION.check(
+    "H4a", "An active group", subject="DeleteGroups", source="KIP-229", expected="NON_EMPTY_GROUP, and its members stay"
+)
+async def active(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    codes = await _remove(scene, scene.group)
+    scene.error(codes[scene.group], "NON_EMPTY_GROUP", "DeleteGroups of an active group")
+    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of its member")
+
+
+@SECTION.check(
+    "H4b", "A group that nobody has heard of", subject="DeleteGroups", source="KIP-229", expected="GROUP_ID_NOT_FOUND"
+)
+async def nobody(scene: Scene) -> None:
+    codes = await _remove(scene, scene.group)
+    scene.error(codes[scene.group], "GROUP_ID_NOT_FOUND", "DeleteGroups of a new group")
+
+
+@SECTION.check(
+    "H5",
+    "An emptied group",
+    subject="DeleteGroups",
+    source="KIP-229",
+    needs=(Need.TOPIC,),
+    apis=("LeaveGroup", "OffsetFetch 2+"),
+    expected="NONE; its offsets are gone, and it is Dead",
+)
+async def emptied(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    await commit(scene, {(scene.topic, 0): 8}, generation=leader.generation, member=leader.id)
+    await leader.leave()
+    codes = await _remove(scene, scene.group)
+    scene.error(codes[scene.group], "NONE", "DeleteGroups of an emptied group")
+    told = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, -1)
+    scene.equal("the state", (await describe_one(scene)).group_state, "Dead")
+
+
+@SECTION.check(
+    "H6",
+    "Good and bad groups in one request",
+    subject="DeleteGroups",
+    source="KIP-229",
+    needs=(Need.TOPIC,),
+    expected="a code of its own for each",
+)
+async def mixed(scene: Scene) -> None:
+    if len(scene.target.nodes) > 1:
+        scene.not_applicable("in a cluster two groups may have two coordinators")
+    await scene.stable(1)
+    empty, unknown = scene.new_group(), scene.new_group()
+    await commit(scene, {(scene.topic, 0): 1}, group=empty)
+    codes = await _remove(scene, scene.group, empty, unknown)
+    for group, expected in ((scene.group, "NON_EMPTY_GROUP"), (empty, "NONE"), (unknown, "GROUP_ID_NOT_FOUND")):
+        scene.error(codes[group], expected, f"DeleteGroups of {group}")

@@ -1,0 +1,175 @@
+"""D: Heartbeat, and who counts as alive."""
+
+import asyncio
+
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.request_builders import commit
+
+SECTION = Section("D", "Heartbeat", "Heartbeat")
+
+
+@SECTION.check("D1a", "While Stable", source="protocol guide", expected="NONE")
+async def stable(scene: Scene) -> None:
+    for member in await scene.stable(2):
+        scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat while Stable")
+
+
+@SECTION.check("D1b", "While the assignment is awaited", source="protocol guide", expected="NONE")
+async def completing(scene: Scene) -> None:
+    for member in await scene.stable(2, sync=False):
+        scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat before SyncGroup")
+
+
+@SECTION.check("D2a", "While others join", source="protocol guide", expected="REBALANCE_IN_PROGRESS, to every member")
+async def preparing(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    scene.start(leader.join())
+    await scene.hears_of_rebalance(follower, "the follower")
+
+
+@SECTION.check(
+    "D2b",
+    "Heartbeats during a rebalance keep a member",
+    kind=Kind.TIMING,
+    source="protocol guide",
+    expected="with a short session and a long rebalance, a member that beats and does not rejoin is not removed",
+)
+async def kept_while_preparing(scene: Scene) -> None:
+    session = scene.target.session_within(1500)
+    leader = scene.member(session_ms=session)
+    await leader.enter()
+    slow = await scene.add([leader], session_ms=session)
+    await scene.sync([leader, slow])
+    scene.start(leader.join())
+    await scene.rebalancing(slow)
+    for _ in range(8):
+        await asyncio.sleep(session / 4000)
+        await scene.hears_of_rebalance(slow, "the slow member")
+
+
+@SECTION.check("D3a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")
+async def old_generation(scene: Scene) -> None:
+    leader, _ = await scene.stable(2)
+    answer = await leader.heartbeat(generation_id=leader.generation - 1)
+    scene.error(answer.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation before")
+
+
+@SECTION.check("D3b", "A generation that is yet to come", source="protocol guide", expected="ILLEGAL_GENERATION")
+async def future_generation(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    answer = await leader.heartbeat(generation_id=leader.generation + 1)
+    scene.error(answer.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation after")
+
+
+@SECTION.check("D3c", "No such member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+async def unknown_member(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    answer = await leader.heartbeat(member_id="nobody")
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of a made-up member")
+
+
+@SECTION.check("D3d", "No such group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+async def unknown_group(scene: Scene) -> None:
+    answer = await scene.member(id="nobody", generation=1).heartbeat()
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in a new group")
+
+
+@SECTION.check(
+    "D4", "After everybody left", apis=("LeaveGroup",), source="protocol guide", expected="UNKNOWN_MEMBER_ID"
+)
+async def empty(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    await leader.leave()
+    scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in an empty group")
+
+
+@SECTION.check(
+    "D5",
+    "Silence for longer than the session timeout",
+    kind=Kind.TIMING,
+    source="protocol guide",
+    expected="the member is removed and unknown, the others are told to rejoin",
+)
+async def silence(scene: Scene) -> None:
+    session = scene.target.session_within(1500)
+    leader = scene.member()
+    await leader.enter()
+    silent = await scene.add([leader], session_ms=session)
+    await scene.sync([leader, silent])
+    scene.error((await leader.heartbeat()).error_code, "NONE", "the leader's Heartbeat before")
+
+    async def told() -> bool:
+        return bool((await leader.heartbeat()).error_code == 27)
+
+    found = await scene.until(told, session / 1000 + 5)
+    scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS after the session timeout", "NONE all the time")
+    scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the silent member")
+
+
+@SECTION.check(
+    "D5b",
+    "Heartbeats for longer than the session timeout",
+    kind=Kind.TIMING,
+    source="protocol guide",
+    expected="NONE all the time",
+)
+async def alive(scene: Scene) -> None:
+    session = scene.target.session_within(1500)
+    (leader,) = await scene.stable(1, session_ms=session)
+    for _ in range(8):
+        await asyncio.sleep(session / 4000)
+        scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat every quarter of the session timeout")
+
+
+@SECTION.check(
+    "D6",
+    "An instance id that belongs to another member id",
+    versions="3+",
+    source="KIP-345",
+    expected="FENCED_INSTANCE_ID",
+    apis=("JoinGroup 5+",),
+)
+async def fenced(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, instance="i-1")
+    answer = await leader.heartbeat(member_id="somebody-else")
+    scene.error(answer.error_code, "FENCED_INSTANCE_ID", "Heartbeat with another member's instance id")
+
+
+@SECTION.check(
+    "D7",
+    "Commits keep a member alive",
+    kind=Kind.TIMING,
+    needs=(Need.TOPIC,),
+    source="protocol guide",
+    expected="a member that only commits, for longer than its session timeout, is not removed",
+)
+async def commits_count(scene: Scene) -> None:
+    session = scene.target.session_within(1500)
+    (leader,) = await scene.stable(1, session_ms=session)
+    for offset in range(8):
+        await asyncio.sleep(session / 4000)
+        codes = await commit(scene, {(scene.topic, 0): offset}, generation=leader.generation, member=leader.id)
+        scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit every quarter of the session timeout")
+    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat afterwards")
+
+
+@SECTION.check("D8", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
+async def empty_group(scene: Scene) -> None:
+    answer = await scene.member(group="", id="nobody", generation=1).heartbeat()
+    scene.error(answer.error_code, "INVALID_GROUP_ID", "Heartbeat of the empty group")
+
+
+@SECTION.check(
+    "D9",
+    "A member id that was given and never joined",
+    source="KIP-394",
+    expected="UNKNOWN_MEMBER_ID",
+    apis=("JoinGroup 4+",),
+)
+async def pending_member(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    asked = await scene.member().join()
+    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    answer = await leader.heartbeat(member_id=asked.member_id)
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat with the unused id")

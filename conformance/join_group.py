@@ -1,0 +1,611 @@
+"""B: JoinGroup, how a generation comes to be."""
+
+import asyncio
+import time
+
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.member import subscribe
+
+SECTION = Section("B", "JoinGroup", "JoinGroup")
+LATE_S = 8.0  # an answer that 1.5 s were to hold back
+SAME_GENERATION_S = 2.0  # between the responses to two members of a generation
+
+
+@SECTION.check(
+    "B1",
+    "First join of a dynamic member",
+    versions="4+",
+    source="KIP-394",
+    expected='MEMBER_ID_REQUIRED and an id to use; no protocol name ("" before version 7, null from then on)',
+)
+async def id_required(scene: Scene) -> None:
+    answer = await scene.member().join()
+    scene.error(answer.error_code, "MEMBER_ID_REQUIRED", "JoinGroup without a member id")
+    scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
+    scene.equal("the protocol name", answer.protocol_name, None if scene.version >= 7 else "")
+    scene.equal("the generation", answer.generation_id, -1)
+    scene.equal("the members", answer.members, ())
+
+
+@SECTION.check(
+    "B2",
+    "First join before member ids were required",
+    versions="0-3",
+    source="KIP-394",
+    expected="joined at once: NONE, generation 1, an id, leader itself",
+)
+async def joined_at_once(scene: Scene) -> None:
+    answer = await scene.member().join()
+    scene.error(answer.error_code, "NONE", "JoinGroup without a member id")
+    scene.equal("the generation", answer.generation_id, 1)
+    scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
+    scene.equal("the leader", answer.leader, answer.member_id)
+
+
+@SECTION.check(
+    "B3a",
+    "Join with the id that was given",
+    versions="4+",
+    source="KIP-394",
+    expected="NONE, generation 1, the same id, leader itself, members only itself",
+)
+async def second_step(scene: Scene) -> None:
+    member = scene.member()
+    asked = await member.join()
+    answer = await member.join(member_id=asked.member_id)
+    scene.error(answer.error_code, "NONE", "JoinGroup with the id given")
+    scene.equal("the generation", answer.generation_id, 1)
+    scene.equal("the member id", answer.member_id, asked.member_id)
+    scene.equal("the leader", answer.leader, asked.member_id)
+    scene.equal("the members", [entry.member_id for entry in answer.members], [asked.member_id])
+
+
+@SECTION.check(
+    "B3b",
+    "What was chosen is told",
+    source="KIP-559",
+    kind=Kind.VERSIONED,
+    expected='protocol_name is the only candidate; protocol_type is "consumer" from version 7 on',
+)
+async def tells_protocol(scene: Scene) -> None:
+    answer = await scene.member(protocols=(("mine", b""),)).enter()
+    scene.equal("the protocol name", answer.protocol_name, "mine")
+    if scene.version >= 7:
+        scene.equal("the protocol type", answer.protocol_type, "consumer")
+
+
+@SECTION.check("B4", "A member id that the group does not know", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+async def unknown_member(scene: Scene) -> None:
+    await scene.stable(1)
+    answer = await scene.member(id="nobody-1").join()
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id")
+
+
+@SECTION.check(
+    "B5",
+    "A member id, and no such group",
+    source="protocol guide",
+    expected="UNKNOWN_MEMBER_ID, not GROUP_ID_NOT_FOUND",
+)
+async def unknown_group(scene: Scene) -> None:
+    answer = await scene.member(id="nobody-1").join()
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id in a new group")
+
+
+@SECTION.check(
+    "B5b", "An id that was given for another group", versions="4+", source="KIP-394", expected="UNKNOWN_MEMBER_ID"
+)
+async def id_of_other_group(scene: Scene) -> None:
+    await scene.stable(1)
+    asked = await scene.member(group=scene.new_group()).join()
+    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup in the other group")
+    answer = await scene.member(id=asked.member_id).join()
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with the other group's id")
+
+
+@SECTION.check(
+    "B6", "Another protocol type than the group's", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
+)
+async def other_type(scene: Scene) -> None:
+    await scene.stable(1)
+    answer = await scene.member(protocol_type="connect").join()
+    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker in a consumer group")
+
+
+@SECTION.check(
+    "B7", "No protocol in common with the members", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
+)
+async def nothing_in_common(scene: Scene) -> None:
+    await scene.stable(1, protocols=(("range", b""), ("sticky", b"")))
+    answer = await scene.member(protocols=(("mine", b""),)).join()
+    scene.error(
+        answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with ['mine'] where all have range, sticky"
+    )
+
+
+@SECTION.check(
+    "B7b",
+    "Protocols that overlap with some members only",
+    source="protocol guide",
+    expected="INCONSISTENT_GROUP_PROTOCOL",
+)
+async def overlap_with_some(scene: Scene) -> None:
+    first = scene.member(protocols=(("a", b""), ("b", b"")))
+    await first.enter()
+    await scene.add([first], protocols=(("b", b""), ("c", b"")))
+    answer = await scene.member(protocols=(("a", b""), ("c", b""))).join()
+    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with a, c where all have b only")
+
+
+@SECTION.check(
+    "B8a", "Empty protocol type on a new group", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
+)
+async def empty_type(scene: Scene) -> None:
+    answer = await scene.member(protocol_type="").join()
+    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with an empty protocol type")
+
+
+@SECTION.check(
+    "B8b", "Empty protocol list on a new group", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
+)
+async def empty_list(scene: Scene) -> None:
+    answer = await scene.member(protocols=()).join()
+    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup without any protocol")
+
+
+@SECTION.check("B9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
+async def empty_group(scene: Scene) -> None:
+    answer = await scene.member(group="").join()
+    scene.error(answer.error_code, "INVALID_GROUP_ID", "JoinGroup of the empty group")
+
+
+@SECTION.check(
+    "B10a",
+    "Session timeout below the least",
+    kind=Kind.CONFIG,
+    needs=(Need.SETTINGS,),
+    source="group.min.session.timeout.ms",
+    expected="INVALID_SESSION_TIMEOUT",
+)
+async def session_too_short(scene: Scene) -> None:
+    least = scene.target.setting("group.min.session.timeout.ms")
+    if not least:
+        scene.not_applicable("group.min.session.timeout.ms is not told, or is 0")
+    answer = await scene.member(session_ms=(least or 0) - 1).join()
+    scene.error(answer.error_code, "INVALID_SESSION_TIMEOUT", f"JoinGroup with session_timeout_ms={(least or 0) - 1}")
+
+
+@SECTION.check(
+    "B10b",
+    "Session timeout above the most",
+    kind=Kind.CONFIG,
+    needs=(Need.SETTINGS,),
+    source="group.max.session.timeout.ms",
+    expected="INVALID_SESSION_TIMEOUT",
+)
+async def session_too_long(scene: Scene) -> None:
+    most = scene.target.setting("group.max.session.timeout.ms")
+    if most is None or most >= 2**31 - 1:
+        scene.not_applicable("group.max.session.timeout.ms is not told, or is no limit")
+        return
+    answer = await scene.member(session_ms=most + 1).join()
+    scene.error(answer.error_code, "INVALID_SESSION_TIMEOUT", f"JoinGroup with session_timeout_ms={most + 1}")
+
+
+@SECTION.check(
+    "B11",
+    "A group at group.max.size",
+    kind=Kind.CONFIG,
+    needs=(Need.SETTINGS,),
+    source="KIP-389",
+    expected="GROUP_MAX_SIZE_REACHED for one member more; those inside stay",
+)
+async def full(scene: Scene) -> None:
+    size = scene.target.setting("group.max.size")
+    if size is None or size > 20:
+        scene.not_applicable(f"group.max.size is {size}; filling a group takes 20 or less")
+        return
+    members = await scene.stable(size)
+    newcomer = scene.member()
+    answer = await newcomer.join()
+    if scene.version >= 4 and answer.error_code == 79:
+        answer = await newcomer.join(member_id=answer.member_id)
+    scene.error(answer.error_code, "GROUP_MAX_SIZE_REACHED", f"JoinGroup of member {size + 1}")
+    scene.error((await members[0].heartbeat()).error_code, "NONE", "Heartbeat of a member inside")
+
+
+@SECTION.check(
+    "B12",
+    "Each member votes for its first common protocol",
+    source="protocol guide",
+    expected="of [x, a, b], [b, a], [b, a] the group takes b: a and b are common, b has two votes",
+)
+async def votes(scene: Scene) -> None:
+    first = scene.member(protocols=(("x", b""), ("a", b""), ("b", b"")))
+    await first.enter()
+    others = [first]
+    for _ in range(2):
+        others.append(await scene.add(others, protocols=(("b", b""), ("a", b""))))
+    for member in others:
+        scene.equal("the protocol", member.protocol_name, "b")
+
+
+@SECTION.check(
+    "B12b",
+    "A protocol that not all support is no candidate",
+    source="protocol guide",
+    expected="of [x, a], [x, a], [a] the group takes a, though x has two votes",
+)
+async def candidates(scene: Scene) -> None:
+    first = scene.member(protocols=(("x", b""), ("a", b"")))
+    await first.enter()
+    second = await scene.add([first], protocols=(("x", b""), ("a", b"")))
+    scene.equal("the protocol of the first two", second.protocol_name, "x")
+    third = await scene.add([first, second], protocols=(("a", b""),))
+    scene.equal("the protocol with the third", third.protocol_name, "a")
+
+
+@SECTION.check(
+    "B13a",
+    "Only the leader is told the members",
+    source="protocol guide",
+    expected="the leader's list has all, a follower's none",
+)
+async def list_for_leader(scene: Scene) -> None:
+    members = await scene.stable(3, sync=False)
+    everybody = sorted(member.id for member in members)
+    for member in members:
+        expected = everybody if member.id == member.leader else []
+        scene.equal(f"the list of {member.id}", sorted(entry.member_id for entry in member.members), expected)
+
+
+@SECTION.check(
+    "B13b",
+    "Members' metadata comes to the leader unchanged",
+    source="protocol guide",
+    expected="for each member the bytes that it sent under the chosen protocol",
+)
+async def metadata_unchanged(scene: Scene) -> None:
+    metadata = subscribe("a", "b", user_data=bytes(range(256)))
+    first = scene.member(protocols=(("other", b""), ("mine", metadata)))
+    await first.enter()
+    second = await scene.add([first], protocols=(("mine", b""),))
+    leader = first if first.leader == first.id else second
+    told = {entry.member_id: bytes(entry.metadata) for entry in leader.members}
+    scene.equal("the metadata", told, {first.id: metadata, second.id: b""})
+
+
+@SECTION.check(
+    "B13c",
+    "Instance ids are told to the leader",
+    versions="5+",
+    source="KIP-345",
+    expected="the list has each member's own instance id, null for a dynamic one",
+)
+async def instances_told(scene: Scene) -> None:
+    first = scene.member(instance="i-1")
+    await first.enter()
+    second = await scene.add([first])
+    leader = first if first.leader == first.id else second
+    told = {entry.member_id: entry.group_instance_id for entry in leader.members}
+    scene.equal("the instance ids", told, {first.id: "i-1", second.id: None})
+
+
+@SECTION.check(
+    "B14a",
+    "The leader stays the leader",
+    source="protocol guide",
+    expected="it rejoins, and leads the next generation too",
+)
+async def leader_stays(scene: Scene) -> None:
+    first = (await scene.stable(1))[0]
+    second = await scene.add([first])
+    third = await scene.add([first, second])
+    scene.equal("the leaders told", {member.leader for member in (first, second, third)}, {first.id})
+
+
+@SECTION.check(
+    "B14b",
+    "A leader that left is replaced by a member",
+    apis=("LeaveGroup",),
+    source="protocol guide",
+    expected="those that rejoin are told one and the same leader, one of them",
+)
+async def leader_replaced(scene: Scene) -> None:
+    leader, *others = await scene.stable(3)
+    await leader.leave()
+    await scene.rebalancing(others[0])
+    await asyncio.gather(*(member.enter() for member in others))
+    told = {member.leader for member in others}
+    scene.equal("how many leaders were told", len(told), 1)
+    scene.true("the leader", told <= {member.id for member in others}, "one of those that rejoined", told)
+
+
+@SECTION.check(
+    "B15",
+    "A follower rejoins unchanged while Stable",
+    source="protocol guide",
+    expected="answered at once with the same generation; nobody else has to rejoin",
+)
+async def follower_again(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    generation = follower.generation
+    answer = await follower.join()
+    scene.error(answer.error_code, "NONE", "JoinGroup of the follower")
+    scene.equal("the generation", answer.generation_id, generation)
+    scene.equal("the leader", answer.leader, leader.id)
+    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the leader")
+
+
+@SECTION.check(
+    "B16",
+    "The leader rejoins unchanged while Stable",
+    source="protocol guide",
+    expected="a rebalance: the others are told to rejoin, and the generation goes up",
+)
+async def leader_again(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    generation = leader.generation
+    parked = scene.start(leader.join())
+    await scene.parked(parked, "the leader's JoinGroup, before the follower's")
+    await scene.hears_of_rebalance(follower, "the follower")
+    await follower.join()
+    answer = await parked
+    scene.error(answer.error_code, "NONE", "JoinGroup of the leader")
+    scene.equal("the generation", answer.generation_id, generation + 1)
+
+
+@SECTION.check(
+    "B17",
+    "A follower rejoins with other metadata while Stable",
+    source="protocol guide",
+    expected="a rebalance, after which the leader is told the new metadata",
+)
+async def changed(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    generation = leader.generation
+    follower.protocols = (("range", subscribe("something-else")),)
+    parked = scene.start(follower.join())
+    await scene.parked(parked, "the follower's JoinGroup, before the leader's")
+    await scene.hears_of_rebalance(leader, "the leader")
+    answer = await leader.join()
+    await parked
+    scene.equal("the generation", answer.generation_id, generation + 1)
+    told = {entry.member_id: bytes(entry.metadata) for entry in answer.members}
+    scene.equal("the follower's metadata", told.get(follower.id), subscribe("something-else"))
+
+
+@SECTION.check(
+    "B18a",
+    "One generation more with every completed join",
+    source="protocol guide",
+    expected="1, 2, 3, and all members agree",
+)
+async def counts_up(scene: Scene) -> None:
+    first = scene.member()
+    await first.enter()
+    scene.equal("the first generation", first.generation, 1)
+    second = await scene.add([first])
+    scene.equal("the second", (first.generation, second.generation), (2, 2))
+    third = await scene.add([first, second])
+    scene.equal("the third", (first.generation, second.generation, third.generation), (3, 3, 3))
+
+
+@SECTION.check(
+    "B18b", "An error has no generation", source="protocol guide", expected="generation -1, no leader, no members"
+)
+async def error_body(scene: Scene) -> None:
+    answer = await scene.member(protocol_type="").join()
+    scene.true("the error", answer.error_code != 0, "an error", answer.error_code)
+    scene.equal("generation, leader, members", (answer.generation_id, answer.leader, answer.members), (-1, "", ()))
+
+
+@SECTION.check(
+    "B19",
+    "The first join of a group waits for company",
+    kind=Kind.TIMING,
+    needs=(Need.SETTINGS,),
+    source="KIP-134",
+    expected="no answer before group.initial.rebalance.delay.ms, and both that joined meanwhile in generation 1",
+)
+async def initial_delay(scene: Scene) -> None:
+    delay = scene.target.setting("group.initial.rebalance.delay.ms")
+    if not delay or delay > 10_000:
+        scene.not_applicable(f"group.initial.rebalance.delay.ms is {delay}; 1 to 10,000 can be seen")
+        return
+    # On a busy machine one JoinGroup can arrive more than the delay after the other. The broker is right to part them.
+    for last in (False, False, True):
+        group = scene.new_group()
+        first, second = scene.member(group=group), scene.member(group=group)
+        started = time.monotonic()
+        joining = scene.start(first.enter())
+        await asyncio.sleep(delay / 2000)
+        entering = scene.start(second.enter())
+        await asyncio.wait({joining}, timeout=delay / 1000 + SAME_GENERATION_S)
+        took = (time.monotonic() - started) * 1000
+        scene.true("the time until it was complete", took >= delay, f"at least {delay} ms", f"{took:.0f} ms")
+        _, parked = await asyncio.wait({joining, entering}, timeout=SAME_GENERATION_S)
+        if not parked:
+            await asyncio.gather(joining, entering)
+        if not parked and (first.generation, second.generation) == (1, 1):
+            return
+        if last:
+            limit = f"responses within {SAME_GENERATION_S:g} s of each other"
+            scene.true("JoinGroup of both", not parked, limit, "no response")
+            scene.equal("the generations", (first.generation, second.generation), (1, 1))
+
+
+@SECTION.check(
+    "B20",
+    "A dynamic member that does not rejoin",
+    kind=Kind.TIMING,
+    versions="1+",
+    source="protocol guide",
+    expected="after the rebalance timeout the others complete without it; it is unknown then",
+)
+async def dropped(scene: Scene) -> None:
+    # So long a session that its end cannot pass for the end of the rebalance timeout.
+    session = scene.target.session_within(20_000)
+    members = [scene.member(rebalance_ms=1500, session_ms=session)]
+    await members[0].enter()
+    absent = await scene.add(members, rebalance_ms=1500, session_ms=session)
+    await scene.sync([members[0], absent])
+    newcomer = scene.member(rebalance_ms=1500, session_ms=session)
+    joining = scene.start(newcomer.enter())
+    await scene.rebalancing(members[0])
+    again = scene.start(members[0].join())
+    await scene.parked(again, "JoinGroup while one member has not rejoined")
+    await asyncio.wait({again}, timeout=LATE_S)
+    scene.true("JoinGroup with a rebalance timeout of 1.5 s", again.done(), f"an answer within {LATE_S:g} s", "none")
+    answer = await again
+    await joining
+    scene.error(answer.error_code, "NONE", "JoinGroup of the member that rejoined")
+    told = sorted(entry.member_id for entry in (*answer.members, *newcomer.members))
+    scene.equal("the members of the new generation", told, sorted((members[0].id, newcomer.id)))
+    scene.error((await absent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the one that stayed away")
+
+
+@SECTION.check(
+    "B21a",
+    "An id that was given and never used",
+    kind=Kind.TIMING,
+    versions="4+",
+    source="KIP-394",
+    expected="forgotten after its session timeout: UNKNOWN_MEMBER_ID",
+)
+async def pending_expires(scene: Scene) -> None:
+    session = scene.target.session_within(1000)
+    member = scene.member(session_ms=session)
+    asked = await member.join()
+    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "the first JoinGroup")
+    await asyncio.sleep(session / 1000 + 1.5)
+    answer = await member.join(member_id=asked.member_id)
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup after the id's session timeout")
+
+
+@SECTION.check(
+    "B21b",
+    "A join waits for an id that was given",
+    kind=Kind.TIMING,
+    versions="4+",
+    source="KIP-394",
+    expected="a generation is not complete while somebody holds an unused id, until that id's session timeout",
+)
+async def waits_for_pending(scene: Scene) -> None:
+    session = scene.target.session_within(2000)
+    (leader,) = await scene.stable(1)
+    pending = scene.member(session_ms=session)
+    asked = await pending.join()
+    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "the newcomer's first JoinGroup")
+    again = scene.start(leader.join())
+    await scene.parked(again, "the leader's JoinGroup while an id is unused")
+    answer = await again
+    scene.error(answer.error_code, "NONE", "the leader's JoinGroup after the id's session timeout")
+    scene.equal("the members", [entry.member_id for entry in answer.members], [leader.id])
+
+
+@SECTION.check(
+    "B22",
+    "Nobody rejoins in time, and one comes late",
+    kind=Kind.TIMING,
+    versions="5+",
+    source="KIP-345",
+    expected="no generation without members comes to be: the static member that comes late gets exactly the next one",
+)
+async def no_empty_generation(scene: Scene) -> None:
+    session = scene.target.session_within(10_000)
+    how = {"rebalance_ms": 3000, "session_ms": session}  # so long that a busy machine leaves before it is over
+    first = scene.member(instance="i-1", **how)
+    await first.enter()
+    second = await scene.add([first], instance="i-2", **how)
+    await scene.sync([first, second])
+    generation = first.generation
+    newcomer = scene.member(**how)
+    asked = scene.start(newcomer.enter())
+    await scene.rebalancing(first)
+    asked.cancel()
+    await newcomer.leave()
+    await asyncio.sleep(4.5)
+    answer = await first.join()
+    scene.error(answer.error_code, "NONE", "JoinGroup of the static member that comes late")
+    scene.equal("the generation", answer.generation_id, generation + 1)
+
+
+@SECTION.check(
+    "B23",
+    "A static member needs no second step",
+    versions="5+",
+    source="KIP-345",
+    expected="NONE with an id and generation 1 at its first JoinGroup",
+)
+async def static_at_once(scene: Scene) -> None:
+    answer = await scene.member(instance="i-1").join()
+    scene.error(answer.error_code, "NONE", "JoinGroup of a static member without an id")
+    scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
+    scene.equal("the generation", answer.generation_id, 1)
+
+
+@SECTION.check(
+    "B24", "Every member gets an id of its own", source="protocol guide", expected="three members, three ids"
+)
+async def ids_differ(scene: Scene) -> None:
+    members = [scene.member(group=scene.new_group()) for _ in range(3)]
+    await asyncio.gather(*(member.enter() for member in members))
+    scene.equal("different ids", len({member.id for member in members}), 3)
+
+
+@SECTION.check(
+    "B25",
+    "A group of another kind",
+    source="protocol guide",
+    expected="the coordinator does not mind the protocol type: connect's workers join alike",
+)
+async def connect_group(scene: Scene) -> None:
+    members = await scene.stable(2, protocol_type="connect", protocols=(("sessioned", b"\x00\x01"),))
+    scene.equal("the protocol", {member.protocol_name for member in members}, {"sessioned"})
+    scene.equal("the assignments", [member.assignment for member in members], [b"for 0", b"for 1"])
+
+
+@SECTION.check(
+    "B26", "A reason for joining", versions="8+", source="KIP-800", expected="accepted, a long one and a null one alike"
+)
+async def reasons(scene: Scene) -> None:
+    for reason in ("because", "long " * 100, None):
+        answer = await scene.member(group=scene.new_group(), instance="i").join(reason=reason)
+        scene.error(answer.error_code, "NONE", f"JoinGroup with a reason of {len(reason or '')} letters")
+
+
+@SECTION.check(
+    "B27",
+    "A newcomer makes the others rejoin",
+    source="protocol guide",
+    expected="its JoinGroup is held back until every member has rejoined, then all are in one generation",
+)
+async def newcomer(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    third = scene.member()
+    entering = scene.start(third.enter())
+    await scene.rebalancing(leader)
+    rejoined = scene.start(leader.join())
+    await scene.parked(entering, "the newcomer's JoinGroup, with one of two rejoined")
+    last = await follower.join()
+    await asyncio.gather(entering, rejoined)
+    told = {leader.generation, last.generation_id, third.generation}
+    scene.equal("the generations", told, {3})
+
+
+@SECTION.check(
+    "B28",
+    "An emptied group goes on counting",
+    apis=("LeaveGroup",),
+    source="protocol guide",
+    expected="who joins a group that everybody left gets a higher generation than its last, not 1 again",
+)
+async def goes_on_counting(scene: Scene) -> None:
+    first, second = await scene.stable(2)
+    await first.leave()
+    await second.leave()
+    newcomer = scene.member()
+    await newcomer.enter()
+    scene.true("the generation", newcomer.generation > 2, "more than 2", newcomer.generation)

@@ -1,0 +1,619 @@
+"""M: the consumer group protocol of KIP-848, in which the coordinator assigns."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID, uuid4
+
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.kip848_member import Consumer, as_request, assigned_group, describe, settle
+from kohort.conformance.member import subscribe
+from kohort.conformance.request_builders import commit, describe_one, fetch
+
+SECTION = Section("M", "Consumer groups (KIP-848)", "ConsumerGroupHeartbeat")
+NEEDS = (Need.CONSUMER, Need.TOPIC)
+LEAVE, LEAVE_FOR_A_WHILE = -1, -2
+
+
+def _invalid(row: str, title: str, versions: str = "0+", **changes: object) -> None:
+    @SECTION.check(row, title, versions=versions, needs=NEEDS, source="KIP-848", expected="INVALID_REQUEST")
+    async def invalid(scene: Scene) -> None:
+        answer = await Consumer(scene, (scene.topic,)).join(**changes)
+        scene.error(answer.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
+
+
+_invalid("M1a", "A first heartbeat without a rebalance timeout", rebalance_timeout_ms=-1)
+_invalid("M1b", "A first heartbeat without topics", subscribed_topic_names=None)
+_invalid(
+    "M1c",
+    "A first heartbeat that owns partitions already",
+    topic_partitions=({"topic_id": UUID(int=7), "partitions": (0,)},),
+)
+_invalid("M1d", "An epoch below -2", member_epoch=-3)
+_invalid("M1e", "An empty group id", group_id="")
+_invalid("M1f", "No member id of its own", versions="1+", member_id="")
+_invalid("M1g", "An empty instance id", instance_id="")
+
+
+@SECTION.check(
+    "M1i",
+    "A member id from the coordinator",
+    versions="0",
+    needs=NEEDS,
+    source="KIP-848, KIP-1082",
+    expected="version 0 may come without an id and is given one; epoch above 0",
+)
+async def id_given(scene: Scene) -> None:
+    member = Consumer(scene, (scene.topic,))
+    answer = await member.join(member_id="")
+    scene.error(answer.error_code, "NONE", "the first heartbeat")
+    scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
+    scene.true("the epoch", answer.member_epoch > 0, "above 0", answer.member_epoch)
+
+
+@SECTION.check(
+    "M1j", "A member id of one's own", needs=NEEDS, source="KIP-1082", expected="NONE, told back as it was given"
+)
+async def own_id(scene: Scene) -> None:
+    member = Consumer(scene, (scene.topic,), id=str(uuid4()))
+    given = member.id
+    answer = await member.join()
+    scene.error(answer.error_code, "NONE", "the first heartbeat")
+    scene.equal("the member id", answer.member_id, given)
+
+
+@SECTION.check(
+    "M1k", "How often to beat", needs=NEEDS, source="KIP-848", expected="heartbeat_interval_ms is told, and above 0"
+)
+async def interval(scene: Scene) -> None:
+    answer = await Consumer(scene, (scene.topic,)).join()
+    scene.true("the interval", answer.heartbeat_interval_ms > 0, "above 0", answer.heartbeat_interval_ms)
+
+
+@SECTION.check(
+    "M2a", "An assignor that the broker lacks", needs=NEEDS, source="KIP-848", expected="UNSUPPORTED_ASSIGNOR"
+)
+async def unknown_assignor(scene: Scene) -> None:
+    answer = await Consumer(scene, (scene.topic,)).join(server_assignor="astrology")
+    scene.error(answer.error_code, "UNSUPPORTED_ASSIGNOR", "the first heartbeat with server_assignor=astrology")
+
+
+@SECTION.check(
+    "M2b",
+    "The assignors of KIP-848",
+    needs=NEEDS,
+    source="KIP-848",
+    kind=Kind.CONFIG,
+    expected="uniform and range are offered",
+)
+async def known_assignors(scene: Scene) -> None:
+    for name in ("uniform", "range"):
+        scene.group = scene.new_group()
+        answer = await Consumer(scene, (scene.topic,)).join(server_assignor=name)
+        scene.error(answer.error_code, "NONE", f"the first heartbeat with server_assignor={name}")
+
+
+@SECTION.check("M3a", "An epoch that is yet to come", needs=NEEDS, source="KIP-848", expected="FENCED_MEMBER_EPOCH")
+async def ahead(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    answer = await member.beat(member_epoch=member.epoch + 1)
+    scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch after")
+
+
+@SECTION.check(
+    "M3b",
+    "An epoch that is over",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="FENCED_MEMBER_EPOCH, unless it is the one before and what the member owns is part of its assignment",
+)
+async def behind(scene: Scene) -> None:
+    first, _ = await assigned_group(scene, 2)
+    stranger = ({"topic_id": scene.topic.id, "partitions": tuple(range(scene.topic.partitions))},)
+    answer = await first.beat(member_epoch=first.epoch - 1, topic_partitions=stranger)
+    scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch before that owns too much")
+
+
+@SECTION.check(
+    "M3c",
+    "An answer was lost",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="a heartbeat of the epoch before, with partitions that are part of the assignment, is served",
+)
+async def lost_answer(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    newcomer = Consumer(scene, (scene.topic,))
+    await newcomer.join()
+    for _ in range(200):
+        before, owned = member.epoch, as_request(member.owned)
+        answer = await member.beat(topic_partitions=owned)
+        if answer.member_epoch != before:
+            break
+        await asyncio.sleep(0.03)
+    scene.true("the epoch, once somebody else joined", answer.member_epoch > before, f"above {before}", before)
+    again = await member.beat(member_epoch=before, topic_partitions=owned)
+    scene.error(again.error_code, "NONE", f"the same heartbeat of epoch {before} once more")
+    scene.equal("the epoch", again.member_epoch, answer.member_epoch)
+
+
+@SECTION.check(
+    "M3d",
+    "Fenced, and back",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="a member that was fenced joins anew with epoch 0 and its own id",
+)
+async def back_after_fence(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    fenced = await member.beat(member_epoch=member.epoch + 5)
+    scene.error(fenced.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
+    before, member.owned = member.id, {}
+    answer = await member.join()
+    scene.error(answer.error_code, "NONE", "the first heartbeat anew")
+    scene.equal("the member id", answer.member_id, before)
+
+
+@SECTION.check("M4a", "An instance id that is in use", needs=NEEDS, source="KIP-848", expected="UNRELEASED_INSTANCE_ID")
+async def in_use(scene: Scene) -> None:
+    await assigned_group(scene, instance="i-1")
+    answer = await Consumer(scene, (scene.topic,), instance="i-1").join()
+    scene.error(answer.error_code, "UNRELEASED_INSTANCE_ID", "the first heartbeat under a name in use")
+
+
+@SECTION.check("M4b", "An instance id of another member", needs=NEEDS, source="KIP-848", expected="FENCED_INSTANCE_ID")
+async def wrong_owner(scene: Scene) -> None:
+    (member,) = await assigned_group(scene, instance="i-1")
+    answer = await member.beat(member_id=str(uuid4()))
+    scene.error(answer.error_code, "FENCED_INSTANCE_ID", "a heartbeat with another member's instance id")
+
+
+@SECTION.check("M4c", "An instance id that nobody has", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
+async def unknown_instance(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    answer = await member.beat(instance_id="i-9", member_id=str(uuid4()))
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat with an unknown instance id")
+
+
+@SECTION.check(
+    "M4d", "A member that the group does not know", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID"
+)
+async def unknown_member(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    answer = await member.beat(member_id=str(uuid4()))
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat of a made-up member")
+
+
+@SECTION.check(
+    "M4e",
+    "An epoch, and no such group",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID",
+)
+async def unknown_group(scene: Scene) -> None:
+    answer = await Consumer(scene, (scene.topic,), id=str(uuid4()), epoch=3).beat()
+    scene.error(answer.error_code, "GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID", "a heartbeat of epoch 3 in a new group")
+
+
+@SECTION.check(
+    "M5a",
+    "Leaving",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="NONE and epoch -1; the member is unknown then, and another gets its share",
+)
+async def leaves(scene: Scene) -> None:
+    first, second = await assigned_group(scene, 2)
+    epoch = first.epoch
+    answer = await first.beat(member_epoch=LEAVE)
+    scene.error(answer.error_code, "NONE", "a heartbeat of epoch -1")
+    scene.equal("the epoch", answer.member_epoch, LEAVE)
+    code = (await first.beat(member_epoch=epoch)).error_code
+    scene.error(code, "UNKNOWN_MEMBER_ID", "a heartbeat of the one that left")
+    await settle(scene, [second])
+
+
+@SECTION.check(
+    "M5b",
+    "A static member leaves for a while",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="NONE and epoch -2; the same name, come back under another id, has the same partitions",
+)
+async def leaves_for_a_while(scene: Scene) -> None:
+    members = [Consumer(scene, (scene.topic,), instance=f"i-{index}") for index in (1, 2)]
+    for member in members:
+        await member.join()
+    await settle(scene, members)
+    first = members[0]
+    share = first.partitions
+    answer = await first.beat(member_epoch=LEAVE_FOR_A_WHILE)
+    scene.error(answer.error_code, "NONE", "a heartbeat of epoch -2")
+    scene.equal("the epoch", answer.member_epoch, LEAVE_FOR_A_WHILE)
+    back = Consumer(scene, (scene.topic,), instance="i-1")
+    joined = await back.join()
+    scene.error(joined.error_code, "NONE", "the first heartbeat of the one that came back")
+    scene.true("its id", back.id != first.id, f"another than {first.id}", back.id)
+
+    async def told() -> bool:
+        await back.acknowledge()
+        return back.partitions == share
+
+    scene.true("its partitions", await scene.until(told), share, back.partitions)
+
+
+@SECTION.check(
+    "M6a",
+    "A commit of a stale epoch",
+    subject="OffsetCommit",
+    versions="9+",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="STALE_MEMBER_EPOCH; NONE with the current one",
+    note="Since KIP-1251 (Apache Kafka 4.3) a stale epoch will do for partitions that the member owned in it and still "
+    "owns; so the check commits one that it does not own.",
+)
+async def stale_commit(scene: Scene) -> None:
+    first, second = await assigned_group(scene, 2)
+    place = (scene.topic, second.partitions[0][1])
+    for epoch, expected in ((first.epoch - 1, "STALE_MEMBER_EPOCH"), (first.epoch, "NONE")):
+        codes = await commit(scene, {place: 1}, generation=epoch, member=first.id)
+        what = f"OffsetCommit of epoch {epoch}, the member's being {first.epoch}, for a partition it does not own"
+        scene.error(codes[scene.topic.name, place[1]], expected, what)
+
+
+@SECTION.check(
+    "M6b",
+    "A commit in a version from before",
+    subject="OffsetCommit",
+    versions="2-8",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="UNSUPPORTED_VERSION",
+)
+async def old_commit(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=member.id)
+    scene.error(codes[scene.topic.name, 0], "UNSUPPORTED_VERSION", f"OffsetCommit v{scene.version} in a consumer group")
+
+
+@SECTION.check(
+    "M6c",
+    "A commit of a made-up member",
+    subject="OffsetCommit",
+    versions="9+",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="UNKNOWN_MEMBER_ID",
+)
+async def unknown_commit(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=str(uuid4()))
+    scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
+
+
+@SECTION.check(
+    "M7a",
+    "OffsetFetch of a made-up member",
+    subject="OffsetFetch",
+    versions="9+",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="UNKNOWN_MEMBER_ID of the group",
+)
+async def unknown_fetch(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    told = await fetch(scene, [(scene.topic, 0)], member=str(uuid4()), epoch=member.epoch)
+    scene.error(told.error_code, "UNKNOWN_MEMBER_ID", "OffsetFetch of a made-up member")
+
+
+@SECTION.check(
+    "M7b",
+    "OffsetFetch of a stale epoch",
+    subject="OffsetFetch",
+    versions="9+",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="STALE_MEMBER_EPOCH of the group; NONE with the current one",
+)
+async def stale_fetch(scene: Scene) -> None:
+    first, _ = await assigned_group(scene, 2)
+    for epoch, expected in ((first.epoch - 1, "STALE_MEMBER_EPOCH"), (first.epoch, "NONE")):
+        told = await fetch(scene, [(scene.topic, 0)], member=first.id, epoch=epoch)
+        scene.error(told.error_code, expected, f"OffsetFetch of epoch {epoch}, the member's being {first.epoch}")
+
+
+@SECTION.check(
+    "M8",
+    "The protocol is spoken and switched off",
+    needs=(Need.NO_CONSUMER,),
+    source="KIP-848",
+    kind=Kind.CONFIG,
+    expected="UNSUPPORTED_VERSION",
+)
+async def switched_off(scene: Scene) -> None:
+    values = {"group_id": scene.group, "member_id": str(uuid4()), "member_epoch": 0, "rebalance_timeout_ms": 30_000}
+    answer = await scene.ask("ConsumerGroupHeartbeat", values, subscribed_topic_names=("x",), topic_partitions=())
+    scene.error(answer.error_code, "UNSUPPORTED_VERSION", "the first heartbeat")
+
+
+@SECTION.check(
+    "M9a",
+    "A classic member of another kind in a consumer group",
+    subject="JoinGroup",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="INCONSISTENT_GROUP_PROTOCOL",
+)
+async def other_kind(scene: Scene) -> None:
+    await assigned_group(scene)
+    answer = await scene.member(protocol_type="connect", protocols=(("sessioned", b""),)).join()
+    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker")
+
+
+@SECTION.check(
+    "M9b",
+    "A classic consumer in a consumer group",
+    subject="JoinGroup",
+    needs=(*NEEDS, Need.SETTINGS),
+    source="KIP-848",
+    kind=Kind.CONFIG,
+    expected="where migration allows it, it joins, and is told to rejoin when partitions fall to it",
+)
+async def classic_member(scene: Scene) -> None:
+    policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
+    if policy not in ("bidirectional", "downgrade"):
+        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'not told'}")
+    (member,) = await assigned_group(scene)
+    classic = scene.member(protocols=(("range", subscribe(scene.topic.name)),))
+    await classic.enter()
+    answer = await classic.sync()
+    scene.error(answer.error_code, "NONE", "SyncGroup of the classic member")
+
+    async def told() -> bool:
+        await member.acknowledge()
+        return bool((await classic.heartbeat()).error_code)
+
+    await scene.until(told)
+    scene.error((await classic.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat once partitions fall to it")
+
+
+@SECTION.check(
+    "M9c",
+    "Consumer metadata that cannot be read, in a consumer group",
+    subject="JoinGroup",
+    needs=(*NEEDS, Need.SETTINGS),
+    source="KIP-848",
+    kind=Kind.CONFIG,
+    expected="refused: here the coordinator has to read it. INCONSISTENT_GROUP_PROTOCOL, or UNKNOWN_SERVER_ERROR",
+    note="The row says INCONSISTENT_GROUP_PROTOCOL, which Apache Kafka means to answer; 4.1 and 4.3 answer "
+    "UNKNOWN_SERVER_ERROR, since their parser ends in another exception than the one they turn into the code.",
+)
+async def unreadable(scene: Scene) -> None:
+    policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
+    if policy not in ("bidirectional", "downgrade"):
+        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'not told'}")
+    await assigned_group(scene)
+    for metadata in (b"", b"\x00\x01\x00"):
+        joining = scene.member(protocols=(("range", metadata),))
+        answer = await joining.join()
+        if answer.error_code == 79:
+            answer = await joining.join(member_id=answer.member_id)
+        expected = "INCONSISTENT_GROUP_PROTOCOL or UNKNOWN_SERVER_ERROR"
+        scene.error(answer.error_code, expected, f"JoinGroup with {len(metadata)} bytes of metadata")
+
+
+@SECTION.check(
+    "M10",
+    "Every partition has one owner",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="three members come to own all partitions between them, each by one, in one epoch",
+)
+async def shared(scene: Scene) -> None:
+    members = await assigned_group(scene, 3)
+    counts = sorted(len(member.partitions) for member in members)
+    scene.equal("partitions by member", counts, [1, 1, 2])
+
+
+@SECTION.check(
+    "M11",
+    "No partition is given before it is given back",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="while the old owner has not acknowledged, the newcomer is not told the partitions it owns",
+)
+async def one_owner(scene: Scene) -> None:
+    (first,) = await assigned_group(scene)
+    newcomer = Consumer(scene, (scene.topic,))
+    await newcomer.join()
+    for _ in range(5):
+        # The old owner beats and hears what to give up, but says each time that it still owns everything.
+        everything = ({"topic_id": scene.topic.id, "partitions": tuple(range(scene.topic.partitions))},)
+        await first.beat(topic_partitions=everything)
+        await newcomer.acknowledge()
+        scene.equal("what the newcomer was told", newcomer.partitions, [])
+    first.owned = {scene.topic.id: tuple(index for index in first.owned.get(scene.topic.id, ()))}
+    await settle(scene, [first, newcomer])
+
+
+@SECTION.check(
+    "M12",
+    "ConsumerGroupDescribe",
+    subject="ConsumerGroupDescribe",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="Stable; each member with its epoch, subscription and assignment, which is its target",
+)
+async def described(scene: Scene) -> None:
+    members = await assigned_group(scene, 2)
+    told = await describe(scene)
+    scene.error(told.error_code, "NONE", "ConsumerGroupDescribe")
+    scene.equal("state and epoch", (told.group_state, told.group_epoch), ("Stable", members[0].epoch))
+    found = {}
+    for entry in told.members:
+        owned = sorted((t.topic_id, index) for t in entry.assignment.topic_partitions for index in t.partitions)
+        target = sorted((t.topic_id, index) for t in entry.target_assignment.topic_partitions for index in t.partitions)
+        found[entry.member_id] = (entry.member_epoch, entry.subscribed_topic_names, owned, target)
+    expected = {
+        member.id: (member.epoch, (scene.topic.name,), member.partitions, member.partitions) for member in members
+    }
+    scene.equal("the members", found, expected)
+
+
+@SECTION.check(
+    "M12c",
+    "ConsumerGroupDescribe names the assignor",
+    subject="ConsumerGroupDescribe",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="some name where no member asks for one, else the name that the member asks for",
+)
+async def assignor_described(scene: Scene) -> None:
+    for asked in (None, "range"):
+        scene.group = scene.new_group()
+        member = Consumer(scene, (scene.topic,))
+        answer = await member.join(server_assignor=asked)
+        scene.error(answer.error_code, "NONE", f"the first heartbeat with server_assignor={asked}")
+        name = (await describe(scene)).assignor_name
+        what = f"assignor_name, with server_assignor={asked}"
+        scene.true(what, name == asked if asked else bool(name), asked or "a name", repr(name))
+
+
+@SECTION.check(
+    "M12b",
+    "ConsumerGroupDescribe of a group that nobody has heard of, and of a classic one",
+    subject="ConsumerGroupDescribe",
+    needs=(Need.CONSUMER,),
+    source="KIP-848",
+    expected="GROUP_ID_NOT_FOUND for both",
+)
+async def not_described(scene: Scene) -> None:
+    scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a new group")
+    await scene.stable(1)
+    scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a classic group")
+
+
+@SECTION.check(
+    "M13",
+    "DescribeGroups of a consumer group",
+    subject="DescribeGroups",
+    needs=NEEDS,
+    source="KIP-848, KIP-1043",
+    kind=Kind.VERSIONED,
+    expected="as if it were not there: Dead; NONE up to version 5, GROUP_ID_NOT_FOUND from 6 on",
+)
+async def described_classic(scene: Scene) -> None:
+    await assigned_group(scene)
+    told = await describe_one(scene)
+    scene.error(told.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups")
+    scene.equal("state and members", (told.group_state, told.members), ("Dead", ()))
+
+
+@SECTION.check(
+    "M14",
+    "ListGroups by type",
+    subject="ListGroups",
+    versions="5+",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="the group is listed as Consumer, under that type only",
+)
+async def listed(scene: Scene) -> None:
+    await assigned_group(scene)
+    node = await scene.coordinator(scene.group)
+    for kind, expected in (("consumer", True), ("classic", False)):
+        answer = await scene.ask("ListGroups", node=node, states_filter=(), types_filter=(kind,))
+        found = {entry.group_id: entry.group_type for entry in answer.groups}
+        scene.equal(f"listed under {kind}", scene.group in found, expected)
+        if expected:
+            scene.equal("the type told", found[scene.group].lower(), "consumer")
+
+
+@SECTION.check(
+    "M15",
+    "DeleteGroups while active",
+    subject="DeleteGroups",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="NON_EMPTY_GROUP",
+)
+async def not_deleted(scene: Scene) -> None:
+    await assigned_group(scene)
+    answer = await scene.ask("DeleteGroups", groups_names=(scene.group,))
+    scene.error(answer.results[0].error_code, "NON_EMPTY_GROUP", "DeleteGroups of an active consumer group")
+
+
+@SECTION.check(
+    "M16",
+    "Another subscription",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="the epoch goes up, and the new topic's partitions come",
+)
+async def resubscribed(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    epoch = member.epoch
+    member.topics = (scene.topic, scene.other_topic)
+    answer = await member.beat(subscribed_topic_names=tuple(topic.name for topic in member.topics))
+    scene.error(answer.error_code, "NONE", "a heartbeat with another topic")
+    wanted = sorted((topic.id, index) for topic in member.topics for index in range(topic.partitions))
+
+    async def grown() -> bool:
+        await member.acknowledge()
+        return member.partitions == wanted
+
+    scene.true("its partitions", await scene.until(grown, 15), wanted, member.partitions)
+    scene.true("the epoch", member.epoch > epoch, f"above {epoch}", member.epoch)
+
+
+@SECTION.check(
+    "M17a",
+    "Topics by pattern",
+    versions="1+",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="the topics that match are assigned",
+)
+async def pattern(scene: Scene) -> None:
+    member = Consumer(scene, (scene.topic,))
+    answer = await member.join(subscribed_topic_names=None, subscribed_topic_regex=f"{scene.topic.name}.*")
+    scene.error(answer.error_code, "NONE", "the first heartbeat with a pattern")
+    wanted = [(scene.topic.id, index) for index in range(scene.topic.partitions)]
+
+    async def told() -> bool:
+        await member.acknowledge()
+        return member.partitions == wanted
+
+    scene.true("the partitions", await scene.until(told, 15), "all of the topic's", member.partitions)
+
+
+@SECTION.check(
+    "M17b",
+    "A pattern that is none",
+    versions="1+",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="INVALID_REGULAR_EXPRESSION",
+)
+async def bad_pattern(scene: Scene) -> None:
+    answer = await Consumer(scene, (scene.topic,)).join(subscribed_topic_names=None, subscribed_topic_regex="[")
+    scene.error(answer.error_code, "INVALID_REGULAR_EXPRESSION", "the first heartbeat with the pattern [")
+
+
+@SECTION.check(
+    "M18",
+    "A heartbeat that says nothing new",
+    needs=NEEDS,
+    source="KIP-848",
+    expected="NONE, the same epoch, and no assignment repeated",
+)
+async def nothing_new(scene: Scene) -> None:
+    (member,) = await assigned_group(scene)
+    epoch = member.epoch
+    await asyncio.sleep(0)
+    answer = await member.beat()
+    scene.error(answer.error_code, "NONE", "a bare heartbeat")
+    scene.equal("epoch and assignment", (answer.member_epoch, answer.assignment), (epoch, None))

@@ -1,0 +1,115 @@
+"""A member of a KIP-848 group as a puppet, and groups of them: what the checks of `kip848.py` move about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+from kohort.conformance.broker_under_test import Topic
+from kohort.conformance.check_context import Scene
+from kohort.conformance.errors import Blocked
+from kohort.protocol.errors import error_name
+
+SETTLED_S = 15.0
+Owned = dict[UUID, tuple[int, ...]]
+
+
+@dataclass
+class Consumer:
+    """A member as a puppet. `owned` is what it was last told, and what it acknowledges with the next `beat`."""
+
+    scene: Scene = field(repr=False)
+    topics: tuple[Topic, ...]
+    instance: str | None = None
+    id: str = ""
+    epoch: int = 0
+    owned: Owned = field(default_factory=dict)
+
+    async def join(self, **changes: object) -> Any:
+        """The first heartbeat, with everything a first heartbeat has to say."""
+        if not self.id and self.scene.version_of("ConsumerGroupHeartbeat") >= 1:
+            self.id = str(uuid4())
+        values: dict[str, object] = {
+            "member_epoch": 0, "rebalance_timeout_ms": 30_000, "topic_partitions": (),
+            "subscribed_topic_names": tuple(topic.name for topic in self.topics),
+        }  # fmt: skip
+        return await self.beat(**values | changes)
+
+    async def beat(self, **changes: object) -> Any:
+        """One heartbeat of the current epoch. A good answer is remembered."""
+        values: dict[str, object] = {
+            "group_id": self.scene.group, "member_id": self.id, "member_epoch": self.epoch,
+            "instance_id": self.instance,
+        }  # fmt: skip
+        answer = await self.scene.ask("ConsumerGroupHeartbeat", values | changes)
+        if answer.error_code == 0:
+            self.id, self.epoch = answer.member_id or self.id, answer.member_epoch
+            if answer.member_epoch > 0:
+                self.scene.target.consumer_members.append((self.scene.group, self.id))
+            if answer.assignment is not None:
+                self.owned = {
+                    entry.topic_id: tuple(sorted(entry.partitions)) for entry in answer.assignment.topic_partitions
+                }
+        return answer
+
+    async def acknowledge(self) -> Any:
+        """A heartbeat that says what it owns now."""
+        return await self.beat(topic_partitions=as_request(self.owned))
+
+    @property
+    def partitions(self) -> list[tuple[UUID, int]]:
+        return sorted((topic, index) for topic, indexes in self.owned.items() for index in indexes)
+
+
+def as_request(owned: Owned) -> tuple[dict[str, object], ...]:
+    """What is owned, as a heartbeat says it."""
+    return tuple({"topic_id": topic, "partitions": partitions} for topic, partitions in owned.items())
+
+
+async def assigned_group(scene: Scene, count: int = 1, **how: Any) -> list[Consumer]:
+    """A group whose members own every partition of the topic between them, each once. Raises Blocked."""
+    members = [Consumer(scene, **({"topics": (scene.topic,)} | how)) for _ in range(count)]
+    for member in members:
+        answer = await member.join()
+        if answer.error_code:
+            raise Blocked(f"the first heartbeat says {error_name(answer.error_code)}: {answer.error_message}")
+    await settle(scene, members)
+    return members
+
+
+async def settle(scene: Scene, members: Sequence[Consumer]) -> None:
+    """Let everybody beat until all is assigned and acknowledged. Raises Blocked.
+
+    Where the members have it all and ConsumerGroupDescribe disagrees to the end, theirs is what counts: M12 judges the
+    other.
+    """
+    wanted = sorted((topic.id, index) for topic in members[0].topics for index in range(topic.partitions))
+
+    async def shared_out() -> bool:
+        for member in members:
+            answer = await member.acknowledge()
+            if answer.error_code:
+                raise Blocked(f"a heartbeat says {error_name(answer.error_code)}: {answer.error_message}")
+        return sorted(place for member in members for place in member.partitions) == wanted
+
+    async def described_so() -> bool:
+        # A coordinator may put off its next assignment (KIP-1263), so that only it knows whether this is the last.
+        if not await shared_out():
+            return False
+        told = await describe(scene)
+        return told.group_state == "Stable" and {member.epoch for member in members} == {told.group_epoch}
+
+    if not await scene.until(shared_out, SETTLED_S):
+        raise Blocked(f"not everything assigned once after {SETTLED_S:g} s: {[one.partitions for one in members]}")
+    await scene.until(described_so, SETTLED_S, signal="ConsumerGroupDescribe")
+    if not await shared_out() or len({member.epoch for member in members}) > 1:
+        raise Blocked(f"members of one group stay in epochs {[member.epoch for member in members]}")
+
+
+async def describe(scene: Scene) -> Any:
+    """What ConsumerGroupDescribe tells of the scene's group."""
+    values = {"group_ids": (scene.group,), "include_authorized_operations": False}
+    (told,) = (await scene.ask("ConsumerGroupDescribe", values)).groups
+    return told

@@ -1,0 +1,188 @@
+"""E: LeaveGroup."""
+
+import asyncio
+
+from kohort.conformance.check import Kind, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.request_builders import describe_one, leave
+
+SECTION = Section("E", "LeaveGroup", "LeaveGroup")
+
+
+@SECTION.check(
+    "E1a",
+    "A member that the group does not know",
+    source="KIP-345",
+    kind=Kind.VERSIONED,
+    expected="UNKNOWN_MEMBER_ID: of the member from version 3 on (top NONE), of the request before",
+)
+async def unknown_member(scene: Scene) -> None:
+    await scene.stable(1)
+    top, codes = await leave(scene, [("nobody", None)])
+    if scene.version >= 3:
+        scene.error(top, "NONE", "the request")
+        scene.error(codes[0], "UNKNOWN_MEMBER_ID", "the member")
+    else:
+        scene.error(top, "UNKNOWN_MEMBER_ID", "the request")
+
+
+@SECTION.check(
+    "E1b",
+    "A group that nobody has heard of",
+    source="KIP-345",
+    kind=Kind.VERSIONED,
+    expected="UNKNOWN_MEMBER_ID: of the member from version 3 on (top NONE), of the request before",
+)
+async def unknown_group(scene: Scene) -> None:
+    top, codes = await leave(scene, [("nobody", None)])
+    if scene.version >= 3:
+        scene.error(top, "NONE", "the request")
+        scene.error(codes[0], "UNKNOWN_MEMBER_ID", "the member")
+    else:
+        scene.error(top, "UNKNOWN_MEMBER_ID", "the request")
+
+
+@SECTION.check(
+    "E1c",
+    "Good and bad members in one request",
+    versions="3+",
+    source="KIP-345",
+    expected="each has its own code, in order; the good ones are gone",
+)
+async def mixed(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    top, codes = await leave(scene, [(follower.id, None), ("nobody", None), (leader.id, None)])
+    scene.error(top, "NONE", "the request")
+    for code, expected in zip(codes, ("NONE", "UNKNOWN_MEMBER_ID", "NONE"), strict=True):
+        scene.error(code, expected, "the member")
+    scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of one that left")
+
+
+@SECTION.check("E2", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
+async def empty_group(scene: Scene) -> None:
+    top, _ = await _bare(scene, "")
+    scene.error(top, "INVALID_GROUP_ID", "LeaveGroup of the empty group")
+
+
+async def _bare(scene: Scene, group: str) -> tuple[int, None]:
+    """Brokers need not list members beside an error of the whole request."""
+    values: dict[str, object] = {"group_id": group}
+    values |= {"members": ({"member_id": "nobody"},)} if scene.version >= 3 else {"member_id": "nobody"}
+    return (await scene.ask("LeaveGroup", values)).error_code, None
+
+
+@SECTION.check(
+    "E3",
+    "A static member by its instance id alone",
+    versions="3+",
+    source="KIP-345",
+    apis=("JoinGroup 5+",),
+    expected="NONE, and it is gone",
+)
+async def by_instance(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, instance="i-1")
+    top, codes = await leave(scene, [("", "i-1")])
+    scene.error(top, "NONE", "the request")
+    scene.error(codes[0], "NONE", "the member")
+    code = (await leader.heartbeat()).error_code
+    scene.error(code, "UNKNOWN_MEMBER_ID", "Heartbeat of the one that was removed")
+
+
+@SECTION.check(
+    "E4a",
+    "A static member with another's id",
+    versions="3+",
+    source="KIP-345",
+    apis=("JoinGroup 5+",),
+    expected="FENCED_INSTANCE_ID of the member, who stays",
+)
+async def wrong_id(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, instance="i-1")
+    top, codes = await leave(scene, [("somebody-else", "i-1")])
+    scene.error(top, "NONE", "the request")
+    scene.error(codes[0], "FENCED_INSTANCE_ID", "the member")
+    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the member")
+
+
+@SECTION.check(
+    "E4b", "An instance id that nobody has", versions="3+", source="KIP-345", expected="UNKNOWN_MEMBER_ID of the member"
+)
+async def unknown_instance(scene: Scene) -> None:
+    await scene.stable(1)
+    top, codes = await leave(scene, [("", "i-9")])
+    scene.error(top, "NONE", "the request")
+    scene.error(codes[0], "UNKNOWN_MEMBER_ID", "the member")
+
+
+@SECTION.check(
+    "E5",
+    "An id that was given and not used yet",
+    apis=("JoinGroup 4+",),
+    source="KIP-394",
+    expected="NONE, and a generation that waited for it completes",
+)
+async def pending(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    asked = await scene.member().join()
+    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    waiting = scene.start(leader.join())
+    await scene.parked(waiting, "the leader's JoinGroup while an id is unused")
+    top, codes = await leave(scene, [(asked.member_id, None)])
+    scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup with the unused id")
+    answer = await asyncio.wait_for(waiting, 10)
+    scene.error(answer.error_code, "NONE", "the leader's JoinGroup")
+    scene.equal("the members", [entry.member_id for entry in answer.members], [leader.id])
+
+
+@SECTION.check(
+    "E6",
+    "Leaving while one's own JoinGroup is held back",
+    source="protocol guide",
+    expected="the held back JoinGroup is answered UNKNOWN_MEMBER_ID",
+)
+async def leave_while_joining(scene: Scene) -> None:
+    leader, _ = await scene.stable(2)
+    waiting = scene.start(leader.join())
+    await scene.parked(waiting, "the leader's JoinGroup, before the follower's")
+    top, codes = await leave(scene, [(leader.id, None)])
+    scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup of the leader")
+    answer = await asyncio.wait_for(waiting, 10)
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "the JoinGroup that was held back")
+
+
+@SECTION.check(
+    "E7", "The others are told", source="protocol guide", expected="their heartbeats say REBALANCE_IN_PROGRESS"
+)
+async def others_told(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    top, codes = await leave(scene, [(follower.id, None)])
+    scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup of the follower")
+    await scene.hears_of_rebalance(leader, "the leader")
+
+
+@SECTION.check("E8", "Leaving twice", source="protocol guide", expected="NONE, then UNKNOWN_MEMBER_ID")
+async def twice(scene: Scene) -> None:
+    _, follower = await scene.stable(2)
+    for expected in ("NONE", "UNKNOWN_MEMBER_ID"):
+        top, codes = await leave(scene, [(follower.id, None)])
+        scene.error(codes[0] if scene.version >= 3 else top, expected, "LeaveGroup")
+
+
+@SECTION.check(
+    "E9", "The last one leaves", apis=("DescribeGroups",), source="protocol guide", expected="the group stays, Empty"
+)
+async def last(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    await leave(scene, [(leader.id, None)])
+    told = await describe_one(scene)
+    scene.error(told.error_code, "NONE", "DescribeGroups")
+    scene.equal("the state", told.group_state, "Empty")
+
+
+@SECTION.check("E10", "A reason for leaving", versions="5+", source="KIP-800", expected="accepted, null or long")
+async def reasons(scene: Scene) -> None:
+    members = await scene.stable(2)
+    for member, reason in zip(members, ("long " * 100, None), strict=True):
+        entry = {"member_id": member.id, "reason": reason}
+        answer = await scene.ask("LeaveGroup", group_id=scene.group, members=(entry,))
+        scene.error(answer.members[0].error_code, "NONE", f"LeaveGroup with a reason of {len(reason or '')} letters")

@@ -1,0 +1,376 @@
+"""F: OffsetCommit. Version 0 kept offsets in ZooKeeper, so the rules start at 1; Kafka 4 starts at 2."""
+
+import asyncio
+from uuid import UUID, uuid4
+
+from kohort.conformance.broker_under_test import Topic
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.request_builders import commit, commit_entries, fetch
+
+SECTION = Section("F", "OffsetCommit", "OffsetCommit")
+TOPIC = (Need.TOPIC,)
+NOBODY = UUID(int=0)
+
+
+@SECTION.check(
+    "F1",
+    "A member commits in the current generation",
+    versions="1+",
+    needs=TOPIC,
+    apis=("OffsetFetch 1+",),
+    source="protocol guide",
+    expected="NONE, and OffsetFetch gives it back",
+)
+async def by_member(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    for member, offset in ((leader, 11), (follower, 12)):
+        where = (scene.topic, offset - 11)
+        codes = await commit(scene, {where: offset}, generation=member.generation, member=member.id)
+        scene.error(codes[scene.topic.name, where[1]], "NONE", "OffsetCommit of a member")
+    told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
+    offsets = {index: entry.offset for (_, index), entry in told.partitions.items()}
+    scene.equal("the offsets", offsets, {0: 11, 1: 12})
+
+
+@SECTION.check(
+    "F2",
+    "A generation, and no such group",
+    versions="1+",
+    needs=TOPIC,
+    kind=Kind.VERSIONED,
+    source="KIP-848",
+    expected="GROUP_ID_NOT_FOUND from version 9 on, ILLEGAL_GENERATION before",
+    note="A coordinator from before KIP-848 speaks version 9 too and says ILLEGAL_GENERATION in it: Apache Kafka 3.9 "
+    "does so unless its new coordinator is on. Taken where the cluster has not finalised group.version.",
+)
+async def unknown_group(scene: Scene) -> None:
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=1, member="nobody")
+    expected = "ILLEGAL_GENERATION"
+    if scene.version >= 9:
+        expected = (
+            "GROUP_ID_NOT_FOUND" if scene.target.features.get("group.version") else f"GROUP_ID_NOT_FOUND or {expected}"
+        )
+    scene.error(codes[scene.topic.name, 0], expected, "OffsetCommit with generation 1 in a new group")
+
+
+@SECTION.check(
+    "F3",
+    "No generation, no member, no such group",
+    versions="1+",
+    needs=TOPIC,
+    apis=("OffsetFetch 1+",),
+    source="protocol guide",
+    expected="NONE: a group that only keeps offsets comes to be",
+)
+async def simple_group(scene: Scene) -> None:
+    codes = await commit(scene, {(scene.topic, 2): 33})
+    scene.error(codes[scene.topic.name, 2], "NONE", "OffsetCommit of a simple consumer")
+    told = await fetch(scene, [(scene.topic, 2)])
+    scene.equal("the offset", told.partitions[scene.topic.name, 2].offset, 33)
+
+
+@SECTION.check(
+    "F3b",
+    "No generation, no member, and the group emptied",
+    versions="1+",
+    needs=TOPIC,
+    apis=("LeaveGroup",),
+    source="protocol guide",
+    expected="NONE",
+)
+async def emptied_group(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    await leader.leave()
+    codes = await commit(scene, {(scene.topic, 0): 5})
+    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit of a simple consumer in an emptied group")
+
+
+@SECTION.check(
+    "F4",
+    "No generation, no member, and the group is active",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected="UNKNOWN_MEMBER_ID",
+)
+async def outsider(scene: Scene) -> None:
+    await scene.stable(1)
+    codes = await commit(scene, {(scene.topic, 0): 1})
+    scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of an outsider")
+
+
+@SECTION.check(
+    "F4b",
+    "A made-up member in an active group",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected="UNKNOWN_MEMBER_ID",
+)
+async def made_up_member(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member="nobody")
+    scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
+
+
+@SECTION.check(
+    "F5a",
+    "An older generation",
+    versions="1+",
+    needs=TOPIC,
+    apis=("OffsetFetch 1+",),
+    source="protocol guide",
+    expected="ILLEGAL_GENERATION, and nothing is stored",
+)
+async def stale(scene: Scene) -> None:
+    leader, _ = await scene.stable(2)
+    codes = await commit(scene, {(scene.topic, 0): 99}, generation=leader.generation - 1, member=leader.id)
+    scene.error(codes[scene.topic.name, 0], "ILLEGAL_GENERATION", "OffsetCommit of the generation before")
+    told = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, -1)
+
+
+@SECTION.check(
+    "F5b",
+    "An instance id that belongs to another member id",
+    versions="7+",
+    needs=TOPIC,
+    source="KIP-345",
+    apis=("JoinGroup 5+",),
+    expected="FENCED_INSTANCE_ID",
+)
+async def fenced(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, instance="i-1")
+    codes = await commit(
+        scene, {(scene.topic, 0): 1}, generation=leader.generation, member="somebody-else", instance="i-1"
+    )
+    scene.error(codes[scene.topic.name, 0], "FENCED_INSTANCE_ID", "OffsetCommit with another member's instance id")
+
+
+@SECTION.check(
+    "F6a",
+    "While the assignment is awaited",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected="REBALANCE_IN_PROGRESS",
+)
+async def completing(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, sync=False)
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member=leader.id)
+    scene.error(codes[scene.topic.name, 0], "REBALANCE_IN_PROGRESS", "OffsetCommit before SyncGroup")
+
+
+@SECTION.check(
+    "F6b",
+    "While others join",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected="NONE: a member may commit before it rejoins",
+)
+async def preparing(scene: Scene) -> None:
+    leader, _ = await scene.stable(2)
+    scene.start(scene.member().enter())
+    await scene.rebalancing(leader)
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member=leader.id)
+    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit while others join")
+
+
+@SECTION.check(
+    "F7",
+    "Metadata longer than allowed",
+    versions="1+",
+    needs=TOPIC,
+    source="offset.metadata.max.bytes",
+    kind=Kind.CONFIG,
+    expected="OFFSET_METADATA_TOO_LARGE for that partition, NONE for its neighbour",
+)
+async def long_metadata(scene: Scene) -> None:
+    limit = scene.target.setting("offset.metadata.max.bytes") or 4096
+    if limit > 30_000:
+        scene.not_applicable(f"offset.metadata.max.bytes is {limit}, more than a string can hold in every version")
+    partitions = tuple(
+        {"partition_index": index, "committed_offset": 1, "committed_metadata": text}
+        for index, text in ((0, "x" * (limit + 1)), (1, "x" * limit))
+    )
+    topic = {"name": scene.topic.name, "topic_id": scene.topic.id, "partitions": partitions}
+    answer = await scene.ask("OffsetCommit", group_id=scene.group, member_id="", topics=(topic,))
+    codes = {entry.partition_index: entry.error_code for entry in answer.topics[0].partitions}
+    scene.error(codes[0], "OFFSET_METADATA_TOO_LARGE", f"metadata of {limit + 1} bytes")
+    scene.error(codes[1], "NONE", f"metadata of {limit} bytes")
+
+
+@SECTION.check(
+    "F8a",
+    "A topic that is not there, beside one that is",
+    versions="1+",
+    needs=TOPIC,
+    kind=Kind.VERSIONED,
+    source="protocol guide, KIP-848",
+    expected="UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from version 10 on) there, NONE elsewhere",
+)
+async def unknown_topic(scene: Scene) -> None:
+    gone = Topic(f"{scene.group}-gone", uuid4(), 1)
+    codes = await commit(scene, {(gone, 0): 1, (scene.topic, 0): 2})
+    expected = "UNKNOWN_TOPIC_ID" if scene.version >= 10 else "UNKNOWN_TOPIC_OR_PARTITION"
+    scene.error(codes[gone.name, 0], expected, "the topic that is not there")
+    scene.error(codes[scene.topic.name, 0], "NONE", "the topic that is there")
+
+
+@SECTION.check(
+    "F8b",
+    "A partition that is not there, beside one that is",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected="UNKNOWN_TOPIC_OR_PARTITION there, NONE elsewhere",
+)
+async def unknown_partition(scene: Scene) -> None:
+    codes = await commit(scene, {(scene.topic, 999): 1, (scene.topic, 0): 2})
+    scene.error(codes[scene.topic.name, 999], "UNKNOWN_TOPIC_OR_PARTITION", "partition 999")
+    scene.error(codes[scene.topic.name, 0], "NONE", "partition 0")
+
+
+@SECTION.check(
+    "F10",
+    "Backwards",
+    versions="1+",
+    needs=TOPIC,
+    apis=("OffsetFetch 1+",),
+    source="protocol guide",
+    expected="accepted: the last commit stands, whatever it is",
+)
+async def backwards(scene: Scene) -> None:
+    for offset in (100, 7):
+        codes = await commit(scene, {(scene.topic, 0): offset})
+        scene.error(codes[scene.topic.name, 0], "NONE", f"OffsetCommit of {offset}")
+    told = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, 7)
+
+
+@SECTION.check(
+    "F11",
+    "The leader epoch",
+    versions="6+",
+    needs=TOPIC,
+    apis=("OffsetFetch 5+",),
+    source="KIP-320",
+    expected="OffsetFetch gives back what was committed",
+)
+async def epoch(scene: Scene) -> None:
+    codes = await commit(scene, {(scene.topic, 0): 1}, leader_epoch=5)
+    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with leader epoch 5")
+    told = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the leader epoch", told.partitions[scene.topic.name, 0].leader_epoch, 5)
+
+
+@SECTION.check(
+    "F12",
+    "Metadata",
+    versions="1+",
+    needs=TOPIC,
+    apis=("OffsetFetch 1+",),
+    source="protocol guide",
+    expected="comes back letter by letter, also beyond ASCII",
+)
+async def metadata(scene: Scene) -> None:
+    text = "läuft ✓ 数据 \U0001f600"
+    await commit(scene, {(scene.topic, 0): 1}, metadata=text)
+    told = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the metadata", told.partitions[scene.topic.name, 0].metadata, text)
+
+
+@SECTION.check(
+    "F13",
+    "Null metadata",
+    versions="1+",
+    needs=TOPIC,
+    apis=("OffsetFetch 1+",),
+    source="Apache Kafka",
+    kind=Kind.SHOULD,
+    expected="accepted; comes back empty",
+)
+async def null_metadata(scene: Scene) -> None:
+    codes = await commit(scene, {(scene.topic, 0): 1}, metadata=None)
+    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with null metadata")
+    told = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the metadata", told.partitions[scene.topic.name, 0].metadata or "", "")
+
+
+@SECTION.check(
+    "F14",
+    "Every partition asked for is answered",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected="an entry for each partition of each topic, no more",
+)
+async def all_answered(scene: Scene) -> None:
+    wanted = {(topic, index): 1 for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)}
+    entries = await commit_entries(scene, wanted)
+    expected = sorted((topic.name, index, 0) for topic, index in wanted)
+    scene.equal("the entries, each a topic, a partition and a code", sorted(entries), expected)
+
+
+@SECTION.check(
+    "F15",
+    "Groups do not see each other's offsets",
+    versions="1+",
+    needs=TOPIC,
+    apis=("OffsetFetch 1+",),
+    source="protocol guide",
+    expected="what one group committed is unknown in another",
+)
+async def apart(scene: Scene) -> None:
+    other = scene.new_group()
+    await commit(scene, {(scene.topic, 0): 5})
+    await commit(scene, {(scene.topic, 0): 6}, group=other)
+    offsets = []
+    for group in (scene.group, other, scene.new_group()):
+        told = await fetch(scene, [(scene.topic, 0)], group=group)
+        offsets.append(told.partitions[scene.topic.name, 0].offset)
+    scene.equal("the offsets of both, and of a third", offsets, [5, 6, -1])
+
+
+@SECTION.check("F16", "A retention time", versions="2-4", needs=TOPIC, source="KIP-211", expected="accepted")
+async def retention(scene: Scene) -> None:
+    codes = await commit(scene, {(scene.topic, 0): 1}, retention_time_ms=3_600_000)
+    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with a retention time of an hour")
+
+
+@SECTION.check(
+    "F17",
+    "The largest offset",
+    versions="1+",
+    needs=TOPIC,
+    apis=("OffsetFetch 1+",),
+    source="protocol guide",
+    expected="2**63 - 1 comes back",
+)
+async def largest(scene: Scene) -> None:
+    codes = await commit(scene, {(scene.topic, 0): 2**63 - 1})
+    scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit of 2**63 - 1")
+    told = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, 2**63 - 1)
+
+
+@SECTION.check(
+    "F18",
+    "Offsets outlive the members",
+    versions="1+",
+    needs=TOPIC,
+    apis=("LeaveGroup", "OffsetFetch 1+"),
+    source="KIP-211",
+    expected="after all left, and after a new member joined, what was committed is there",
+)
+async def outlive(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    await commit(scene, {(scene.topic, 1): 21}, generation=leader.generation, member=leader.id)
+    await leader.leave()
+    before = await fetch(scene, [(scene.topic, 1)])
+    await asyncio.gather(scene.member().enter())
+    after = await fetch(scene, [(scene.topic, 1)])
+    offsets = [told.partitions[scene.topic.name, 1].offset for told in (before, after)]
+    scene.equal("the offsets", offsets, [21, 21])

@@ -1,0 +1,273 @@
+"""G: OffsetFetch and OffsetDelete."""
+
+from typing import Any
+
+from kohort.conformance.broker_under_test import Topic
+from kohort.conformance.check import Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.member import subscribe
+from kohort.conformance.request_builders import Committed, commit, fetch
+
+SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
+TOPIC = (Need.TOPIC,)
+NOTHING = Committed(-1, -1, "", 0)
+
+
+@SECTION.check(
+    "G1a",
+    "A group that nobody has heard of",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected='NONE; each partition asked for: offset -1, leader epoch -1, metadata "", NONE',
+)
+async def unknown_group(scene: Scene) -> None:
+    told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
+    scene.error(told.error_code, "NONE", "OffsetFetch of a new group")
+    expected = {(scene.topic.name, index): NOTHING for index in (0, 1)}
+    scene.equal("the partitions", told.partitions, expected)
+
+
+@SECTION.check(
+    "G1b",
+    "A partition without a commit, beside one with",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected='offset -1, leader epoch -1, metadata "", NONE for it; the committed one as committed',
+)
+async def unknown_partition(scene: Scene) -> None:
+    await _commit(scene, {(scene.topic, 0): 7})
+    told = await fetch(scene, [(scene.topic, 0), (scene.topic, 3)])
+    scene.equal("the partition without", told.partitions.get((scene.topic.name, 3)), NOTHING)
+    scene.equal("the offset of the other", told.partitions[scene.topic.name, 0].offset, 7)
+
+
+@SECTION.check(
+    "G1c",
+    "A topic that does not exist",
+    versions="1-9",
+    needs=TOPIC,
+    source="protocol guide",
+    expected="offset -1 and NONE, as for any partition without a commit",
+)
+async def unknown_topic(scene: Scene) -> None:
+    gone = Topic(f"{scene.group}-gone", scene.topic.id, 1)
+    told = await fetch(scene, [(gone, 0)])
+    scene.equal("the partition", told.partitions.get((gone.name, 0)), NOTHING)
+
+
+@SECTION.check(
+    "G2a",
+    "Everything that is committed",
+    versions="2+",
+    needs=TOPIC,
+    source="KIP-88",
+    expected="null topics give every committed partition of the group, and no other",
+)
+async def everything(scene: Scene) -> None:
+    await _commit(scene, {(scene.topic, 1): 5, (scene.topic, 2): 6, (scene.other_topic, 0): 7})
+    told = await fetch(scene, None)
+    scene.error(told.error_code, "NONE", "OffsetFetch of everything")
+    offsets = {place: entry.offset for place, entry in told.partitions.items()}
+    expected = {(scene.topic.name, 1): 5, (scene.topic.name, 2): 6, (scene.other_topic.name, 0): 7}
+    scene.equal("the offsets", offsets, expected)
+
+
+@SECTION.check(
+    "G2b",
+    "Everything of a group that nobody has heard of",
+    versions="2+",
+    needs=TOPIC,
+    source="KIP-88",
+    expected="NONE and no topics",
+)
+async def everything_of_nobody(scene: Scene) -> None:
+    told = await fetch(scene, None)
+    scene.error(told.error_code, "NONE", "OffsetFetch of everything in a new group")
+    scene.equal("the partitions", told.partitions, {})
+
+
+@SECTION.check(
+    "G2c",
+    "No topics at all",
+    versions="2+",
+    needs=TOPIC,
+    source="KIP-88",
+    expected="an empty list is not null: NONE and no topics, though the group has commits",
+)
+async def no_topics(scene: Scene) -> None:
+    await _commit(scene, {(scene.topic, 1): 5})
+    told = await fetch(scene, [])
+    scene.error(told.error_code, "NONE", "OffsetFetch of an empty list")
+    scene.equal("the partitions", told.partitions, {})
+
+
+@SECTION.check(
+    "G3",
+    "Several groups at once",
+    versions="8+",
+    needs=TOPIC,
+    source="KIP-709",
+    expected="a result for each group, with its own offsets",
+)
+async def several(scene: Scene) -> None:
+    if len(scene.target.nodes) > 1:
+        scene.not_applicable("in a cluster two groups may have two coordinators")
+    groups = (scene.group, scene.new_group(), scene.new_group())
+    for offset, group in enumerate(groups[:2], start=1):
+        await _commit(scene, {(scene.topic, 0): offset}, group=group)
+    topic = {"name": scene.topic.name, "topic_id": scene.topic.id, "partition_indexes": (0,)}
+    asked = tuple({"group_id": group, "topics": (topic,)} for group in groups)
+    answer = await scene.ask("OffsetFetch", groups=asked, require_stable=False)
+    told = {entry.group_id: entry.topics[0].partitions[0].committed_offset for entry in answer.groups}
+    scene.equal("the offsets", told, dict(zip(groups, (1, 2, -1), strict=True)))
+    scene.equal("the groups' codes", {entry.error_code for entry in answer.groups}, {0})
+
+
+@SECTION.check(
+    "G4a",
+    "require_stable without a transaction",
+    versions="7+",
+    needs=TOPIC,
+    source="KIP-447",
+    expected="as without it",
+)
+async def stable(scene: Scene) -> None:
+    await _commit(scene, {(scene.topic, 0): 3})
+    told = await fetch(scene, [(scene.topic, 0)], require_stable=True)
+    scene.equal("offset and code", told.partitions[scene.topic.name, 0][::3], (3, 0))
+
+
+@SECTION.check(
+    "G8",
+    "While members are active",
+    versions="1+",
+    needs=TOPIC,
+    source="protocol guide",
+    expected="anybody may ask: the offsets, NONE",
+)
+async def while_active(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    await _commit(scene, {(scene.topic, 0): 9}, generation=leader.generation, member=leader.id)
+    told = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("offset and code", told.partitions[scene.topic.name, 0][::3], (9, 0))
+
+
+async def _commit(scene: Scene, offsets: dict[tuple[Topic, int], int], **how: Any) -> None:
+    codes = await commit(scene, offsets, **how)
+    for place, code in codes.items():
+        scene.error(code, "NONE", f"OffsetCommit of {place} before")
+
+
+# -- OffsetDelete -----------------------------------------------------------------------------------------------------
+
+
+async def _delete(
+    scene: Scene, offsets: list[tuple[str, int]], group: str | None = None
+) -> tuple[int, dict[tuple[str, int], int]]:
+    """One OffsetDelete: (code of the request, codes by partition)."""
+    names = dict.fromkeys(name for name, _ in offsets)
+    topics = tuple(
+        {"name": name, "partitions": tuple({"partition_index": index} for of, index in offsets if of == name)}
+        for name in names
+    )
+    answer = await scene.ask("OffsetDelete", group_id=scene.group if group is None else group, topics=topics)
+    codes = {
+        (topic.name, entry.partition_index): entry.error_code for topic in answer.topics for entry in topic.partitions
+    }
+    return answer.error_code, codes
+
+
+@SECTION.check(
+    "G5a",
+    "OffsetDelete of a topic that a member reads",
+    subject="OffsetDelete",
+    needs=TOPIC,
+    source="KIP-496",
+    expected="GROUP_SUBSCRIBED_TO_TOPIC for it, NONE for a topic that nobody reads",
+)
+async def subscribed(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, protocols=(("range", subscribe(scene.topic.name)),))
+    offsets = {(scene.topic, 0): 1, (scene.other_topic, 0): 2}
+    await _commit(scene, offsets, generation=leader.generation, member=leader.id)
+    top, codes = await _delete(scene, [(scene.topic.name, 0), (scene.other_topic.name, 0)])
+    scene.error(top, "NONE", "the request")
+    scene.error(codes[scene.topic.name, 0], "GROUP_SUBSCRIBED_TO_TOPIC", "the topic that is read")
+    scene.error(codes[scene.other_topic.name, 0], "NONE", "the topic that is not read")
+
+
+@SECTION.check(
+    "G5b",
+    "OffsetDelete of a partition that does not exist",
+    subject="OffsetDelete",
+    needs=TOPIC,
+    source="KIP-496",
+    expected="UNKNOWN_TOPIC_OR_PARTITION for it, NONE for its neighbour",
+)
+async def delete_unknown_partition(scene: Scene) -> None:
+    await _commit(scene, {(scene.topic, 0): 1})
+    top, codes = await _delete(scene, [(scene.topic.name, 0), (scene.topic.name, 999)])
+    scene.error(top, "NONE", "the request")
+    scene.error(codes[scene.topic.name, 999], "UNKNOWN_TOPIC_OR_PARTITION", "partition 999")
+    scene.error(codes[scene.topic.name, 0], "NONE", "partition 0")
+
+
+@SECTION.check(
+    "G5c",
+    "OffsetDelete in a group that nobody has heard of",
+    subject="OffsetDelete",
+    needs=TOPIC,
+    source="KIP-496",
+    expected="GROUP_ID_NOT_FOUND",
+)
+async def delete_unknown_group(scene: Scene) -> None:
+    top, _ = await _delete(scene, [(scene.topic.name, 0)])
+    scene.error(top, "GROUP_ID_NOT_FOUND", "OffsetDelete in a new group")
+
+
+@SECTION.check(
+    "G5d",
+    "OffsetDelete in the empty group id",
+    subject="OffsetDelete",
+    needs=TOPIC,
+    source="KIP-496",
+    expected="INVALID_GROUP_ID",
+    note="Apache Kafka 3.9's coordinator names it; a row read from its sources.",
+)
+async def delete_empty_id(scene: Scene) -> None:
+    top, _ = await _delete(scene, [(scene.topic.name, 0)], group="")
+    scene.error(top, "INVALID_GROUP_ID", "OffsetDelete of the empty group")
+
+
+@SECTION.check(
+    "G5e",
+    "OffsetDelete removes what it names and no more",
+    subject="OffsetDelete",
+    needs=TOPIC,
+    source="KIP-496",
+    apis=("OffsetFetch 2+",),
+    expected="the deleted partition is without a commit, the others as before",
+)
+async def deleted(scene: Scene) -> None:
+    await _commit(scene, {(scene.topic, 0): 1, (scene.topic, 1): 2})
+    top, codes = await _delete(scene, [(scene.topic.name, 0)])
+    scene.error(top, "NONE", "the request")
+    scene.equal("the partitions answered", codes, {(scene.topic.name, 0): 0})
+    told = await fetch(scene, None)
+    left = {index: entry.offset for (_, index), entry in told.partitions.items() if entry.offset >= 0}
+    scene.equal("the offsets left", left, {1: 2})
+
+
+@SECTION.check(
+    "G6",
+    "OffsetDelete in an active group that is no consumers'",
+    subject="OffsetDelete",
+    needs=TOPIC,
+    source="KIP-496",
+    expected="NON_EMPTY_GROUP",
+)
+async def active_other(scene: Scene) -> None:
+    await scene.stable(1, protocol_type="connect", protocols=(("sessioned", b""),))
+    top, _ = await _delete(scene, [(scene.topic.name, 0)])
+    scene.error(top, "NON_EMPTY_GROUP", "OffsetDelete in an active connect group")

@@ -1,0 +1,173 @@
+"""G7: how long offsets are kept (KIP-211). Real minutes go by: `offsets.retention.minutes` has none shorter than one.
+
+They make sense on a broker that looks often, such as one with `offsets.retention.minutes=1` and
+`offsets.retention.check.interval.ms=1000`; it also forgets empty groups at once, which other checks do not expect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from kohort.conformance.broker_under_test import Topic
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.member import Member, subscribe
+from kohort.conformance.request_builders import commit, fetch
+
+SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
+NEEDS = (Need.TOPIC, Need.SETTINGS)
+APIS = ("OffsetFetch 1+",)
+LONGEST_RETENTION_S, LONGEST_INTERVAL_S = 60, 5.0
+SLACK_S = 6.0
+LIMIT_S = 240.0
+KEPT = 41
+_BEAT_S = 2.0
+
+
+def _times(scene: Scene) -> tuple[float, float]:
+    """(retention, time until it is noticed) in seconds; ends the check where they are too long to wait for."""
+    minutes = scene.target.setting("offsets.retention.minutes")
+    interval_ms = scene.target.setting("offsets.retention.check.interval.ms")
+    if minutes is None or interval_ms is None:
+        scene.not_applicable("the broker does not tell how long it keeps offsets")
+        raise AssertionError
+    if minutes * 60 > LONGEST_RETENTION_S or interval_ms / 1000 > LONGEST_INTERVAL_S:
+        scene.not_applicable(
+            f"offsets are kept for {minutes} minutes and looked at every {interval_ms / 1000:g} s; "
+            "1 and 5 at most can be waited for"
+        )
+    return minutes * 60.0, interval_ms / 1000 + SLACK_S
+
+
+async def _offset(scene: Scene, topic: Topic) -> int:
+    return (await fetch(scene, [(topic, 0)])).partitions[topic.name, 0].offset
+
+
+async def _kept(scene: Scene, member: Member | None, topics: tuple[Topic, ...]) -> None:
+    who = {} if member is None else {"generation": member.generation, "member": member.id}
+    codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **who)  # type: ignore[arg-type]
+    scene.equal("the commits", set(codes.values()), {0})
+
+
+async def _until_gone(scene: Scene, topic: Topic, limit_s: float) -> float:
+    """Seconds until the offset was gone. Raises Failed."""
+    began = time.monotonic()
+
+    async def gone() -> bool:
+        await asyncio.sleep(0.2)
+        return await _offset(scene, topic) == -1
+
+    mark = len(scene.frames)
+    found = await scene.until(gone, limit_s)
+    del scene.frames[mark:-2]
+    scene.true("the offset", found, f"gone within {limit_s:g} s", "still there")
+    return time.monotonic() - began
+
+
+async def _wait(scene: Scene, seconds: float, member: Member | None = None) -> None:
+    """Let time go by; a member beats meanwhile."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, _BEAT_S))
+        if member is not None:
+            scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat meanwhile")
+
+
+@SECTION.check(
+    "G7a",
+    "Offsets of a group that never had members",
+    subject="OffsetCommit",
+    versions="5+",
+    once=True,
+    kind=Kind.TIMING,
+    needs=NEEDS,
+    apis=APIS,
+    limit_s=LIMIT_S,
+    source="KIP-211",
+    expected="kept for offsets.retention.minutes since the commit, and gone soon after",
+)
+async def simple(scene: Scene) -> None:
+    retention_s, late_s = _times(scene)
+    began = time.monotonic()
+    await _kept(scene, None, (scene.topic,))
+    await _wait(scene, retention_s - 8)
+    scene.equal("the offset shortly before", await _offset(scene, scene.topic), KEPT)
+    await _until_gone(scene, scene.topic, 8 + late_s)
+    scene.true("it went", time.monotonic() - began >= retention_s - 1, "not before its time", "earlier")
+
+
+@SECTION.check(
+    "G7b",
+    "Offsets of a group that emptied",
+    subject="OffsetCommit",
+    versions="5+",
+    once=True,
+    kind=Kind.TIMING,
+    needs=NEEDS,
+    apis=(*APIS, "LeaveGroup", "JoinGroup 5+"),
+    limit_s=LIMIT_S,
+    source="KIP-211",
+    expected="kept for offsets.retention.minutes since the last member left, however old the commit is",
+)
+async def emptied(scene: Scene) -> None:
+    retention_s, late_s = _times(scene)
+    # A static member comes in with one request: a broker that looks this often may forget a group that has none yet.
+    (leader,) = await scene.stable(1, instance="i-1")
+    await _kept(scene, leader, (scene.topic,))
+    await _wait(scene, retention_s / 2, leader)
+    await leader.leave()
+    left = time.monotonic()
+    await _wait(scene, retention_s / 2 + late_s)
+    scene.equal("the offset, longer than the retention after the commit", await _offset(scene, scene.topic), KEPT)
+    await _until_gone(scene, scene.topic, retention_s / 2 + late_s)
+    scene.true("it went", time.monotonic() - left >= retention_s - 1, "not before its time", "earlier")
+
+
+@SECTION.check(
+    "G7c",
+    "Offsets of a Stable group",
+    subject="OffsetCommit",
+    versions="5+",
+    once=True,
+    kind=Kind.TIMING,
+    needs=NEEDS,
+    apis=APIS,
+    limit_s=LIMIT_S,
+    source="KIP-211",
+    expected="those of topics that a member reads stay; those of others go offsets.retention.minutes after the commit",
+)
+async def stable(scene: Scene) -> None:
+    retention_s, late_s = _times(scene)
+    (leader,) = await scene.stable(1, instance="i-1", protocols=(("range", subscribe(scene.topic.name)),))
+    await _kept(scene, leader, (scene.topic, scene.other_topic))
+    await _wait(scene, retention_s - 8, leader)
+    scene.equal("the offset of the topic that nobody reads", await _offset(scene, scene.other_topic), KEPT)
+    await _wait(scene, 8 + late_s, leader)
+    scene.equal("the same, after its time", await _offset(scene, scene.other_topic), -1)
+    scene.equal("the offset of the topic that is read", await _offset(scene, scene.topic), KEPT)
+
+
+@SECTION.check(
+    "G7d",
+    "A commit that brings its own retention time",
+    subject="OffsetCommit",
+    versions="2-4",
+    kind=Kind.TIMING,
+    needs=NEEDS,
+    apis=APIS,
+    limit_s=LIMIT_S,
+    source="KIP-211",
+    expected="kept for that time and no longer, while one without stays",
+)
+async def own_time(scene: Scene) -> None:
+    _, late_s = _times(scene)
+    other = scene.new_group()
+    for group, retention_ms in ((scene.group, 4000), (other, -1)):
+        codes = await commit(scene, {(scene.topic, 0): KEPT}, group=group, retention_time_ms=retention_ms)
+        scene.error(codes[scene.topic.name, 0], "NONE", f"OffsetCommit with a retention time of {retention_ms} ms")
+    await asyncio.sleep(2)
+    scene.equal("the offset after half its time", await _offset(scene, scene.topic), KEPT)
+    await _until_gone(scene, scene.topic, 2 + late_s)
+    told = await fetch(scene, [(scene.topic, 0)], group=other)
+    scene.equal("the one without", told.partitions[scene.topic.name, 0].offset, KEPT)

@@ -1,0 +1,247 @@
+"""Requests whose shape changed over the versions, under one face; and where each answer keeps its error.
+
+Nothing here decides anything: it puts the same meaning into the form that a version has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kohort.conformance.broker_under_test import Topic
+from kohort.conformance.check import Need
+
+if TYPE_CHECKING:
+    from kohort.conformance.check_context import Scene
+
+
+class Committed(NamedTuple):
+    """A partition's committed position as OffsetFetch tells it."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    error_code: int
+
+
+class Fetched(NamedTuple):
+    """`partitions` by topic name (or by topic id in versions that have only that) and number."""
+
+    error_code: int
+    partitions: dict[tuple[object, int], Committed]
+
+
+async def commit(
+    scene: Scene,
+    offsets: Mapping[tuple[Topic, int], int],
+    *,
+    group: str | None = None,
+    generation: int = -1,
+    member: str = "",
+    instance: str | None = None,
+    metadata: str | None = "",
+    leader_epoch: int = -1,
+    **more: object,
+) -> dict[tuple[str, int], int]:
+    """One OffsetCommit; error code by topic name and partition."""
+    codes = await commit_entries(
+        scene, offsets, group=group, generation=generation, member=member, instance=instance, metadata=metadata,
+        leader_epoch=leader_epoch, **more,
+    )  # fmt: skip
+    return {(topic, index): code for topic, index, code in codes}
+
+
+async def commit_entries(
+    scene: Scene,
+    offsets: Mapping[tuple[Topic, int], int],
+    *,
+    group: str | None = None,
+    generation: int = -1,
+    member: str = "",
+    instance: str | None = None,
+    metadata: str | None = "",
+    leader_epoch: int = -1,
+    **more: object,
+) -> list[tuple[str, int, int]]:
+    """One OffsetCommit; (topic name, partition, error code) for each entry of the response, in its order."""
+    version = scene.version_of("OffsetCommit")
+    topics = {topic.name: topic for topic, _ in offsets}
+    entries = []
+    for topic in topics.values():
+        partitions = []
+        for (of, index), offset in offsets.items():
+            if of == topic:
+                entry: dict[str, object] = {
+                    "partition_index": index, "committed_offset": offset, "committed_metadata": metadata,
+                }  # fmt: skip
+                if version >= 6:
+                    entry["committed_leader_epoch"] = leader_epoch
+                partitions.append(entry)
+        entries.append({"name": topic.name, "topic_id": topic.id, "partitions": tuple(partitions)})
+    values: dict[str, object] = {
+        "group_id": group or scene.group, "generation_id_or_member_epoch": generation, "member_id": member,
+        "topics": tuple(entries), **more,
+    }  # fmt: skip
+    if instance is not None:
+        values["group_instance_id"] = instance
+    answer = await scene.ask("OffsetCommit", values)
+    names = {topic.id: topic.name for topic in topics.values()} if version >= 10 else {}
+    return [
+        (names.get(topic.topic_id, topic.name), entry.partition_index, entry.error_code)
+        for topic in answer.topics
+        for entry in topic.partitions
+    ]
+
+
+async def fetch(
+    scene: Scene,
+    wanted: Iterable[tuple[Topic, int]] | None,
+    *,
+    group: str | None = None,
+    member: str | None = None,
+    epoch: int = -1,
+    require_stable: bool = False,
+) -> Fetched:
+    """One OffsetFetch for one group; None asks for everything committed."""
+    version = scene.version_of("OffsetFetch")
+    group = group or scene.group
+    topics: tuple[dict[str, object], ...] | None = None
+    by_id: dict[object, str] = {topic.id: topic.name for topic in scene.target.topics}
+    if wanted is not None:
+        asked: dict[Topic, list[int]] = {}
+        for topic, index in wanted:
+            asked.setdefault(topic, []).append(index)
+        by_id |= {topic.id: topic.name for topic in asked}
+        topics = tuple(
+            {"name": topic.name, "partition_indexes": tuple(indexes)} | ({"topic_id": topic.id} if version >= 8 else {})
+            for topic, indexes in asked.items()
+        )
+    stable = {"require_stable": require_stable} if version >= 7 else {}
+    if version < 8:
+        answer = await scene.ask("OffsetFetch", {"group_id": group, "topics": topics, **stable})
+        return Fetched(answer.error_code, _partitions(answer.topics, {}))
+    entry: dict[str, object] = {"group_id": group, "topics": topics}
+    if version >= 9:
+        entry |= {"member_id": member, "member_epoch": epoch}
+    answer = await scene.ask("OffsetFetch", {"groups": (entry,), **stable})
+    scene.equal("groups in the answer", [told.group_id for told in answer.groups], [group])
+    return Fetched(answer.groups[0].error_code, _partitions(answer.groups[0].topics, by_id if version >= 10 else {}))
+
+
+def _partitions(topics: Iterable[Any], names: Mapping[object, str]) -> dict[tuple[object, int], Committed]:
+    return {
+        (names.get(topic.topic_id, topic.topic_id) if names else topic.name, entry.partition_index): Committed(
+            entry.committed_offset, entry.committed_leader_epoch, entry.metadata, entry.error_code
+        )
+        for topic in topics
+        for entry in topic.partitions
+    }
+
+
+async def leave(
+    scene: Scene, members: Iterable[tuple[str, str | None]], group: str | None = None
+) -> tuple[int, list[int]]:
+    """One LeaveGroup of (member id, instance id) pairs: (top-level code, codes by member). Version 0-2 take one."""
+    version = scene.version_of("LeaveGroup")
+    values: dict[str, object] = {"group_id": scene.group if group is None else group}
+    pairs = list(members)
+    if version < 3:
+        ((values["member_id"], _),) = pairs
+        return (await scene.ask("LeaveGroup", values)).error_code, []
+    values["members"] = tuple({"member_id": identity, "group_instance_id": instance} for identity, instance in pairs)
+    answer = await scene.ask("LeaveGroup", values)
+    scene.equal(
+        "the members answered, in order",
+        [(told.member_id, told.group_instance_id) for told in answer.members],
+        pairs,
+    )
+    return answer.error_code, [told.error_code for told in answer.members]
+
+
+async def describe(scene: Scene, *groups: str, authorized: bool = False) -> list[Any]:
+    """One DescribeGroups; the entries as they come."""
+    values: dict[str, object] = {"groups": groups or (scene.group,)}
+    if scene.version_of("DescribeGroups") >= 3:
+        values["include_authorized_operations"] = authorized
+    return list((await scene.ask("DescribeGroups", values)).groups)
+
+
+async def describe_one(scene: Scene, group: str | None = None) -> Any:
+    """The one entry that describes a group."""
+    entries = await describe(scene, group or scene.group)
+    scene.equal("groups described", [entry.group_id for entry in entries], [group or scene.group])
+    return entries[0]
+
+
+class GroupRequest(NamedTuple):
+    """A request about a group nobody has heard of, and where its answer says what is wrong."""
+
+    api: str
+    values: Callable[[Scene], dict[str, object]]
+    code: Callable[[Any], int]
+    versions: str = "0+"
+    needs: tuple[Need, ...] = ()
+
+
+def _join(scene: Scene) -> dict[str, object]:
+    protocols = ({"name": "range", "metadata": b""},)
+    return {
+        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": protocols,
+    }  # fmt: skip
+
+
+def _member(scene: Scene) -> dict[str, object]:
+    return {"group_id": scene.group, "generation_id": 1, "member_id": "nobody"}
+
+
+def _leave(scene: Scene) -> dict[str, object]:
+    if scene.version >= 3:
+        return {"group_id": scene.group, "members": ({"member_id": "nobody"},)}
+    return {"group_id": scene.group, "member_id": "nobody"}
+
+
+def _sync(scene: Scene) -> dict[str, object]:
+    named = {"protocol_type": "consumer", "protocol_name": "range"} if scene.version >= 5 else {}
+    return _member(scene) | {"assignments": ()} | named
+
+
+def _commit(scene: Scene) -> dict[str, object]:
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    topic = {"name": scene.topic.name, "topic_id": scene.topic.id, "partitions": (partition,)}
+    return {"group_id": scene.group, "member_id": "", "topics": (topic,)}
+
+
+def _fetch(scene: Scene) -> dict[str, object]:
+    topic = {"name": scene.topic.name, "partition_indexes": (0,)}
+    if scene.version >= 8:
+        return {"groups": ({"group_id": scene.group, "topics": (topic | {"topic_id": scene.topic.id},)},)}
+    return {"group_id": scene.group, "topics": (topic,)}
+
+
+def _describe(scene: Scene) -> dict[str, object]:
+    return {"groups": (scene.group,)} | ({"include_authorized_operations": False} if scene.version >= 3 else {})
+
+
+def _fetch_code(answer: Any) -> int:
+    if answer.groups:
+        return int(answer.groups[0].error_code)
+    # Versions 0 and 1 have no place for the group's error but its partitions.
+    return int(answer.error_code or next((p.error_code for t in answer.topics for p in t.partitions), 0))
+
+
+GROUP_REQUESTS: tuple[GroupRequest, ...] = (
+    GroupRequest("JoinGroup", _join, lambda answer: int(answer.error_code)),
+    GroupRequest("SyncGroup", _sync, lambda answer: int(answer.error_code)),
+    GroupRequest("Heartbeat", _member, lambda answer: int(answer.error_code)),
+    GroupRequest("LeaveGroup", _leave, lambda answer: int(answer.error_code)),
+    GroupRequest(
+        "OffsetCommit", _commit, lambda answer: int(answer.topics[0].partitions[0].error_code), "2+", (Need.TOPIC,)
+    ),
+    GroupRequest("OffsetFetch", _fetch, _fetch_code, "1+", (Need.TOPIC,)),
+    GroupRequest("DescribeGroups", _describe, lambda answer: int(answer.groups[0].error_code)),
+    GroupRequest(
+        "DeleteGroups", lambda scene: {"groups_names": (scene.group,)}, lambda answer: int(answer.results[0].error_code)
+    ),
+)

@@ -1,0 +1,281 @@
+"""I: static members (KIP-345), who come back under the same name."""
+
+import asyncio
+
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import REBALANCE_IN_PROGRESS, Scene
+from kohort.conformance.errors import Blocked
+from kohort.conformance.member import Member, subscribe
+from kohort.conformance.request_builders import commit, describe_one, leave
+
+SECTION = Section("I", "Static members", "JoinGroup")
+
+
+async def _pair(scene: Scene) -> tuple[Member, Member]:
+    """A Stable group of two static members, the leader first."""
+    leader = scene.member(instance="i-1")
+    await leader.enter()
+    follower = await scene.add([leader], instance="i-2")
+    await scene.sync([leader, follower])
+    return leader, follower
+
+
+async def _return(scene: Scene, instance: str, **how: object) -> tuple[Member, int]:
+    """The same instance as a new process: it knows its name and no member id. (member, error code)"""
+    back = scene.member(instance=instance, **how)
+    answer = await back.join()
+    return back, answer.error_code
+
+
+@SECTION.check(
+    "I1",
+    "A follower comes back while Stable",
+    versions="5+",
+    source="KIP-345",
+    expected="a new member id, the same generation, and nobody has to rejoin",
+)
+async def follower_back(scene: Scene) -> None:
+    leader, follower = await _pair(scene)
+    back, code = await _return(scene, "i-2")
+    scene.error(code, "NONE", "JoinGroup of the follower that came back")
+    scene.true("its member id", back.id not in ("", follower.id), f"another than {follower.id}", back.id)
+    scene.equal("the generation", back.generation, follower.generation)
+    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the leader")
+
+
+@SECTION.check(
+    "I1b",
+    "It gets its old assignment",
+    versions="5+",
+    source="KIP-345",
+    expected="SyncGroup with the new id gives the old bytes",
+)
+async def old_assignment(scene: Scene) -> None:
+    await _pair(scene)
+    back, code = await _return(scene, "i-2")
+    scene.error(code, "NONE", "JoinGroup of the follower that came back")
+    answer = await back.sync()
+    scene.error(answer.error_code, "NONE", "SyncGroup of the follower that came back")
+    scene.equal("the assignment", bytes(answer.assignment), b"for 1")
+
+
+@SECTION.check(
+    "I2",
+    "The leader comes back while Stable",
+    versions="5+",
+    source="KIP-345, KIP-814",
+    kind=Kind.VERSIONED,
+    expected="version 9: it leads with skip_assignment and the members; before: an answer without members, so that it "
+    "does not assign anew",
+)
+async def leader_back(scene: Scene) -> None:
+    leader, follower = await _pair(scene)
+    back = scene.member(instance="i-1")
+    answer = await back.join()
+    scene.error(answer.error_code, "NONE", "JoinGroup of the leader that came back")
+    scene.equal("the generation", answer.generation_id, leader.generation)
+    if scene.version >= 9:
+        scene.equal("skip_assignment", answer.skip_assignment, True)
+        scene.equal("the leader", answer.leader, back.id)
+        scene.equal("the members", sorted(entry.member_id for entry in answer.members), sorted((back.id, follower.id)))
+    else:
+        scene.equal("the leader", answer.leader, leader.id)
+        scene.equal("the members", answer.members, ())
+
+
+def _fenced(row: str, api: str) -> None:
+    @SECTION.check(
+        row,
+        f"{api} with the id from before",
+        versions="5+",
+        source="KIP-345",
+        expected="FENCED_INSTANCE_ID",
+        apis=(f"{api} {'7+' if api == 'OffsetCommit' else '3+'}",) if api != "JoinGroup" else (),
+        needs=(Need.TOPIC,) if api == "OffsetCommit" else (),
+    )
+    async def fenced(scene: Scene) -> None:
+        _, old = await _pair(scene)
+        back, code = await _return(scene, "i-2")
+        if code or back.id == old.id:
+            raise Blocked("the member that came back did not get another id")
+        if api == "JoinGroup":
+            code = (await old.join()).error_code
+        elif api == "SyncGroup":
+            code = (await old.sync()).error_code
+        elif api == "Heartbeat":
+            code = (await old.heartbeat()).error_code
+        elif api == "LeaveGroup":
+            _, (code,) = await leave(scene, [(old.id, old.instance)])
+        else:
+            place = {(scene.topic, 0): 1}
+            (code,) = (await commit(scene, place, generation=old.generation, member=old.id, instance="i-2")).values()
+        scene.error(code, "FENCED_INSTANCE_ID", f"{api} with the id from before")
+
+
+for _letter, _api in zip("abcde", ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit"), strict=True):
+    _fenced(f"I3{_letter}", _api)
+
+
+@SECTION.check(
+    "I4a",
+    "A member comes back before the assignment is made",
+    versions="5+",
+    source="KIP-345",
+    expected="a rebalance: its JoinGroup completes in a later generation, with the others",
+)
+async def back_while_completing(scene: Scene) -> None:
+    leader = scene.member(instance="i-1")
+    await leader.enter()
+    follower = await scene.add([leader], instance="i-2")
+    back = scene.member(instance="i-2")
+    entering = scene.start(back.enter())
+    await scene.rebalancing(leader)
+    await asyncio.gather(entering, leader.enter())
+    scene.equal("the generations", (leader.generation, back.generation), (follower.generation + 1,) * 2)
+
+
+@SECTION.check(
+    "I4b",
+    "A member comes back with protocols that change the choice",
+    versions="5+",
+    source="KIP-345",
+    expected="a rebalance, after which the group uses the protocol in common",
+)
+async def back_with_others(scene: Scene) -> None:
+    leader = scene.member(instance="i-1", protocols=(("a", b""), ("b", b"")))
+    await leader.enter()
+    follower = await scene.add([leader], instance="i-2", protocols=(("a", b""), ("b", b"")))
+    await scene.sync([leader, follower])
+    scene.equal("the protocol before", leader.protocol_name, "a")
+    back = scene.member(instance="i-2", protocols=(("b", b""),))
+    entering = scene.start(back.enter())
+    await scene.rebalancing(leader)
+    await asyncio.gather(entering, leader.enter())
+    scene.equal("the protocol", (leader.protocol_name, back.protocol_name), ("b", "b"))
+    scene.equal("the generation", back.generation, follower.generation + 1)
+
+
+@SECTION.check(
+    "I4c",
+    "A follower comes back with other metadata",
+    versions="5+",
+    source="KIP-345, KAFKA-9801",
+    kind=Kind.SHOULD,
+    expected="its JoinGroup is answered, and the leader's next list has the new metadata",
+)
+async def back_changed(scene: Scene) -> None:
+    leader, _ = await _pair(scene)
+    back = scene.member(instance="i-2", protocols=(("range", subscribe("something-else")),))
+    entering = scene.start(back.enter())
+
+    async def decided() -> bool:
+        """Some versions of Kafka rebalance at once, others let the old generation stand."""
+        return entering.done() or (await leader.heartbeat()).error_code == REBALANCE_IN_PROGRESS
+
+    await scene.until(decided)
+    answer = None if entering.done() else await leader.join()
+    await asyncio.wait({entering}, timeout=5)
+    if answer is None:
+        rejoining = scene.start(leader.join())
+        await scene.rebalancing(back)
+        await back.enter()
+        answer = await rejoining
+    told = {entry.group_instance_id: bytes(entry.metadata) for entry in answer.members}
+    scene.equal("the metadata of i-2", told.get("i-2"), subscribe("something-else"))
+
+
+@SECTION.check(
+    "I5",
+    "An instance id that nobody has, with a member id",
+    versions="5+",
+    source="KIP-345",
+    expected="UNKNOWN_MEMBER_ID",
+)
+async def unknown_instance(scene: Scene) -> None:
+    await scene.stable(1)
+    answer = await scene.member(instance="i-9", id="somebody").join()
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with an unknown instance id and a member id")
+
+
+@SECTION.check(
+    "I6",
+    "A static member misses a rebalance",
+    versions="5+",
+    source="KIP-345",
+    kind=Kind.TIMING,
+    expected="the others complete after the rebalance timeout, and it is still a member until its session is over",
+)
+async def kept(scene: Scene) -> None:
+    session = scene.target.session_within(10_000)
+    how = {"rebalance_ms": 1500, "session_ms": session}
+    leader = scene.member(instance="i-1", **how)
+    await leader.enter()
+    absent = await scene.add([leader], instance="i-2", **how)
+    await scene.sync([leader, absent])
+    rejoining = scene.start(leader.join())
+    await scene.parked(rejoining, "the leader's JoinGroup while i-2 has not rejoined")
+    answer = await rejoining
+    scene.error(answer.error_code, "NONE", "JoinGroup of the leader")
+    told = sorted(str(entry.group_instance_id) for entry in answer.members)
+    scene.equal("the instances of the new generation", told, ["i-1", "i-2"])
+
+
+@SECTION.check(
+    "I6b",
+    "A static member is silent for its session timeout",
+    versions="5+",
+    source="KIP-345",
+    kind=Kind.TIMING,
+    expected="it is removed like anybody else: UNKNOWN_MEMBER_ID",
+)
+async def expires(scene: Scene) -> None:
+    session = scene.target.session_within(1000)
+    (leader,) = await scene.stable(1, instance="i-1", session_ms=session)
+    await asyncio.sleep(session / 1000 + 1.5)
+    scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat after the session timeout")
+
+
+@SECTION.check(
+    "I7",
+    "Two instances are two members",
+    versions="5+",
+    source="KIP-345",
+    expected="both in one generation under ids of their own",
+)
+async def two(scene: Scene) -> None:
+    leader, follower = await _pair(scene)
+    scene.true("the member ids", leader.id != follower.id, "two ids", leader.id)
+    told = sorted(str(entry.group_instance_id) for entry in leader.members)
+    scene.equal("the instances", told, ["i-1", "i-2"])
+
+
+@SECTION.check(
+    "I8",
+    "DescribeGroups shows the instance",
+    subject="DescribeGroups",
+    versions="4+",
+    source="KIP-345",
+    apis=("JoinGroup 5+",),
+    expected="group_instance_id of each member",
+)
+async def described(scene: Scene) -> None:
+    leader, follower = await _pair(scene)
+    told = {entry.member_id: entry.group_instance_id for entry in (await describe_one(scene)).members}
+    scene.equal("the instances", told, {leader.id: "i-1", follower.id: "i-2"})
+
+
+@SECTION.check(
+    "I9",
+    "The same member joins again with its id",
+    versions="5+",
+    source="KIP-345",
+    expected="as for a dynamic follower: the same generation, the same id, no rebalance",
+)
+async def again(scene: Scene) -> None:
+    leader, follower = await _pair(scene)
+    generation = follower.generation
+    before = follower.id
+    answer = await follower.join()
+    scene.error(answer.error_code, "NONE", "JoinGroup of the follower")
+    scene.equal("generation and id", (answer.generation_id, answer.member_id), (generation, before))
+    scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the leader")

@@ -1,0 +1,239 @@
+"""C: SyncGroup, how everyone comes to its assignment."""
+
+import asyncio
+from typing import Any
+
+from kohort.conformance.check import Kind, Section
+from kohort.conformance.check_context import Scene
+
+SECTION = Section("C", "SyncGroup", "SyncGroup")
+
+
+@SECTION.check("C1a", "No such group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+async def unknown_group(scene: Scene) -> None:
+    answer = await scene.member(id="nobody", generation=1).sync()
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup in a new group")
+
+
+@SECTION.check("C1b", "No such member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+async def unknown_member(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    answer = await leader.sync(member_id="nobody")
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup of a made-up member")
+
+
+@SECTION.check(
+    "C1c",
+    "A member id that was given and never joined",
+    source="KIP-394",
+    expected="UNKNOWN_MEMBER_ID",
+    apis=("JoinGroup 4+",),
+)
+async def pending_member(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    asked = await scene.member().join()
+    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    answer = await leader.sync(member_id=asked.member_id)
+    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup with the unused id")
+
+
+@SECTION.check("C2a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")
+async def old_generation(scene: Scene) -> None:
+    leader, _ = await scene.stable(2, sync=False)
+    answer = await leader.sync(generation_id=leader.generation - 1)
+    scene.error(answer.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation before")
+
+
+@SECTION.check("C2b", "A generation that is yet to come", source="protocol guide", expected="ILLEGAL_GENERATION")
+async def future_generation(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, sync=False)
+    answer = await leader.sync(generation_id=leader.generation + 1)
+    scene.error(answer.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation after")
+
+
+def _inconsistent(row: str, title: str, **changes: Any) -> None:
+    @SECTION.check(
+        row, title, versions="5+", source="KIP-559", expected="INCONSISTENT_GROUP_PROTOCOL, and null for both names"
+    )
+    async def inconsistent(scene: Scene) -> None:
+        (leader,) = await scene.stable(1, sync=False)
+        answer = await leader.sync({leader.id: b"mine"}, **changes)
+        scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", f"SyncGroup with {changes}")
+        scene.equal("type and name in the answer", (answer.protocol_type, answer.protocol_name), (None, None))
+
+
+_inconsistent("C3a", "Another protocol name than the chosen one", protocol_name="roundrobin")
+_inconsistent("C3b", "Another protocol type than the group's", protocol_type="connect")
+_inconsistent("C4a", "No protocol name", protocol_name=None)
+_inconsistent("C4b", "No protocol type", protocol_type=None)
+
+
+@SECTION.check(
+    "C5",
+    "A follower syncs before the leader",
+    source="protocol guide",
+    expected="held back; answered with its own bytes once the leader has synced",
+)
+async def follower_first(scene: Scene) -> None:
+    leader, follower = await scene.stable(2, sync=False)
+    parked = scene.start(follower.sync())
+    await scene.parked(parked, "the follower's SyncGroup, before the leader's")
+    own = await leader.sync({leader.id: b"one", follower.id: b"two"})
+    answer = await parked
+    scene.error(own.error_code, "NONE", "SyncGroup of the leader")
+    scene.equal("the leader's assignment", bytes(own.assignment), b"one")
+    scene.error(answer.error_code, "NONE", "SyncGroup of the follower")
+    scene.equal("the follower's assignment", bytes(answer.assignment), b"two")
+
+
+@SECTION.check(
+    "C5b", "A follower syncs after the leader", source="protocol guide", expected="answered at once with its own bytes"
+)
+async def follower_second(scene: Scene) -> None:
+    leader, follower = await scene.stable(2, sync=False)
+    own = await leader.sync({leader.id: b"one", follower.id: b"two"})
+    scene.error(own.error_code, "NONE", "SyncGroup of the leader")
+    answer = await follower.sync()
+    scene.error(answer.error_code, "NONE", "SyncGroup of the follower")
+    scene.equal("the follower's assignment", bytes(answer.assignment), b"two")
+
+
+@SECTION.check("C6a", "SyncGroup again while Stable", source="protocol guide", expected="NONE, and the same assignment")
+async def again(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    for member, expected in ((leader, b"for 0"), (follower, b"for 1")):
+        answer = await member.sync()
+        scene.error(answer.error_code, "NONE", "SyncGroup while Stable")
+        scene.equal("the assignment", bytes(answer.assignment), expected)
+
+
+@SECTION.check(
+    "C6b",
+    "The leader syncs again with other assignments",
+    source="protocol guide",
+    expected="a generation's assignment is made once: the first one stands",
+)
+async def made_once(scene: Scene) -> None:
+    leader, follower = await scene.stable(2)
+    answer = await leader.sync({leader.id: b"new", follower.id: b"new"})
+    scene.error(answer.error_code, "NONE", "SyncGroup of the leader while Stable")
+    scene.equal("the leader's assignment", bytes(answer.assignment), b"for 0")
+    scene.equal("the follower's assignment", bytes((await follower.sync()).assignment), b"for 1")
+
+
+@SECTION.check(
+    "C7a", "While the group is preparing a rebalance", source="protocol guide", expected="REBALANCE_IN_PROGRESS"
+)
+async def preparing(scene: Scene) -> None:
+    leader, _ = await scene.stable(2)
+    scene.start(scene.member().enter())
+    await scene.rebalancing(leader)
+    answer = await leader.sync()
+    scene.error(answer.error_code, "REBALANCE_IN_PROGRESS", "SyncGroup while others join")
+
+
+@SECTION.check(
+    "C7b",
+    "A follower waits for its assignment when a newcomer joins",
+    source="protocol guide",
+    expected="its SyncGroup, held back until then, is answered REBALANCE_IN_PROGRESS",
+)
+async def waiting_interrupted(scene: Scene) -> None:
+    _, follower = await scene.stable(2, sync=False)
+    parked = scene.start(follower.sync())
+    await scene.parked(parked, "the follower's SyncGroup, before the leader's")
+    scene.start(scene.member().enter())
+    answer = await asyncio.wait_for(parked, 10)
+    scene.error(answer.error_code, "REBALANCE_IN_PROGRESS", "the follower's SyncGroup")
+
+
+@SECTION.check(
+    "C8", "The leader forgets a member", source="protocol guide", expected="that member gets empty bytes, and NONE"
+)
+async def forgotten(scene: Scene) -> None:
+    leader, follower = await scene.stable(2, sync=False)
+    own = await leader.sync({leader.id: b"all"})
+    scene.equal("the leader's assignment", bytes(own.assignment), b"all")
+    answer = await follower.sync()
+    scene.error(answer.error_code, "NONE", "SyncGroup of the forgotten member")
+    scene.equal("its assignment", bytes(answer.assignment), b"")
+
+
+@SECTION.check("C9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
+async def empty_group(scene: Scene) -> None:
+    answer = await scene.member(group="", id="nobody", generation=1).sync()
+    scene.error(answer.error_code, "INVALID_GROUP_ID", "SyncGroup of the empty group")
+
+
+@SECTION.check(
+    "C10",
+    "A member never syncs",
+    kind=Kind.TIMING,
+    source="Apache Kafka 3.0 (KAFKA-10134)",
+    expected="after the rebalance timeout it is removed, and those that synced are told to rejoin",
+)
+async def never_syncs(scene: Scene) -> None:
+    session = scene.target.session_within(8000)
+    leader = scene.member(rebalance_ms=1500, session_ms=session)
+    await leader.enter()
+    silent = await scene.add([leader], rebalance_ms=1500, session_ms=session)
+    answer = await leader.sync({leader.id: b"1", silent.id: b"2"})
+    scene.error(answer.error_code, "NONE", "SyncGroup of the leader")
+
+    async def told() -> bool:
+        return bool((await leader.heartbeat()).error_code == 27)
+
+    found = await scene.until(told, 6.0)
+    scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS within 6 s", "NONE all the time")
+    scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the member that never synced")
+
+
+@SECTION.check(
+    "C11",
+    "A follower's assignments are of no account",
+    source="protocol guide",
+    expected="what a follower sends as assignments changes nobody's",
+)
+async def follower_assigns(scene: Scene) -> None:
+    leader, follower = await scene.stable(2, sync=False)
+    parked = scene.start(follower.sync({leader.id: b"stolen", follower.id: b"stolen"}))
+    await scene.parked(parked, "the follower's SyncGroup with assignments")
+    own = await leader.sync({leader.id: b"one", follower.id: b"two"})
+    scene.equal("the leader's assignment", bytes(own.assignment), b"one")
+    scene.equal("the follower's assignment", bytes((await parked).assignment), b"two")
+
+
+@SECTION.check(
+    "C12",
+    "Type and name are told back",
+    versions="5+",
+    source="KIP-559",
+    expected="the group's type and the chosen name",
+)
+async def told_back(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, sync=False)
+    answer = await leader.sync({leader.id: b"mine"})
+    scene.equal("type and name", (answer.protocol_type, answer.protocol_name), ("consumer", "range"))
+
+
+@SECTION.check(
+    "C13", "A large assignment", source="protocol guide", expected="a quarter of a megabyte comes back byte for byte"
+)
+async def large(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, sync=False)
+    share = bytes(range(256)) * 1024
+    answer = await leader.sync({leader.id: share})
+    scene.error(answer.error_code, "NONE", "SyncGroup")
+    scene.true(
+        "the assignment", bytes(answer.assignment) == share, "equal", f"{len(answer.assignment)} bytes that differ"
+    )
+
+
+@SECTION.check(
+    "C14", "An assignment for a stranger", source="protocol guide", expected="ignored; the members get theirs"
+)
+async def for_stranger(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, sync=False)
+    answer = await leader.sync({"nobody": b"x", leader.id: b"mine"})
+    scene.error(answer.error_code, "NONE", "SyncGroup")
+    scene.equal("the assignment", bytes(answer.assignment), b"mine")

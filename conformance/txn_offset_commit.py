@@ -1,0 +1,357 @@
+"""K: offsets inside transactions, and what OffsetFetch says meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.conformance.broker_under_test import Topic
+from kohort.conformance.check import Kind, Need, Section
+from kohort.conformance.check_context import Scene
+from kohort.conformance.errors import Blocked
+from kohort.conformance.request_builders import commit, fetch
+from kohort.protocol.errors import error_name
+
+SECTION = Section("K", "Offsets in transactions", "TxnOffsetCommit")
+FETCH_SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
+TOPIC = (Need.TOPIC,)
+APIS = ("FindCoordinator 1+", "InitProducerId", "AddOffsetsToTxn", "EndTxn", "OffsetFetch 1+")
+TRANSACTION = 1
+TIMEOUT_MS = 60_000
+_NOT_YET = frozenset({14, 15, 16, 51})  # loading, not available, not coordinator, concurrent transactions
+
+
+@dataclass
+class Producer:
+    """A transactional producer as a puppet; every call gives the broker's answer as it is."""
+
+    scene: Scene
+    name: str
+    node: int | None
+    id: int = -1
+    epoch: int = -1
+
+    @classmethod
+    async def make(cls, scene: Scene) -> Producer:
+        """Find the coordinator and get an id, as often as it takes. Raises Blocked."""
+        name = scene.name()
+        version = scene.target.version("FindCoordinator", at_most=3)
+        answer: Any = None
+
+        async def found() -> bool:
+            nonlocal answer
+            answer = await scene.ask("FindCoordinator", version=version, key=name, key_type=TRANSACTION)
+            return answer.error_code not in _NOT_YET
+
+        await scene.until(found, 30)
+        if answer.error_code:
+            raise Blocked(f"FindCoordinator of a transaction says {error_name(answer.error_code)}")
+        producer = cls(scene, name, answer.node_id if len(scene.target.nodes) > 1 else None)
+
+        async def begun() -> bool:
+            nonlocal answer
+            answer = await producer.begin()
+            return answer.error_code not in _NOT_YET
+
+        await scene.until(begun, 30)
+        if answer.error_code:
+            raise Blocked(f"InitProducerId says {error_name(answer.error_code)}")
+        return producer
+
+    async def begin(self) -> Any:
+        values = {"transactional_id": self.name, "transaction_timeout_ms": TIMEOUT_MS}
+        answer = await self.scene.ask("InitProducerId", values, node=self.node)
+        if answer.error_code == 0:
+            self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        return answer
+
+    async def add_group(self, **changes: object) -> Any:
+        values = {"transactional_id": self.name, "producer_id": self.id, "producer_epoch": self.epoch}
+        values |= {"group_id": self.scene.group}
+        return await self.scene.ask("AddOffsetsToTxn", values | changes, node=self.node)
+
+    async def take_in(self) -> None:
+        """Make the group part of the transaction. Raises Blocked."""
+        answer: Any = None
+
+        async def added() -> bool:
+            nonlocal answer
+            answer = await self.add_group()
+            return answer.error_code not in _NOT_YET
+
+        await self.scene.until(added)
+        if answer.error_code:
+            raise Blocked(f"AddOffsetsToTxn says {error_name(answer.error_code)}")
+
+    async def commit(
+        self, offsets: Mapping[tuple[Topic, int], int], metadata: str = "", **changes: object
+    ) -> dict[int, int]:
+        """TxnOffsetCommit; codes by partition number."""
+        (topic,) = {topic for topic, _ in offsets}
+        partitions = tuple(
+            {"partition_index": index, "committed_offset": offset, "committed_metadata": metadata}
+            for (_, index), offset in offsets.items()
+        )
+        values: dict[str, object] = {
+            "transactional_id": self.name, "group_id": self.scene.group, "producer_id": self.id,
+            "producer_epoch": self.epoch, "topics": ({"name": topic.name, "partitions": partitions},),
+        }  # fmt: skip
+        answer = await self.scene.ask("TxnOffsetCommit", values | changes)
+        return {entry.partition_index: entry.error_code for entry in answer.topics[0].partitions}
+
+    async def end(self, committed: bool, **changes: object) -> Any:
+        values = {
+            "transactional_id": self.name,
+            "producer_id": self.id,
+            "producer_epoch": self.epoch,
+            "committed": committed,
+        }
+        return await self.scene.ask("EndTxn", values | changes, node=self.node)
+
+    async def end_late(self, **changes: object) -> Any:
+        return await self.end(True, **changes)
+
+
+async def _offset(scene: Scene) -> int:
+    told = await fetch(scene, [(scene.topic, 0)])
+    return told.partitions[scene.topic.name, 0].offset
+
+
+async def _begun(scene: Scene, offset: int, **how: object) -> Producer:
+    """A producer with an offset of partition 0 in an open transaction. Raises Blocked."""
+    producer = await Producer.make(scene)
+    await producer.take_in()
+    codes = await producer.commit({(scene.topic, 0): offset}, **how)  # type: ignore[arg-type]
+    if codes[0]:
+        raise Blocked(f"TxnOffsetCommit says {error_name(codes[0])}")
+    return producer
+
+
+async def _begin_again(producer: Producer) -> None:
+    """InitProducerId, until what was open before is decided. Raises Blocked."""
+    answer: Any = None
+
+    async def begun() -> bool:
+        nonlocal answer
+        answer = await producer.begin()
+        return answer.error_code not in _NOT_YET
+
+    await producer.scene.until(begun, 30)
+    if answer.error_code:
+        raise Blocked(f"the second InitProducerId says {error_name(answer.error_code)}")
+
+
+@SECTION.check(
+    "K1a",
+    "The instance id of another member",
+    versions="3+",
+    needs=TOPIC,
+    apis=APIS,
+    source="KIP-447",
+    expected="FENCED_INSTANCE_ID",
+)
+async def fenced(scene: Scene) -> None:
+    (leader,) = await scene.stable(1, instance="i-1")
+    producer = await Producer.make(scene)
+    await producer.take_in()
+    codes = await producer.commit(
+        {(scene.topic, 0): 1}, generation_id=leader.generation, member_id="somebody-else", group_instance_id="i-1"
+    )
+    scene.error(codes[0], "FENCED_INSTANCE_ID", "TxnOffsetCommit with another member's instance id")
+
+
+@SECTION.check(
+    "K1b",
+    "A member that the group does not know",
+    versions="3+",
+    needs=TOPIC,
+    apis=APIS,
+    source="KIP-447",
+    expected="UNKNOWN_MEMBER_ID",
+)
+async def unknown_member(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    producer = await Producer.make(scene)
+    await producer.take_in()
+    codes = await producer.commit({(scene.topic, 0): 1}, generation_id=leader.generation, member_id="nobody")
+    scene.error(codes[0], "UNKNOWN_MEMBER_ID", "TxnOffsetCommit of a made-up member")
+
+
+@SECTION.check(
+    "K1c", "An older generation", versions="3+", needs=TOPIC, apis=APIS, source="KIP-447", expected="ILLEGAL_GENERATION"
+)
+async def stale(scene: Scene) -> None:
+    leader, _ = await scene.stable(2)
+    producer = await Producer.make(scene)
+    await producer.take_in()
+    codes = await producer.commit({(scene.topic, 0): 1}, generation_id=leader.generation - 1, member_id=leader.id)
+    scene.error(codes[0], "ILLEGAL_GENERATION", "TxnOffsetCommit of the generation before")
+
+
+@SECTION.check(
+    "K1d",
+    "A member in its current generation",
+    versions="3+",
+    needs=TOPIC,
+    apis=APIS,
+    source="KIP-447",
+    expected="NONE, and visible once the transaction is committed",
+)
+async def by_member(scene: Scene) -> None:
+    (leader,) = await scene.stable(1)
+    producer = await _begun(scene, 5, generation_id=leader.generation, member_id=leader.id)
+    scene.error((await producer.end(True)).error_code, "NONE", "EndTxn")
+
+    async def visible() -> bool:
+        return await _offset(scene) == 5
+
+    scene.true("the offset", await scene.until(visible, 20), 5, "another after 20 s")
+
+
+@SECTION.check(
+    "K2a",
+    "A committed transaction",
+    needs=TOPIC,
+    apis=APIS,
+    source="KIP-98",
+    expected="the offset before is what OffsetFetch tells until EndTxn, the new one after it",
+)
+async def committed(scene: Scene) -> None:
+    await commit(scene, {(scene.topic, 0): 1})
+    producer = await _begun(scene, 2)
+    scene.equal("the offset while the transaction is open", await _offset(scene), 1)
+    scene.error((await producer.end(True)).error_code, "NONE", "EndTxn")
+
+    async def visible() -> bool:
+        return await _offset(scene) == 2
+
+    scene.true("the offset after the commit", await scene.until(visible, 20), 2, "another after 20 s")
+
+
+@SECTION.check(
+    "K2b", "An aborted transaction", needs=TOPIC, apis=APIS, source="KIP-98", expected="the offset before stays"
+)
+async def aborted(scene: Scene) -> None:
+    await commit(scene, {(scene.topic, 0): 1})
+    producer = await _begun(scene, 2)
+    scene.error((await producer.end(False)).error_code, "NONE", "EndTxn")
+    await _begin_again(producer)  # answered once the abort is through
+    scene.equal("the offset after the abort", await _offset(scene), 1)
+
+
+@SECTION.check(
+    "K3",
+    "A producer epoch that was superseded",
+    needs=TOPIC,
+    apis=APIS,
+    source="KIP-98",
+    expected="INVALID_PRODUCER_EPOCH or PRODUCER_FENCED, and nothing is stored",
+)
+async def superseded(scene: Scene) -> None:
+    producer = await Producer.make(scene)
+    await producer.take_in()
+    old = producer.epoch
+    await _begin_again(producer)
+    codes = await producer.commit({(scene.topic, 0): 9}, producer_epoch=old)
+    scene.true(
+        "TxnOffsetCommit with the epoch before",
+        error_name(codes[0])
+        in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"),
+        "INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or an error of the transaction's state",
+        error_name(codes[0]),
+    )
+    scene.equal("the offset", await _offset(scene), -1)
+
+
+@SECTION.check(
+    "K4",
+    "No member at all, in an active group",
+    needs=TOPIC,
+    apis=APIS,
+    source="KIP-447",
+    expected="NONE: producers from before KIP-447 name no member",
+)
+async def no_member(scene: Scene) -> None:
+    await scene.stable(1)
+    producer = await Producer.make(scene)
+    await producer.take_in()
+    codes = await producer.commit({(scene.topic, 0): 3})
+    scene.error(codes[0], "NONE", "TxnOffsetCommit without a member")
+
+
+@SECTION.check(
+    "K5",
+    "A partition that is not there, beside one that is",
+    needs=TOPIC,
+    apis=APIS,
+    source="protocol guide",
+    expected="UNKNOWN_TOPIC_OR_PARTITION there, NONE elsewhere",
+)
+async def unknown_partition(scene: Scene) -> None:
+    producer = await Producer.make(scene)
+    await producer.take_in()
+    codes = await producer.commit({(scene.topic, 999): 1, (scene.topic, 0): 2})
+    scene.error(codes[999], "UNKNOWN_TOPIC_OR_PARTITION", "partition 999")
+    scene.error(codes[0], "NONE", "partition 0")
+
+
+@SECTION.check(
+    "K6",
+    "The same producer begins again",
+    subject="InitProducerId",
+    apis=("FindCoordinator 1+",),
+    source="KIP-98",
+    expected="the same producer id under a higher epoch",
+)
+async def begins_again(scene: Scene) -> None:
+    producer = await Producer.make(scene)
+    identity, epoch = producer.id, producer.epoch
+    answer = await producer.begin()
+    scene.error(answer.error_code, "NONE", "the second InitProducerId")
+    scene.equal("the producer id", answer.producer_id, identity)
+    scene.true("the epoch", answer.producer_epoch > epoch, f"above {epoch}", answer.producer_epoch)
+
+
+def _superseded(row: str, api: str) -> None:
+    @SECTION.check(
+        row,
+        f"{api} with a superseded epoch",
+        subject=api,
+        kind=Kind.VERSIONED,
+        source="KIP-588",
+        apis=("InitProducerId", "FindCoordinator 1+"),
+        expected="PRODUCER_FENCED from version 2 on, INVALID_PRODUCER_EPOCH before",
+    )
+    async def late(scene: Scene) -> None:
+        producer = await Producer.make(scene)
+        old = producer.epoch
+        scene.error((await producer.begin()).error_code, "NONE", "the second InitProducerId")
+        answer = await (producer.add_group if api == "AddOffsetsToTxn" else producer.end_late)(producer_epoch=old)
+        expected = "PRODUCER_FENCED" if scene.version >= 2 else "INVALID_PRODUCER_EPOCH"
+        scene.error(answer.error_code, expected, f"{api} with the epoch before")
+
+
+_superseded("K7a", "AddOffsetsToTxn")
+_superseded("K7b", "EndTxn")
+
+
+@FETCH_SECTION.check(
+    "G4b",
+    "require_stable while a transaction holds the offset",
+    versions="7+",
+    needs=TOPIC,
+    source="KIP-447",
+    apis=("TxnOffsetCommit", *APIS),
+    expected="UNSTABLE_OFFSET_COMMIT of that partition and no other; without require_stable the offset before",
+)
+async def unstable(scene: Scene) -> None:
+    await commit(scene, {(scene.topic, 0): 1, (scene.topic, 1): 1})
+    producer = await _begun(scene, 2)
+    told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)], require_stable=True)
+    scene.error(
+        told.partitions[scene.topic.name, 0].error_code, "UNSTABLE_OFFSET_COMMIT", "the partition in the transaction"
+    )
+    scene.error(told.partitions[scene.topic.name, 1].error_code, "NONE", "its neighbour")
+    scene.equal("the offset without require_stable", await _offset(scene), 1)
+    await producer.end(False)

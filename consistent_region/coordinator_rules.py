@@ -1,0 +1,403 @@
+"""What a coordinator decides: pure functions from a region's record and a request to the next record.
+
+Every coordinator runs these, one transaction a call, whatever it stores the record in. The rules:
+
+* Every write carries the writer's incarnation, and most its epoch; a zombie's is refused (`FencedError`).
+* A checkpoint begins only when every member that is here is in the region's epoch, all say the same group generation,
+  and together they have every partition. Its barrier names them, and ends without a manifest as soon as one of them
+  says another generation, starts again, or a reset begins; so all contributions are cuts of one assignment, in which
+  every partition has one owner.
+* It is complete when each of them has contributed, and not one partition that the region ever owned is missing.
+* A member is here while its lease runs: from every write, and a look now and then, until it says goodbye or is not
+  heard of. Whoever is gone has no partitions, but a state: what it contributed last is part of every manifest until it
+  is back under its name, and what it did after that was undone when its partitions moved. So nobody is waited for who
+  may never come, and nothing is forgotten.
+* A reset is a new epoch. Requests that many members make for one rebalance are one reset: those that come after the
+  first name an older epoch, or a generation that was answered already.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region import hand_over
+from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView, Ticket
+from kohort.consistent_region.errors import (
+    BarrierOver,
+    ConfigurationError,
+    FencedError,
+    InconsistentCheckpointError,
+    NotRegisteredError,
+    RegionStopped,
+    ResetFailedError,
+)
+from kohort.consistent_region.manifest import Contribution, Manifest, merged
+from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.region_record import CLOCKS_APART_S, MemberRecord, RegionRecord
+
+NO_EPOCH = -1
+NO_GENERATION = -1
+
+
+def created(region: str, group: str, now: float) -> RegionRecord:
+    """A region that nobody has registered with yet."""
+    return RegionRecord(region=region, group=group, last_at=now)
+
+
+def register(record: RegionRecord, region: str, member: str) -> tuple[RegionRecord, Ticket, bool]:
+    """The member's next incarnation, and whether it has a past to take up. Ends a barrier that named the last one.
+
+    Raises ConfigurationError if the group belongs to another region, RegionStopped if this one was stopped.
+    """
+    if record.region != region:
+        raise ConfigurationError(
+            "the group is in another consistent region already",
+            hint="give each region a group of its own",
+            group=record.group,
+            region=record.region,
+            wanted=region,
+        )
+    _check_running(record)
+    before = record.members.get(member)
+    past = before is not None or record.newest is not None
+    known = MemberRecord(
+        incarnation=before.incarnation + 1 if before else 1,
+        epoch=NO_EPOCH if past else record.epoch,
+        generation=NO_GENERATION,
+        owned=0,
+        since=before.since if before else record.next_sequence,
+    )
+    # What the barrier waits for would be the work of somebody who is dead; and its manifest, completing after this one
+    # has read an older, would hold effects that it does not know of.
+    record = _memory_gone(_abandon(replace(record, members={**record.members, member: known})), member)
+    return record, Ticket(region, record.group, member, known.incarnation), past
+
+
+def deregister(record: RegionRecord, ticket: Ticket) -> RegionRecord:
+    """The member says that it has stopped in good order. Its state stays part of every checkpoint."""
+    known = _known(record, ticket)
+    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_until=0.0)
+    return _memory_gone(_abandon(replace(record, members={**record.members, ticket.member: gone})), ticket.member)
+
+
+def renewed(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) -> RegionRecord:
+    """The member was heard of. Raises NotRegisteredError, FencedError."""
+    known = _known(record, ticket)._replace(lease_until=now + lease_s, lease_s=lease_s)
+    return replace(record, members={**record.members, ticket.member: known})
+
+
+def lease_left_s(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) -> float:
+    """How long the member counts as here. Raises NotRegisteredError, FencedError."""
+    known = _known(record, ticket)
+    return known.lease_until - now if known.here(now, lease_s) else 0.0
+
+
+def view(record: RegionRecord, now: float) -> RegionView:
+    """What members are told."""
+    # `now` is before `last_at` only where the clock began anew: then nothing is known, and none has passed.
+    return RegionView(record.epoch, record.newest, record.barrier, max(now - record.last_at, 0.0), record.stopped)
+
+
+def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
+    """A barrier that waits past its deadline is a failed checkpoint: the region resets, and that counts."""
+    if now < record.last_at - CLOCKS_APART_S:
+        # The clock began anew: until it was as far as before, no period would pass, and no deadline.
+        return replace(_abandon(record), last_at=now)
+    if record.barrier is None or now < record.deadline:
+        return record
+    return _new_epoch(record, f"checkpoint {record.barrier.sequence} was not complete in time", False, None, max_resets)
+
+
+def report(record: RegionRecord, ticket: Ticket, generation: int, owned: int) -> RegionRecord:
+    """The member has so many partitions of `generation` now. Ends a barrier of any other."""
+    known = _known(record, ticket)._replace(generation=generation, owned=owned)
+    record = replace(record, members={**record.members, ticket.member: known})
+    if record.barrier is not None and record.barrier.generation != generation:
+        record = _abandon(record)
+    return record
+
+
+def request_reset(
+    record: RegionRecord,
+    ticket: Ticket,
+    epoch: int,
+    reason: str,
+    *,
+    forced: bool,
+    generation: int | None,
+    max_resets: int,
+) -> RegionRecord:
+    """A new epoch, unless the one that the request complains of is over, or its generation was answered already."""
+    known = _known(record, ticket)
+    _check_running(record)
+    if epoch < record.epoch:
+        return record
+    if generation is not None and generation == record.reset_generation and ticket.member not in record.moved:
+        # It goes back by itself, within this epoch: nobody has its partitions' records in a state but it. Until then
+        # it is not in the epoch, so that no checkpoint is begun.
+        record = _abandon(replace(record, members={**record.members, ticket.member: known._replace(epoch=NO_EPOCH)}))
+        return hand_over.forgotten(record, ticket.member)
+    return _new_epoch(record, reason, forced, generation, max_resets)
+
+
+def go_back(
+    record: RegionRecord, ticket: Ticket, generation: int, owned: int, holds: Collection[TopicPartition] | None = None
+) -> RegionRecord:
+    """The member joins the region's epoch; what it reads in the same transaction is what it goes back to.
+
+    `holds`, where partitions are handed over: those that it has. If others have read them further in this epoch, that
+    is over: all go back.
+    """
+    known = _known(record, ticket)
+    _check_running(record)
+    if holds is not None:
+        if hand_over.conflict(record, ticket, holds):
+            record = _new_epoch(record, "a member that goes back has what others have read", True, None, 1)
+        record = hand_over.holding(record, ticket, holds)
+    joined = known._replace(epoch=record.epoch, generation=generation, owned=owned)
+    return replace(record, members={**record.members, ticket.member: joined})
+
+
+def check_named(record: RegionRecord, ticket: Ticket, manifest: Manifest) -> None:
+    """Raises ResetFailedError if the member should be part of the checkpoint and is not (CR-62).
+
+    One that registered after it was begun has no state in it, and starts with its initial one.
+    """
+    if manifest.of(ticket.member) is None and record.members[ticket.member].since <= manifest.sequence:
+        raise ResetFailedError(
+            "the checkpoint holds no contribution of this member", member=ticket.member, sequence=manifest.sequence
+        )
+
+
+def begin_checkpoint(
+    record: RegionRecord, ticket: Ticket, epoch: int, now: float, timeout_s: float, lease_s: float
+) -> RegionRecord:
+    """A barrier, if there is none and nothing moves among those who are here; else the record as it is."""
+    known = _known(record, ticket)
+    _check_running(record)
+    if record.barrier is not None or epoch != record.epoch:
+        return record
+    here = {name: one for name, one in record.members.items() if one is known or one.here(now, lease_s)}
+    if not here.keys() >= set(record.moved):
+        return _new_epoch(record, "a member is gone that had handed over, or taken", True, None, 1)
+    generations = {one.generation for one in here.values()}
+    if any(one.epoch != record.epoch for one in here.values()):
+        return record
+    if len(generations) != 1 or NO_GENERATION in generations:
+        return record
+    if sum(one.owned for one in here.values()) < len(record.initial):
+        return record  # somebody who is not here has partitions of this generation: wait for the next
+    barrier = Barrier(record.next_sequence, record.epoch, generations.pop(), tuple(sorted(here)))
+    return replace(
+        record,
+        barrier=barrier,
+        contributions=(),
+        deadline=now + timeout_s,
+        last_at=now,
+        next_sequence=record.next_sequence + 1,
+    )
+
+
+def contribute(
+    record: RegionRecord,
+    ticket: Ticket,
+    barrier: Barrier,
+    contribution: Contribution,
+    now: float,
+    before: Manifest | None = None,
+) -> tuple[RegionRecord, Manifest | None]:
+    """Add a contribution; the last one completes the checkpoint, and its manifest is returned.
+
+    `before`: the newest manifest; from it come the states of those whom the barrier does not name.
+
+    Raises BarrierOver if it is (nothing was written), InconsistentCheckpointError if the contributions do not fit each
+    other (that checkpoint can never complete: `failed`).
+    """
+    _known(record, ticket)
+    if record.barrier != barrier or contribution.member != ticket.member:
+        raise BarrierOver("the barrier is over", member=ticket.member, sequence=barrier.sequence, epoch=barrier.epoch)
+    if any(one.member == ticket.member for one in record.contributions):
+        return record, None  # an answer was lost, and it was sent again
+    taken: dict[TopicPartition, str] = {tp: one.member for one in record.contributions for tp in one.offsets}
+    for partition in contribution.offsets:
+        if partition in taken:
+            raise InconsistentCheckpointError(
+                "two members contributed the same partition",
+                topic=partition.topic,
+                partition=partition.partition,
+                members=f"{taken[partition]},{ticket.member}",
+                sequence=barrier.sequence,
+            )
+    contributions = (*record.contributions, contribution)
+    record = replace(record, contributions=contributions)
+    if len(contributions) < len(barrier.members):
+        return record, None
+    carried = _carried(barrier, before)
+    manifest = merged(
+        region=record.region,
+        group=record.group,
+        sequence=barrier.sequence,
+        epoch=barrier.epoch,
+        generation=barrier.generation,
+        members=(*barrier.members, *(one.member for one in carried)),
+        contributions=(*contributions, *carried),
+        ever_owned=record.initial,
+    )
+    # A period counts from here: one that is shorter than what a checkpoint takes must leave time for records, too.
+    return replace(_completed(_abandon(record), manifest), failures=0, moved=(), last_at=now), manifest
+
+
+def absent(record: RegionRecord, barrier: Barrier) -> bool:
+    """Whether there are members whom the barrier does not wait for."""
+    return not record.members.keys() <= set(barrier.members)
+
+
+def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
+    """The checkpoint under way can never complete: go back, and count it."""
+    return _new_epoch(record, reason, False, None, max_resets)
+
+
+def put_initial(record: RegionRecord, ticket: Ticket, positions: Positions) -> RegionRecord:
+    """Where partitions begin; those that have a beginning keep it (I7)."""
+    _known(record, ticket)
+    for partition, position in positions.items():
+        if position.offset < 0:
+            raise ValueError(f"an initial offset is not negative: {partition} -> {position.offset}")
+    initial: Mapping[TopicPartition, Position] = {**positions, **record.initial}
+    return replace(record, initial=MappingProxyType(dict(sorted(initial.items()))))
+
+
+def retire(record: RegionRecord, up_to: int) -> tuple[RegionRecord, tuple[int, ...]]:
+    """Forget checkpoints up to `up_to`, but never the newest; also says which."""
+    gone = tuple(one for one in record.complete[:-1] if one <= up_to)
+    kept = tuple(one for one in record.complete if one not in gone)
+    return replace(record, complete=kept, retired_up_to=max([record.retired_up_to, *gone])), gone
+
+
+def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[int, ...]]:
+    """An operator's word: the newest checkpoint is `sequence` (0: the initial state) and all go back to it; a region
+    that was stopped runs again. Also says which later ones are forgotten.
+
+    Raises ResetFailedError for one that was retired, or never was.
+    """
+    if sequence:
+        check_known_sequence(record, sequence)
+    gone = tuple(one for one in record.complete if one > sequence)
+    kept = tuple(one for one in record.complete if one <= sequence)
+    begun = _new_epoch(record, "an operator went back", True, None, 1)
+    return replace(begun, complete=kept), gone
+
+
+def without(
+    record: RegionRecord, topics: Collection[str], now: float, lease_s: float, before: Manifest | None
+) -> tuple[RegionRecord, tuple[TopicPartition, ...], Manifest | None]:
+    """An operator's word: the region has never read these topics, whatever they have done to its state. All go back to
+    a checkpoint that is the newest, `before`, but says nothing of them. Also says which partitions that are.
+
+    Raises ConfigurationError for a topic that it has not read anyway, and while members are here: what they have read
+    of it since the checkpoint would be read again.
+    """
+    place = {"region": record.region, "group": record.group}
+    known = {one.topic for one in record.initial}
+    if strange := sorted(set(topics) - known):
+        hint = f"its topics are {', '.join(sorted(known)) or 'none yet'}"
+        raise ConfigurationError("the region has not read this topic", hint=hint, topic=", ".join(strange), **place)
+    if here := sorted(name for name, one in record.members.items() if one.here(now, lease_s)):
+        raise ConfigurationError(
+            "members of the region run", hint="stop them; one that was killed counts until its lease is over",
+            members=", ".join(here), **place,
+        )  # fmt: skip
+    gone = tuple(one for one in record.initial if one.topic in topics)
+    left = MappingProxyType({one: at for one, at in record.initial.items() if one.topic not in topics})
+    record = replace(_new_epoch(record, "an operator had a topic forgotten", True, None, 1), initial=left)
+    if before is None:
+        return record, gone, None
+    parts = tuple(_narrowed(one, left) for one in before.contributions)
+    manifest = replace(before, sequence=record.next_sequence, epoch=record.epoch, contributions=parts)
+    return replace(_completed(record, manifest), next_sequence=manifest.sequence + 1), gone, manifest
+
+
+def check_known_sequence(record: RegionRecord, sequence: int) -> None:
+    """Raises ResetFailedError for a checkpoint that was retired, or never was (CR-54)."""
+    if sequence not in record.complete:
+        was = "was retired" if sequence <= record.retired_up_to else "is not known"
+        raise ResetFailedError(
+            f"checkpoint {sequence} {was}",
+            hint=f"there are {', '.join(map(str, record.complete)) or 'none'}",
+            region=record.region,
+        )
+
+
+def in_use(manifests: Iterable[Manifest], record: RegionRecord) -> frozenset[str]:
+    """Digests of the states that a checkpoint, or the one under way, still needs."""
+    parts = [*(part for one in manifests for part in one.contributions), *record.contributions]
+    return frozenset(part.state.digest for part in parts)
+
+
+def _known(record: RegionRecord, ticket: Ticket) -> MemberRecord:
+    known = record.members.get(ticket.member)
+    if known is None:
+        raise NotRegisteredError("the coordinator does not know this member", member=ticket.member, hint="register it")
+    if known.incarnation != ticket.incarnation:
+        raise FencedError(
+            "another process has started under this member's name",
+            hint="a member's name belongs to one process at a time",
+            member=ticket.member,
+            incarnation=ticket.incarnation,
+            newest=known.incarnation,
+        )
+    return known
+
+
+def _completed(record: RegionRecord, manifest: Manifest) -> RegionRecord:
+    # Whoever is gone and has left no state has nothing to come back to but its beginning.
+    members = {
+        name: one if name in manifest.members else one._replace(since=manifest.sequence + 1)
+        for name, one in record.members.items()
+    }
+    return replace(record, complete=(*record.complete, manifest.sequence), members=members)
+
+
+def _narrowed(part: Contribution, left: Positions) -> Contribution:
+    offsets = {one: at for one, at in part.offsets.items() if one in left}
+    return part if len(offsets) == len(part.offsets) else replace(part, offsets=offsets, carried=part.taken_at)
+
+
+def _memory_gone(record: RegionRecord, member: str) -> RegionRecord:
+    """What the member made of records since the checkpoint is lost. Where others read on from there, all go back."""
+    if member in record.moved:
+        return _new_epoch(record, "a member is gone that had handed over, or taken", True, None, 1)
+    return hand_over.forgotten(record, member)
+
+
+def _carried(barrier: Barrier, before: Manifest | None) -> tuple[Contribution, ...]:
+    parts = before.contributions if before is not None else ()
+    gone = (one for one in parts if one.member not in barrier.members)
+    return tuple(replace(one, offsets={}, carried=one.taken_at) for one in gone)
+
+
+def _check_running(record: RegionRecord) -> None:
+    if record.stopped is not None:
+        raise RegionStopped("the region was stopped", reason=record.stopped, region=record.region)
+
+
+def _abandon(record: RegionRecord) -> RegionRecord:
+    return replace(record, barrier=None, contributions=(), deadline=0.0)
+
+
+def _new_epoch(
+    record: RegionRecord, reason: str, forced: bool, generation: int | None, max_resets: int
+) -> RegionRecord:
+    failures = 0 if forced else record.failures + 1
+    stopped = f"{failures} resets in a row: {reason}" if failures >= max_resets else None
+    return replace(
+        _abandon(record),
+        epoch=record.epoch + 1,
+        failures=failures,
+        stopped=stopped,
+        reset_generation=record.reset_generation if generation is None else generation,
+        held={},
+        handed={},
+        moved=(),
+    )

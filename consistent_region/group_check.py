@@ -1,0 +1,114 @@
+"""Who is in the group, and has what: after every assignment each member looks for what would keep all checkpoints from
+being complete, and ends with an error that names it, so that nobody waits in vain.
+
+A stranger (CR-87) reads partitions whose records the region lacks. A member of a region tells the broker who it is by
+its client id; whoever has another, or the id of a name that never registered, is a stranger. And partitions that the
+region has read may be nobody's: their topic was deleted, or is not subscribed to any more.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from kohort.common.errors import KohortError
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region.errors import StrangerError, UnreadError
+
+LOOK_AFTER_S = 1.0
+LOOK_AGAIN_S = 5.0
+LOOK_TIMEOUT_S = 2.0
+MOST_NAMED = 10
+UNREAD_LOOKS = 3  # a leader may learn of a topic late, and then the group rebalances
+
+
+class Mate(Protocol):
+    """What `kohort.Consumer.group_members` tells of one."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def assignment(self) -> frozenset[TopicPartition] | None: ...
+
+
+def client_id(given: str, region: str, member: str) -> str:
+    """What a region's member calls itself to brokers; `given` is what the user would."""
+    return f"{given}/{region}/{member}"
+
+
+def strangers(mates: Iterable[Mate], region: str, members: Collection[str]) -> list[Mate]:
+    """Those of the group who are no members of the region."""
+    known = tuple(client_id("", region, name) for name in members)
+    return [one for one in mates if not one.client_id.endswith(known)]
+
+
+def unread(mates: Collection[Mate], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+    """Those of `begun` that nobody has; none while it is not known who is there, and what everybody has."""
+    known = [one.assignment for one in mates if one.assignment is not None]
+    if not mates or len(known) < len(mates):
+        return frozenset()
+    return frozenset(begun).difference(*known)
+
+
+class Company:
+    """Looks who is there, a little after each assignment; raises StrangerError, UnreadError.
+
+    `mates`: `Consumer.group_members`. `members` and `begun` (what has a beginning): of the coordinator; asked second,
+    since nobody joins the group before it has registered.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        group: str,
+        mates: Callable[[float], Iterable[Mate]],
+        members: Callable[[], Collection[str]],
+        begun: Callable[[], Collection[TopicPartition]],
+    ) -> None:
+        self._region = region
+        self._group = group
+        self._mates = mates
+        self._members = members
+        self._begun = begun
+        self._due_at: float | None = None
+        self._unread_looks = 0
+
+    def assigned(self, now: float) -> None:
+        """Partitions came: somebody may have come too."""
+        self._due_at = now + LOOK_AFTER_S
+        self._unread_looks = 0
+
+    def look(self, now: float) -> str | None:
+        """Look if it is due. Returns why it could not, None if it could or was not due."""
+        if self._due_at is None or now < self._due_at:
+            return None
+        self._due_at = None
+        try:
+            mates = tuple(self._mates(LOOK_TIMEOUT_S))
+            found, left = strangers(mates, self._region, self._members()), unread(mates, self._begun())
+        except KohortError as error:
+            self._due_at = now + LOOK_AGAIN_S
+            return str(error)
+        if found:
+            raise StrangerError(
+                "a consumer that is no member of the region is in its group",
+                hint="stop it, or give it a group of its own",
+                group=self._group,
+                region=self._region,
+                strangers=", ".join(f"{one.client_id} at {one.host} ({one.member_id})" for one in found),
+            )
+        self._unread_looks = self._unread_looks + 1 if left else 0
+        if self._unread_looks == UNREAD_LOOKS:
+            raise UnreadError(
+                "nobody in the group has partitions that the region has read: no checkpoint can be complete",
+                hint="a topic that was deleted, or left out of the subscription: read it, or have the region forget it "
+                "(`kohort region forget`)",
+                group=self._group,
+                region=self._region,
+                partitions=", ".join(f"{one.topic}-{one.partition}" for one in sorted(left)[:MOST_NAMED]),
+            )
+        if left:
+            self._due_at = now + LOOK_AGAIN_S
+        return None

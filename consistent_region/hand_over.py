@@ -1,0 +1,91 @@
+"""Partitions that change hands inside an epoch, without a reset: rules over a region's record, for COOPERATIVE groups.
+
+Whoever lets a partition go says how far it came (`hand_over`), and keeps in its state what it made of the records
+before; whoever takes it reads on from there (`take`). Both are effects of the same epoch: the next complete checkpoint
+has them both, a reset undoes them both. What must not happen is that one of the two loses its memory while the other
+goes on. So the record keeps, until the next checkpoint or reset, who took part (`moved`): if one of these starts again,
+leaves, or is gone, the whole region goes back.
+
+A partition that somebody still holds and nobody handed over is one that its holder lost: the region goes back, too.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region.checkpoint_barrier import RegionView, Ticket
+from kohort.consistent_region.offsets import Positions, SeekMap
+from kohort.consistent_region.region_record import RegionRecord
+
+
+class Taken(NamedTuple):
+    """The answer to `take`. `starts`: where those that are new here are read from. `missing`: those that somebody holds
+    who did not hand them over. Both are empty if the region has gone on to another epoch."""
+
+    view: RegionView
+    starts: Positions
+    missing: frozenset[TopicPartition]
+
+
+def hand_over(record: RegionRecord, ticket: Ticket, epoch: int, positions: Positions) -> RegionRecord | None:
+    """The member lets these go, having come so far. None if it may not: the epoch is over, or they are not its own."""
+    if not _in_epoch(record, ticket, epoch):
+        return None
+    if any(record.held.get(partition) != ticket.member for partition in positions):
+        return None
+    if not positions:
+        return record
+    held = {partition: name for partition, name in record.held.items() if partition not in positions}
+    return replace(
+        record,
+        held=held,
+        handed=MappingProxyType({**record.handed, **positions}),
+        moved=_with(record, ticket.member),
+    )
+
+
+def take(
+    record: RegionRecord, ticket: Ticket, epoch: int, partitions: Iterable[TopicPartition], seeks: SeekMap
+) -> tuple[RegionRecord, Positions, frozenset[TopicPartition]]:
+    """The member has these now; also where the new ones start, and which are missing."""
+    if not _in_epoch(record, ticket, epoch):
+        return record, {}, frozenset()
+    new = [one for one in partitions if record.held.get(one) != ticket.member]
+    missing = frozenset(one for one in new if one in record.held)
+    starts = {**seeks.starts(new), **{one: record.handed[one] for one in new if one in record.handed}}
+    changed = any(one in record.handed for one in new)
+    record = replace(
+        record,
+        held={**record.held, **dict.fromkeys((one for one in new if one not in missing), ticket.member)},
+        handed=MappingProxyType({one: to for one, to in record.handed.items() if one not in starts}),
+        moved=_with(record, ticket.member) if changed else record.moved,
+    )
+    return record, {one: to for one, to in starts.items() if one not in missing}, missing
+
+
+def conflict(record: RegionRecord, ticket: Ticket, partitions: Iterable[TopicPartition]) -> bool:
+    """Whether a member that goes back has partitions that somebody has read in this epoch, beyond the checkpoint."""
+    return any(one in record.handed or record.held.get(one, ticket.member) != ticket.member for one in partitions)
+
+
+def holding(record: RegionRecord, ticket: Ticket, partitions: Iterable[TopicPartition]) -> RegionRecord:
+    """The member holds exactly these, from the checkpoint on: it has just gone back."""
+    others = forgotten(record, ticket.member).held
+    return replace(record, held={**others, **dict.fromkeys(partitions, ticket.member)})
+
+
+def forgotten(record: RegionRecord, member: str) -> RegionRecord:
+    """What the member held is read by nobody: its memory is gone, and with it what it made of those records."""
+    if member not in record.held.values():
+        return record
+    return replace(record, held={partition: name for partition, name in record.held.items() if name != member})
+
+
+def _in_epoch(record: RegionRecord, ticket: Ticket, epoch: int) -> bool:
+    return record.stopped is None and epoch == record.epoch == record.members[ticket.member].epoch
+
+
+def _with(record: RegionRecord, member: str) -> tuple[str, ...]:
+    return tuple(sorted({*record.moved, member}))

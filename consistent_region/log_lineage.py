@@ -1,0 +1,94 @@
+"""Which log an offset is of: the topic's id, and the leader epoch that the record before it was written under.
+
+A checkpoint keeps both beside each offset. Without them, a topic that was deleted and made anew, or a log that was cut
+and written again, has records at the same offsets, and nobody could tell that they are others.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from typing import Protocol
+from uuid import UUID
+
+from kohort.common.errors import KohortError
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region.errors import TopicRecreatedError, TruncationError
+from kohort.consistent_region.offsets import NO_EPOCH, NO_TOPIC_ID, Position, Positions
+from kohort.coordinator_client.errors import IllegalState, OperationTimeout, TopicRecreated, Truncation
+
+MOST_POLLS = 1_000
+
+
+class Whereabouts(Protocol):
+    """What `kohort.Consumer.position_of` answers."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+
+
+class Lineage:
+    """Remembers where epochs ended in what was polled; the handler is behind that.
+
+    `topic_id`, `position_of`: of a `kohort.Consumer`.
+    """
+
+    def __init__(self, topic_id: Callable[[str], UUID], position_of: Callable[[TopicPartition], Whereabouts]) -> None:
+        self._topic_id = topic_id
+        self._position_of = position_of
+        self._polled: dict[TopicPartition, list[tuple[int, int]]] = {}  # (next offset, its epoch), ascending
+
+    def polled(self, partitions: Iterable[TopicPartition]) -> None:
+        """Records of these came; the consumer's position is behind the last of them."""
+        for partition in partitions:
+            try:
+                here = self._position_of(partition)
+            except (IllegalState, OperationTimeout):
+                continue  # it went with the poll that brought them
+            ends = self._polled.setdefault(partition, [])
+            if ends and here.offset <= ends[-1][0]:
+                ends.clear()  # it was sought back
+            if ends and ends[-1][1] == here.leader_epoch:
+                ends[-1] = (here.offset, here.leader_epoch)
+            else:
+                ends.append((here.offset, here.leader_epoch))
+            del ends[:-MOST_POLLS]
+
+    def named(self, positions: Positions) -> dict[TopicPartition, Position]:
+        """With the ids that the topics have now, where none is known yet."""
+        return {
+            one: at if at.topic_id != NO_TOPIC_ID else at._replace(topic_id=self._topic_id(one.topic))
+            for one, at in positions.items()
+        }
+
+    def told(self, positions: Positions) -> dict[TopicPartition, Position]:
+        """As `named`, and with the epochs of what was polled."""
+        return {one: at._replace(leader_epoch=self._epoch(one, at)) for one, at in self.named(positions).items()}
+
+    def check(self, starts: Positions) -> None:
+        """Raises TopicRecreatedError if a start is of a topic that is not there any more, but another of its name."""
+        for partition, position in starts.items():
+            now = self._topic_id(partition.topic)
+            if NO_TOPIC_ID not in (now, position.topic_id) and now != position.topic_id:
+                raise TopicRecreatedError(
+                    "the topic was deleted and made anew since the checkpoint",
+                    hint="its offsets mean nothing in the new one, which the region reads after `kohort region forget`",
+                    **partition._asdict(),
+                    offset=position.offset,
+                    checkpoint_topic_id=position.topic_id,
+                    topic_id=now,
+                )
+
+    def typed(self, error: KohortError) -> KohortError:
+        """What the consumer says of a log, as a region says it."""
+        kind = {TopicRecreated: TopicRecreatedError, Truncation: TruncationError}.get(type(error))
+        return error if kind is None else kind(error.message, hint=error.hint, **error.place)
+
+    def _epoch(self, partition: TopicPartition, at: Position) -> int:
+        ends = self._polled.get(partition, [])
+        place = bisect_left(ends, (at.offset, NO_EPOCH))
+        if place == len(ends):
+            return at.leader_epoch
+        # What lies before `place` is handled, and not gone back to.
+        del ends[:place]
+        return ends[0][1] if ends[0][1] != NO_EPOCH else at.leader_epoch

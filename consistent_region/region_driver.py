@@ -1,0 +1,473 @@
+"""What stands between the machine and the world: does what `Ready` says, and tells what came of it.
+
+One thread does everything, in turns: the event side (asking the coordinator, polling, hooks) and the processing side
+(handler). So nothing is ever submitted while partitions move, and a drain is over as soon as it is asked for. The
+consumer, the coordinator and the state are given; the clock is an argument: the seeded simulation of the tests conducts
+members with this very code.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from math import inf
+from typing import Any, Protocol
+from uuid import UUID
+
+from kohort.common.errors import KohortError
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region import events as ev
+from kohort.consistent_region import ready as rd
+from kohort.consistent_region.checkpoint_barrier import RegionView, Ticket
+from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.errors import (
+    BarrierOver,
+    CoordinatorUnavailable,
+    DataLossError,
+    InconsistentCheckpointError,
+    NotRegisteredError,
+    RegionError,
+    TopicRecreatedError,
+    TruncationError,
+)
+from kohort.consistent_region.group_check import Company, Mate
+from kohort.consistent_region.log_lineage import Lineage, Whereabouts
+from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.region_history import Diary
+from kohort.consistent_region.region_member import NO_GENERATION, RegionMember, partition_of
+from kohort.consistent_region.start_positions import Lookups, StartPosition, beginnings, check_log
+from kohort.consistent_region.state import CheckpointListener, StateHandle
+from kohort.consistent_region.states import CLEAN, ENDED, READING
+from kohort.coordinator_client.errors import IllegalState, OperationTimeout
+from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
+from kohort.coordinator_client.offsets.offset_reset import Gap
+
+log = logging.getLogger("kohort.region")
+
+THROTTLE_S = 0.1
+MEMORY_LOOK_S = 1.0
+RECORDS_A_TURN = 1_000
+Handler = Callable[[Any, Any], object]
+
+
+class GroupConsumer(Lookups, Protocol):
+    """What a region needs of `kohort.Consumer`."""
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]: ...
+    def poll(self, timeout_s: float) -> Iterable[Iterable[ev.RecordLike]]: ...
+    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None: ...
+    def topic_id(self, topic: str) -> UUID: ...
+    def position_of(self, partition: TopicPartition) -> Whereabouts: ...
+    def group_members(self, timeout_s: float) -> Iterable[Mate]: ...
+
+
+class Conductor(RebalanceHooks):
+    """Conducts one member. `clock` gives monotonic seconds; `turn` never sleeps longer than in `poll`. `matched`: as in
+    `beginnings`.
+
+    `handler(record, handed)` is called once a record; `handed` is `state` itself, or what that carries. What it raises
+    ends the member (and, after its relaunch, the record is handled again from the state before it).
+    """
+
+    def __init__(
+        self,
+        member: RegionMember,
+        coordinator: Coordinator,
+        consumer: GroupConsumer,
+        state: StateHandle,
+        handler: Handler,
+        clock: Callable[[], float],
+        *,
+        handed: object = None,
+        start: StartPosition | None = None,
+        matched: Callable[[], Iterable[TopicPartition]] | None = None,
+        on_data_loss: str = "raise",
+        records_a_turn: int = RECORDS_A_TURN,
+        diary: Diary | None = None,
+        memory_low: Callable[[], bool] | None = None,
+    ) -> None:
+        self.member = member
+        self.coordinator = coordinator
+        self.consumer = consumer
+        self.state = state
+        self.handler = handler
+        self.handed = state if handed is None else handed
+        self.clock = clock
+        self.start = start or StartPosition()
+        self.matched = matched
+        self.on_data_loss = on_data_loss
+        self.ticket: Ticket | None = None
+        self.records_a_turn = records_a_turn
+        self.gaps: dict[TopicPartition, int] = {}
+        self.diary = diary or Diary()
+        self._company = Company(
+            coordinator.region, coordinator.group, consumer.group_members, coordinator.members, coordinator.initial
+        )
+        self._lineage = Lineage(consumer.topic_id, consumer.position_of)
+        self._paused = False
+        self._memory_low = memory_low
+        self._memory_was_low = False
+        self._memory_look_at = -inf
+
+    # --- turns
+
+    def register(self) -> None:
+        """Raises ConfigurationError, RegionStopped, CoordinatorUnavailable: nothing is subscribed then."""
+        admission = self.coordinator.register(self.member.name)
+        self.ticket = admission.ticket
+        self._step(ev.Registered(admission.view, admission.past))
+
+    def subscribed(self) -> None:
+        """The consumer has been given the topics, and this as its hooks."""
+        self._step(ev.Subscribed())
+
+    def turn(self, wait_s: float) -> float:
+        """Do what is due; wait in poll up to `wait_s` for records. Returns how long (s) the caller may sleep now.
+
+        Raises what ends the member.
+        """
+        self._look_at_memory()
+        self._look_at_company()
+        ready = self._ready()
+        if ready.ask is not None:
+            self._perform(ready.ask)
+            ready = self._ready()
+        self._pause(ready.paused)
+        idle_s = self._poll(ready, wait_s)
+        return 0.0 if self._process() else idle_s
+
+    def stop(self) -> None:
+        """Give up what is queued, and say so to the coordinator. Never raises."""
+        self._step(ev.Stop())
+        if self.ticket is not None:
+            try:
+                self.coordinator.deregister(self.ticket)
+            except RegionError as error:
+                log.warning("deregister: %s", error)
+        if self.diary.problem is not None:
+            log.warning("on_moment raised %r", self.diary.problem)
+
+    # --- hooks
+
+    def on_revoked(self, event: Revoked) -> None:
+        if self.member.settings.hand_over:
+            self._hand_over(event)
+        else:
+            self._report_none()
+            self._step(ev.Revoked(event.generation))
+
+    def on_lost(self, event: Lost) -> None:
+        self._report_none()
+        self._step(ev.Lost(event.generation))
+
+    def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
+        if self.member.settings.hand_over:
+            return self._take(event)
+        starts: Positions = {}
+        view: RegionView | None = None
+        if self.member.state not in ENDED:
+            try:
+                self._begin(event.assignment)
+                view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
+                # Everybody who must contribute to a checkpoint has to be of this generation now: none can complete
+                # between the report and this.
+                starts = self.coordinator.seeks().starts(event.assignment)
+                if self.member.state in CLEAN:
+                    starts = self._on_the_log(starts)
+            except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
+                log.warning("assigned without a coordinator: %s", error)  # no starts: the member will go back
+                view, starts = None, {}
+            except KohortError as error:
+                self._step(ev.Broke(error))
+        self._company.assigned(self.clock())
+        self._step(ev.Assigned(event.assignment, event.generation, starts, view))
+        if self.member.state not in CLEAN:
+            return None  # the reset seeks
+        return {partition: position.offset for partition, position in starts.items()}
+
+    def on_gap(self, gap: Gap) -> None:
+        """The consumer could not read where it was to. Inside an epoch that is data loss, and never passed over."""
+        if gap.wanted is None or gap.skipped is None or self.member.state not in READING:
+            return
+        place: dict[str, Any] = {**gap.partition._asdict(), "offset": gap.wanted}
+        if gap.skipped < 0:
+            self._step(ev.Broke(TruncationError(f"the log was cut: {gap.reason}", log_end=gap.start, **place)))
+        elif self.on_data_loss != "earliest":
+            text = f"records are gone from the log: {gap.reason}"
+            self._step(ev.Broke(DataLossError(text, log_start=gap.start, **place)))
+
+    # --- partitions that change hands (see `hand_over.py`)
+
+    def _hand_over(self, event: Revoked) -> None:
+        member = self.member
+        view: RegionView | None = None
+        known = {one: member.offsets.next_of(one) for one in event.partitions}
+        positions = {one: position for one, position in known.items() if position is not None}
+        if member.state in READING and len(positions) == len(known):
+            try:
+                left = len(event.assignment - event.partitions)
+                told = self._lineage.told(positions)
+                view, handed = self.coordinator.hand_over(self._ticket, member.epoch, left, told)
+                view = view if handed or view.epoch > member.epoch else None
+            except (CoordinatorUnavailable, NotRegisteredError) as error:
+                log.warning("handing over: %s", error)
+            except KohortError as error:
+                self._step(ev.Broke(error))
+        else:
+            self._report_none()
+        self._step(ev.HandedOver(event.partitions, event.generation, view))
+
+    def _take(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
+        member = self.member
+        starts: Positions = {}
+        view: RegionView | None = None
+        if member.state not in ENDED:
+            try:
+                self._begin(event.assignment)
+                if member.state in READING:
+                    answer = self.coordinator.take(self._ticket, member.epoch, event.generation, event.assignment)
+                    view, starts = answer.view, self._on_the_log(answer.starts)
+                else:
+                    view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
+            except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
+                log.warning("assigned without a coordinator: %s", error)
+                view, starts = None, {}
+            except KohortError as error:
+                self._step(ev.Broke(error))
+        self._step(ev.Taken(event.assignment, event.generation, starts, view))
+        if member.state not in READING:
+            return None  # the reset seeks
+        return {partition: position.offset for partition, position in starts.items()}
+
+    # --- inner
+
+    def _ready(self) -> rd.Ready:
+        """What is due, and done of it at once what is given only once."""
+        ready = self.member.ready(self.clock())
+        self.diary.saw(self.member, self.clock())
+        for notice in ready.notices:
+            log.warning("%s: %s", notice.kind, notice.text)
+        if ready.fatal is not None:
+            raise ready.fatal
+        if self.diary.problem is not None:
+            raise self.diary.problem
+        if ready.commit is not None:
+            self._commit(ready.commit)
+        return ready
+
+    @property
+    def _ticket(self) -> Ticket:
+        if self.ticket is None:
+            raise NotRegisteredError("not registered", member=self.member.name)
+        return self.ticket
+
+    def _step(self, event: ev.Event) -> None:
+        complete = self.member.metrics["checkpoints_total"]
+        self.member.step(event, self.clock())
+        self.diary.saw(self.member, self.clock(), event)
+        if self.member.metrics["checkpoints_total"] > complete and isinstance(self.state, CheckpointListener):
+            try:
+                self.state.completed()
+            except KohortError as error:
+                self.member.step(ev.Broke(error), self.clock())
+
+    def _report_none(self) -> None:
+        """So that no checkpoint begins that would wait for us in vain. If it does not arrive, one will time out."""
+        if self.member.state in ENDED or self.ticket is None:
+            return
+        try:
+            self.coordinator.report(self.ticket, NO_GENERATION, 0)
+        except (CoordinatorUnavailable, NotRegisteredError) as error:
+            log.warning("report: %s", error)
+        except RegionError as error:
+            self._step(ev.Broke(error))
+
+    def _perform(self, ask: rd.Ask) -> None:
+        try:
+            event = self._answer(ask)
+        except NotRegisteredError:
+            event = self._register_again()
+        except (CoordinatorUnavailable, OperationTimeout) as error:  # the store, or brokers, for a while
+            log.warning("%s: %s", type(ask).__name__, error)
+            event = ev.CoordinatorFailed(error)
+        except KohortError as error:
+            event = ev.Broke(error)
+        self._step(event)
+
+    def _answer(self, ask: rd.Ask) -> ev.Event:
+        match ask:
+            case rd.Look():
+                return ev.Looked(self._look())
+            case rd.BeginCheckpoint(epoch):
+                return ev.Looked(self.coordinator.begin_checkpoint(self._ticket, epoch))
+            case rd.RequestReset(epoch, reason, forced, generation):
+                log.info("reset of epoch %d: %s", epoch, reason)
+                return ev.ResetGranted(
+                    self.coordinator.request_reset(self._ticket, epoch, reason, forced=forced, generation=generation)
+                )
+            case rd.GoBack():
+                return self._go_back()
+            case rd.Contribute():
+                return self._contribute(ask)
+
+    def _look(self) -> RegionView:
+        return self.coordinator.look(self._ticket)
+
+    def _register_again(self) -> ev.Event:
+        """The coordinator's store was lost: it must know us before we write anything into what it has now (CR-03)."""
+        log.warning("the coordinator does not know %s any more: registering again", self.member.name)
+        self.ticket = None  # where only the answer is lost, the old one is another process's
+        try:
+            admission = self.coordinator.register(self.member.name)
+        except CoordinatorUnavailable as error:
+            return ev.CoordinatorFailed(error)
+        except KohortError as error:
+            return ev.Broke(error)
+        self.ticket = admission.ticket
+        return ev.Reregistered(admission.view)
+
+    def _go_back(self) -> ev.Event:
+        assigned = self.consumer.assignment
+        self._begin(assigned)
+        holds = assigned if self.member.settings.hand_over else None
+        # Of no generation until the state is there: a barrier waits for no longer than a large one may take.
+        back = self.coordinator.go_back(self._ticket, NO_GENERATION, 0, holds)
+        if back.manifest is None or back.state is None:
+            self.state.reset_initial()
+        else:
+            own = back.manifest.of(self.member.name)
+            self.state.restore(back.state, own.taken_at if own else {})
+        starts = self._on_the_log(back.seeks.starts(assigned))
+        for partition, position in starts.items():
+            try:
+                self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
+            except IllegalState:
+                # It was lost meanwhile, which the next poll tells; whoever gets it next is told where to read.
+                log.info("%s went while going back", partition)
+        self.coordinator.report(self._ticket, self.member.generation, len(assigned))
+        return ev.WentBack(back.view, starts)
+
+    def _contribute(self, ask: rd.Contribute) -> ev.Event:
+        offsets = self._lineage.told(ask.offsets)
+        snapshot = self.state.snapshot(offsets)
+        try:
+            return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, offsets, snapshot))
+        except BarrierOver:
+            return ev.Looked(self._look())
+        except InconsistentCheckpointError as error:
+            log.warning("checkpoint %d: %s", ask.barrier.sequence, error)
+            return ev.Looked(self._look())
+
+    def _begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """See to it that every partition has a beginning."""
+        wanted = frozenset(partitions)
+        initial = self.coordinator.initial()
+        if wanted <= initial.keys():
+            return
+        found = beginnings(wanted, initial, self.start, self.consumer, self.matched)
+        self.coordinator.put_initial(self._ticket, self._lineage.named(found))
+
+    def _on_the_log(self, starts: Positions) -> dict[TopicPartition, Position]:
+        self._lineage.check(starts)
+        gaps = check_log(starts, self.consumer, on_data_loss=self.on_data_loss)
+        for partition, records in gaps.items():
+            log.warning("%s: %d records are gone from the log", partition, records)
+        self.gaps |= gaps
+        return {one: at._replace(offset=at.offset + gaps.get(one, 0)) for one, at in starts.items()}
+
+    def _commit(self, positions: Positions) -> None:
+        owned = self.consumer.assignment
+        offsets = {one: position.offset for one, position in positions.items() if one in owned}
+        if not offsets:
+            return
+
+        def settled(_offsets: object, error: Exception | None) -> None:
+            known = error if error is None or isinstance(error, KohortError) else RegionError(str(error))
+            self._step(ev.CommitSettled(known))
+
+        # A region may have gone back behind what it committed when it was told to commit while draining.
+        self.consumer.commit_async(offsets, settled, allow_rewind=True)
+
+    def _look_at_memory(self) -> None:
+        if self._memory_low is None or self.clock() < self._memory_look_at:
+            return
+        self._memory_look_at = self.clock() + MEMORY_LOOK_S
+        low = self._memory_low()
+        if low != self._memory_was_low:
+            self._memory_was_low = low
+            self._step(ev.MemoryLow(low))
+
+    def _look_at_company(self) -> None:
+        try:
+            trouble = self._company.look(self.clock())
+        except RegionError as error:
+            self._step(ev.Broke(error))
+        else:
+            if trouble is not None:
+                log.info("who is in the group could not be asked: %s", trouble)
+
+    def _pause(self, wanted: bool) -> None:
+        if wanted != self._paused:
+            self.consumer.pause() if wanted else self.consumer.resume()
+            self._paused = wanted
+
+    def _poll(self, ready: rd.Ready, wait_s: float) -> float:
+        """Poll as the machine allows; returns how long there is nothing to do."""
+        now = self.clock()
+        due_s = wait_s if ready.wake_at is None else min(max(ready.wake_at - now, 0.0), wait_s)
+        if ready.polling is rd.Polling.STOPPED:
+            return due_s
+        # Records that wait for a checkpoint, and not for the handler, leave nothing to do meanwhile.
+        busy = self.member.queued > 0 and self.member.state in READING and self.member.consistent
+        full = ready.polling is rd.Polling.FULL and not busy
+        try:
+            columns = self.consumer.poll(due_s if full else 0.0)
+        except KohortError as problem:
+            error = self._lineage.typed(problem)
+            self._step(ev.PollFailed(_trouble(error), error))
+            return min(due_s, THROTTLE_S)
+        slices = [list(one) for one in columns]
+        self._lineage.polled(partition_of(one[-1]) for one in slices if one)
+        records = list(chain.from_iterable(slices))
+        self._step(ev.Polled(records))
+        return 0.0 if full or busy or records else min(due_s, THROTTLE_S)
+
+    def _process(self) -> bool:
+        """Handle records while there are permits, up to a turn's worth."""
+        # However slow the handler: a barrier waits for one record, and not for all of a turn.
+        until = self.clock() + self.member.settings.look_interval_s
+        for done in range(self.records_a_turn):
+            now = self.clock()
+            record = self.member.take(now) if now < until or not done else None
+            if record is None:
+                return done > 0
+            try:
+                self.handler(record, self.handed)
+            except BaseException as problem:
+                error = problem if isinstance(problem, KohortError) else _handler_error(record, problem)
+                self.member.failed(record, error, self.clock())
+                if not isinstance(problem, Exception):
+                    raise
+                raise error from problem
+            self.member.submitted(record, self.clock())
+        return True
+
+
+def _trouble(error: KohortError) -> ev.PollTrouble:
+    # The group client retries by itself whatever passes by itself; what it raises is for a person, or unknown.
+    if isinstance(error, (TopicRecreatedError, TruncationError)):
+        return ev.PollTrouble.FATAL
+    return ev.PollTrouble.RETRIABLE if getattr(error, "retriable", False) else ev.PollTrouble.OTHER
+
+
+def _handler_error(record: ev.RecordLike, problem: BaseException) -> RegionError:
+    return RegionError(
+        f"the handler raised {type(problem).__name__}: {problem}",
+        hint="mended, the member handles this record again",
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+    )

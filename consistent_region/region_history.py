@@ -1,0 +1,104 @@
+"""What happened to one region member, moment by moment, as frozen values: for people, pictures and tools."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region import events as ev
+from kohort.consistent_region.region_member import RegionMember
+from kohort.consistent_region.states import READING, RegionState
+
+KEPT_MOMENTS: Final = 1_000
+NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
+
+Kind = Literal["state", "assigned", "revoked", "lost", "reset_wanted", "went_back", "checkpoint"]
+_HOOKS: Final[dict[type, Kind]] = {
+    ev.Assigned: "assigned",
+    ev.Taken: "assigned",
+    ev.Revoked: "revoked",
+    ev.HandedOver: "revoked",
+    ev.Lost: "lost",
+}
+_RESETS: Final[dict[type, str]] = {
+    ev.Registered: "this member has a past in the region",
+    ev.Subscribed: "this member has a past in the region",
+    ev.Revoked: "partitions moved after records were read",
+    ev.Lost: "the group went on without this member",
+    ev.Assigned: "partitions came that have no start",
+    ev.CommitSettled: "a commit to the group failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One entry of a region member's timeline. `at_s` is in monotonic seconds.
+
+    `kind`: what happened; "state" is any other change of `state`, which is the one that followed. `epoch`: resets of
+    the region so far, as this member knows. `checkpoint`: the one that its state grew from, None for the initial one.
+    `generation`: of the group, -1 between two. `partitions`: those that came (all that are assigned) or went.
+    `records`: how many took effect here since this process began, those that a reset undid included.
+    """
+
+    at_s: float
+    kind: Kind
+    state: RegionState
+    epoch: int
+    checkpoint: int | None
+    generation: int
+    partitions: frozenset[TopicPartition]
+    records: int
+    text: str = ""
+
+
+class Diary:
+    """Watches a member: `saw` after each of its steps. Any thread may read `timeline`; `on_moment` hears of each
+    entry on the thread that writes it, and what it raises waits in `problem`: it must not end a step halfway."""
+
+    def __init__(self, on_moment: Callable[[Moment], object] | None = None) -> None:
+        self.timeline: tuple[Moment, ...] = ()
+        self.problem: Exception | None = None
+        self._on_moment = on_moment
+        self._state = RegionState.INITIALIZED
+        self._checkpoint: int | None = None
+        self._owned = NOWHERE
+
+    def saw(self, member: RegionMember, at_s: float, event: ev.Event | None = None) -> None:
+        """Put down what is different since the last call, and which partitions `event` moved."""
+        if (hook := _HOOKS.get(type(event))) is not None:
+            partitions, self._owned = self._owned, NOWHERE
+            if isinstance(event, ev.Assigned | ev.Taken):
+                partitions = self._owned = event.partitions
+            elif isinstance(event, ev.HandedOver):
+                self._owned, partitions = partitions - event.partitions, event.partitions
+            self._put(member, at_s, hook, partitions)
+        if member.state is not self._state:
+            kind, text = self._change(member.state, event)
+            self._state = member.state
+            self._put(member, at_s, kind, NOWHERE, text)
+        elif member.state in READING and member.base is not None and member.base != self._checkpoint:
+            self._put(member, at_s, "checkpoint", NOWHERE, f"checkpoint {member.base} is complete")
+        self._checkpoint = member.base
+
+    def _change(self, state: RegionState, event: ev.Event | None) -> tuple[Kind, str]:
+        match state:
+            case RegionState.CR_RESET_PENDING:
+                return "reset_wanted", _RESETS.get(type(event), "the region went back")
+            case RegionState.RESET_COMPLETE:
+                return "went_back", ""
+            case _:
+                return "state", state.value
+
+    def _put(
+        self, member: RegionMember, at_s: float, kind: Kind, partitions: frozenset[TopicPartition], text: str = ""
+    ) -> None:
+        moment = Moment(
+            at_s, kind, member.state, member.epoch, member.base, member.generation, partitions,
+            member.metrics["records_submitted_total"], text,
+        )  # fmt: skip
+        self.timeline = (*self.timeline[-(KEPT_MOMENTS - 1) :], moment)
+        if self._on_moment is not None:
+            try:
+                self._on_moment(moment)
+            except Exception as problem:
+                self.problem = self.problem or problem

@@ -1,0 +1,185 @@
+"""What a coordinator knows of a region: one frozen value, and its form in a store.
+
+Every coordinator keeps exactly this. It is small (names, offsets, numbers), so it is replaced as a whole in each
+transaction; states and manifests, which are not, are stored beside it under their own names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from kohort.common.foreign_text import parsed_json
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region.checkpoint_barrier import Barrier
+from kohort.consistent_region.errors import CorruptManifest
+from kohort.consistent_region.manifest import (
+    INT64_MAX,
+    Contribution,
+    StateReference,
+    canonical,
+    digest_of,
+    plain_positions,
+    read_positions,
+    text_of,
+    whole,
+)
+from kohort.consistent_region.offsets import Positions
+
+CLOCKS_APART_S: Final = 5.0
+
+
+class MemberRecord(NamedTuple):
+    """One member. `incarnation`: how often it was launched. `epoch`: the region's epoch it has joined, -1 for none.
+    `generation`: of the group, as it last said, -1 for none. `owned`: how many partitions it has of it. `since`: the
+    first checkpoint that it must be part of. `lease_until`: when it counts as gone unless it is heard of again, by the
+    clock of the store; 0 once it has stopped in good order. `lease_s`: how long its own lease is, 0 if that is unknown:
+    while members are given another one by one, they differ."""
+
+    incarnation: int
+    epoch: int
+    generation: int
+    owned: int
+    since: int
+    lease_until: float = 0.0
+    lease_s: float = 0.0
+
+    def here(self, now: float, lease_s: float) -> bool:
+        """Whether a checkpoint waits for it. A lease that ends later than any can is of a clock that began anew."""
+        return now < self.lease_until <= now + (self.lease_s or lease_s) + CLOCKS_APART_S
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRecord:
+    """A region. `members`: the registered ones. `initial`: where each partition ever seen began; written once, and so
+    also the list of what the region has ever owned. `complete`: sequences that can be gone back to, ascending.
+    `held`, `handed`, `moved` (see `hand_over.py`): who has read a partition in this epoch, where it is read on from
+    between two holders, and whose states know of such moves since the last checkpoint.
+    `failures`: resets in a row that were not forced. `reset_generation`: the group generation that the last reset for a
+    rebalance was for."""
+
+    region: str
+    group: str
+    epoch: int = 0
+    next_sequence: int = 1
+    complete: tuple[int, ...] = ()
+    retired_up_to: int = 0
+    members: Mapping[str, MemberRecord] = field(default_factory=dict)
+    initial: Positions = field(default_factory=dict)
+    barrier: Barrier | None = None
+    deadline: float = 0.0
+    contributions: tuple[Contribution, ...] = ()
+    last_at: float = 0.0
+    reset_generation: int = -1
+    failures: int = 0
+    stopped: str | None = None
+    held: Mapping[TopicPartition, str] = field(default_factory=dict)
+    handed: Positions = field(default_factory=dict)
+    moved: tuple[str, ...] = ()
+
+    @property
+    def newest(self) -> int | None:
+        """The newest complete checkpoint."""
+        return self.complete[-1] if self.complete else None
+
+
+def encode_record(record: RegionRecord) -> bytes:
+    """The record as canonical JSON."""
+    barrier = record.barrier
+    return canonical(
+        {
+            "barrier": barrier and [barrier.sequence, barrier.epoch, barrier.generation, list(barrier.members)],
+            "last_at": record.last_at,
+            "complete": list(record.complete),
+            "contributions": [
+                [one.member, plain_positions(one.offsets), one.state.digest, one.state.length_bytes]
+                for one in record.contributions
+            ],
+            "deadline": record.deadline,
+            "epoch": record.epoch,
+            "failures": record.failures,
+            "group": record.group,
+            "handed": plain_positions(record.handed),
+            "held": plain_holders(record.held),
+            "initial": plain_positions(record.initial),
+            "moved": list(record.moved),
+            "members": {name: list(one) for name, one in record.members.items()},
+            "next_sequence": record.next_sequence,
+            "region": record.region,
+            "reset_generation": record.reset_generation,
+            "retired_up_to": record.retired_up_to,
+            "stopped": record.stopped,
+        }
+    )
+
+
+@lru_cache(maxsize=4)  # members that are threads of one process read the same bytes, one after another
+def decode_record(data: bytes) -> RegionRecord:
+    """The other way. Raises CorruptManifest for what is none."""
+    try:
+        return _read(parsed_json(data))
+    except (ValueError, TypeError, LookupError, AttributeError) as problem:
+        raise CorruptManifest(f"the region's record cannot be read: {problem}") from problem
+
+
+def _barrier(sequence: Any, epoch: Any, generation: Any, members: Any) -> Barrier:
+    return Barrier(whole(sequence), whole(epoch), whole(generation), _texts(members))
+
+
+def _read(value: dict[str, Any]) -> RegionRecord:
+    barrier, stopped = value.pop("barrier"), value.pop("stopped")
+    return RegionRecord(
+        region=text_of(value.pop("region")),
+        group=text_of(value.pop("group")),
+        barrier=None if barrier is None else _barrier(*barrier),
+        complete=tuple(map(whole, value.pop("complete"))),
+        contributions=tuple(
+            Contribution(
+                text_of(member),
+                MappingProxyType(read_positions(offsets)),
+                StateReference(digest_of(hex_), whole(length)),
+            )
+            for member, offsets, hex_, length in value.pop("contributions")
+        ),
+        deadline=_seconds(value.pop("deadline")),
+        handed=MappingProxyType(read_positions(value.pop("handed", {}))),
+        held=MappingProxyType(read_holders(value.pop("held", {}))),
+        initial=MappingProxyType(read_positions(value.pop("initial"))),
+        last_at=_seconds(value.pop("last_at")),
+        moved=_texts(value.pop("moved", ())),
+        members=MappingProxyType({text_of(name): _member(*one) for name, one in value.pop("members").items()}),
+        stopped=None if stopped is None else text_of(stopped),
+        **{name: whole(number) for name, number in value.items()},
+    )
+
+
+def _member(*numbers: Any) -> MemberRecord:
+    return MemberRecord(*map(whole, numbers[:5]), *map(_seconds, numbers[5:]))
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= INT64_MAX:
+        raise ValueError("not a time in seconds")
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(text_of, values))
+
+
+def plain_holders(held: Mapping[TopicPartition, str]) -> dict[str, dict[str, str]]:
+    """topic -> partition -> member, as JSON takes it."""
+    topics: dict[str, dict[str, str]] = {}
+    for partition, name in sorted(held.items()):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = name
+    return topics
+
+
+def read_holders(topics: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, str]:
+    """The other way."""
+    return {
+        TopicPartition(text_of(topic), int(number)): text_of(name)
+        for topic, numbers in topics.items()
+        for number, name in numbers.items()
+    }

@@ -1,0 +1,125 @@
+"""Where a region begins to read a partition that it has never owned: decided once, for all members and all resets."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region.errors import ConfigurationError, DataLossError, TruncationError
+from kohort.consistent_region.offsets import Position, Positions
+
+StartKind = Literal["default", "beginning", "end", "time"]
+_KINDS: Final = ("default", "beginning", "end", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class StartPosition:
+    """`default`: the group's committed offset, else by `otherwise`. `beginning`, `end`: of the log, at the moment when
+    the region first sees the topic. `time`: the first record not older than `time_ms`, else by `otherwise`.
+
+    `otherwise`: "earliest" or "latest". `discovered`: where partitions begin that appear later, and topics that a
+    pattern matches later; "earliest" loses nothing that was written before they were noticed. A topic that is added to
+    a list of topics begins as the first ones did.
+    """
+
+    kind: StartKind = "default"
+    time_ms: int | None = None
+    otherwise: Literal["earliest", "latest"] = "earliest"
+    discovered: Literal["earliest", "latest"] = "earliest"
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise ConfigurationError(
+                f"a region cannot start at {self.kind!r}", hint=", ".join(_KINDS), setting="start_position"
+            )
+        if (self.kind == "time") != (self.time_ms is not None):
+            raise ConfigurationError("start_position 'time' goes with time_ms, and only it", setting="start_position")
+        for name in ("otherwise", "discovered"):
+            if getattr(self, name) not in ("earliest", "latest"):
+                raise ConfigurationError(f"{name} is 'earliest' or 'latest', not {getattr(self, name)!r}", setting=name)
+
+
+class Lookups(Protocol):
+    """What a consumer can be asked about logs; see `kohort.Consumer`."""
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]: ...
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> Mapping[TopicPartition, int]: ...
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]: ...
+    def partitions_for(self, topic: str) -> Sequence[TopicPartition]: ...
+
+
+def beginnings(
+    partitions: Iterable[TopicPartition],
+    initial: Positions,
+    start: StartPosition,
+    ask: Lookups,
+    matched: Callable[[], Iterable[TopicPartition]] | None = None,
+) -> dict[TopicPartition, Position]:
+    """Proposals for those of `partitions` that have no beginning in `initial`; to be put there before they are used.
+
+    `matched`: all partitions of all topics that the region's pattern matches now, where it reads by a pattern. Whoever
+    sees a topic first, of a pattern the first topics, proposes beginnings for *all* of its partitions. What is missing
+    afterwards can only have been added later (A10).
+    """
+    missing = sorted(set(partitions) - initial.keys())
+    seen = {one.topic for one in (missing if matched and initial else initial)}
+    added = [one for one in missing if one.topic in seen]
+    new = [one for one in missing if one.topic not in seen]
+    if new:
+        named = sorted({one.topic for one in new})
+        new += matched() if matched else (one for topic in named for one in ask.partitions_for(topic))
+    found = _by(start.discovered, added, ask)
+    found |= _resolved(sorted(set(new)), start, ask)
+    return {partition: Position.of(offset) for partition, offset in found.items()}
+
+
+def check_log(starts: Positions, ask: Lookups, *, on_data_loss: str = "raise") -> dict[TopicPartition, int]:
+    """Records between a start and the log's beginning, by partition, where retention has overtaken it.
+
+    Raises DataLossError for those unless `on_data_loss` is "earliest", TruncationError where the log ends before.
+    """
+    if not starts:
+        return {}
+    # A position may lie behind the last stable offset: whoever committed it did not wait for open transactions.
+    first, end = ask.beginning_offsets(starts), ask.end_offsets(starts, stable=False)
+    gaps = {}
+    for partition, position in starts.items():
+        place: dict[str, Any] = {**partition._asdict(), "offset": position.offset}
+        if position.offset > end[partition]:
+            raise TruncationError("the log ends before the checkpoint", log_end=end[partition], **place)
+        if position.offset < first[partition]:
+            if on_data_loss != "earliest":
+                raise DataLossError(
+                    "records that the checkpoint needs are gone from the log",
+                    hint='on_data_loss="earliest" goes on without them',
+                    log_start=first[partition],
+                    **place,
+                )
+            gaps[partition] = first[partition] - position.offset
+    return gaps
+
+
+def _resolved(partitions: list[TopicPartition], start: StartPosition, ask: Lookups) -> dict[TopicPartition, int]:
+    if not partitions:
+        return {}
+    match start.kind:
+        case "beginning":
+            return _by("earliest", partitions, ask)
+        case "end":
+            return _by("latest", partitions, ask)
+        case "time":
+            assert start.time_ms is not None
+            listed = ask.offsets_for_times(dict.fromkeys(partitions, start.time_ms))
+        case _:
+            listed = ask.committed(partitions)
+    found = {one: listed[one].offset for one in partitions if listed.get(one) is not None}
+    return found | _by(start.otherwise, [one for one in partitions if one not in found], ask)
+
+
+def _by(which: str, partitions: list[TopicPartition], ask: Lookups) -> dict[TopicPartition, int]:
+    if not partitions:
+        return {}
+    return dict(ask.beginning_offsets(partitions) if which == "earliest" else ask.end_offsets(partitions))

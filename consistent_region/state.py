@@ -1,0 +1,127 @@
+"""What a region keeps consistent: state that can be snapshotted, restored, and begun anew."""
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any, Final, Protocol, runtime_checkable
+
+from kohort.common.foreign_text import parsed_json
+from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
+from kohort.consistent_region.manifest import canonical, plain_positions, read_positions
+from kohort.consistent_region.offsets import Positions
+
+
+class StateHandle(Protocol):
+    """Implement this for state of your own. All calls come on the thread of `run`, never while the handler runs.
+
+    `offsets` are those that belong to the state: keep them with it where it is stored in one piece, or ignore them.
+    What `snapshot` returns must be all there is: after `restore` of it, the state is what it was.
+    """
+
+    def snapshot(self, offsets: Positions) -> bytes: ...
+    def restore(self, snapshot: bytes, offsets: Positions) -> None: ...
+    def reset_initial(self) -> None: ...
+
+
+@runtime_checkable
+class CheckpointListener(Protocol):
+    """A state that has this too is told when the checkpoint that holds its last snapshot is complete. Not always: one
+    that died before it heard of it, or that goes back first, is restored from that checkpoint and has to know by that.
+
+    A KohortError that it raises ends the member.
+    """
+
+    def completed(self) -> None: ...
+
+
+class DictState(dict[str, Any]):
+    """A dict with text keys and values that JSON can hold. Its snapshots can be read by people. A tuple comes back as a
+    list.
+
+    `snapshot` raises ConfigurationError for anything else: a state that cannot be restored is found at once.
+    """
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        try:
+            data = canonical(self)
+            # JSON writes a number that is a key as text, so that 5 and "5" would be two keys after a restore.
+            wrong = [] if parsed_json(data) == self else list(_no_text(self))
+        except (TypeError, ValueError) as problem:
+            raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
+        if wrong:
+            raise ConfigurationError("a DictState's keys are text, at every depth", key=repr(wrong[0]))
+        return data
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        try:
+            value = parsed_json(snapshot)
+        except ValueError as problem:
+            raise ResetFailedError(f"the snapshot is none of a DictState: {problem}") from problem
+        if not isinstance(value, dict):
+            raise ResetFailedError("the snapshot is none of a DictState: it is no dict", found=type(value).__name__)
+        self.clear()
+        self.update(value)
+
+    def reset_initial(self) -> None:
+        self.clear()
+
+
+def _no_text(value: object) -> Iterator[object]:
+    """Keys that are no text, at any depth."""
+    if isinstance(value, dict):
+        yield from (key for key in value if not isinstance(key, str))
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for one in within:
+        yield from _no_text(one)
+
+
+_OFFSETS: Final = "CREATE TABLE kohort_offsets (positions TEXT NOT NULL)"
+
+
+class SqliteState:
+    """An SQLite database in memory; the handler writes through `connection`, whatever tables `schema` made.
+
+    A snapshot is the whole database with the offsets in a table of it, written in the transaction that holds the
+    handler's last writes; `restore` refuses one whose offsets are not the checkpoint's. (A checkpoint that was taken
+    while the member was away holds its state, but no offsets of it.)
+    """
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self.connection = self._new()
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        self.connection.execute("DELETE FROM kohort_offsets")
+        self.connection.execute("INSERT INTO kohort_offsets VALUES (?)", (_text(offsets),))
+        self.connection.commit()
+        return self.connection.serialize()
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        if not snapshot:
+            raise ResetFailedError("the snapshot is empty")
+        connection = sqlite3.connect(":memory:", check_same_thread=False)  # made on one thread, run on another
+        try:
+            connection.deserialize(snapshot)
+            row = connection.execute("SELECT positions FROM kohort_offsets").fetchone()
+        except sqlite3.Error as problem:
+            connection.close()
+            raise ResetFailedError(f"the snapshot is no database of this state: {problem}") from problem
+        if row is None or (offsets and read_positions(parsed_json(row[0])) != dict(offsets)):
+            connection.close()
+            raise ResetFailedError("the offsets in the snapshot are not those of the checkpoint")
+        self.connection.close()
+        self.connection = connection
+
+    def reset_initial(self) -> None:
+        self.connection.close()
+        self.connection = self._new()
+
+    def _new(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:", check_same_thread=False)  # made on one thread, run on another
+        connection.executescript(self.schema)
+        connection.execute(_OFFSETS)
+        connection.commit()
+        return connection
+
+
+def _text(offsets: Positions) -> str:
+    return canonical(plain_positions(offsets)).decode()

@@ -1,0 +1,381 @@
+"""AsyncConsumer: the face of the same driver for asyncio. What waits is awaited; what does not is as in Consumer.
+
+Heartbeats do not depend on the loop: they run on the driver's thread, so a loop that is blocked for a while costs
+nothing but that while (until max_poll_interval_ms).
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Never, Self, TypeVar
+
+from kohort.assignors import Assignor
+from kohort.coordinator_client.consumer import ALL, Face, Offsets
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_core import Core, Handed, Offer
+from kohort.coordinator_client.errors import ConcurrentUseError, IllegalState
+from kohort.coordinator_client.group.events import OffsetToCommit
+from kohort.coordinator_client.hooks import HookCall
+from kohort.coordinator_client.offsets.describe_group import GroupMate
+from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, Gap
+from kohort.coordinator_client.offsets.positions import ListedOffset, Position, unknown_position
+from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, Outcome
+from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.network.arguments import each_partition, seconds_given, times_given
+from kohort.network.promise import Promise
+
+T = TypeVar("T")
+
+
+async def _set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether it was set in time. Not by wait_for: before Python 3.12 that drops a cancellation that comes as it is."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    return False
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop may have been closed under a consumer that was not
+        loop.call_soon_threadsafe(call)
+
+
+class AsyncConsumer(Face):
+    """As `Consumer`, for asyncio; hooks may be coroutine functions.
+
+        async with AsyncConsumer("localhost:9092", group="billing") as consumer:
+            consumer.subscribe(["payments"])
+            async for columns in consumer:
+                ...
+                await consumer.commit(columns.next_offsets)
+
+    What waits is awaited; `subscribe`, `assign`, `seek` and `pause` do not wait, and are not awaited.
+
+    Make it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError). For signal
+    handlers the same holds as for `Consumer`.
+    """
+
+    _awaits = True
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] = (),
+        *,
+        group: str | None = None,
+        assignors: Sequence[str | Assignor] | None = None,
+        on_reset: Callable[[Gap], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        if assignors is not None:
+            settings["assignors"] = assignors
+        self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
+
+    def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+        self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
+        super()._begin(config, on_reset)
+        self._news = asyncio.Event()
+        self._busy: object | None = None
+        self._hook_runs_in: asyncio.Task[Any] | None = None
+        self._hook_over = asyncio.Event()
+        self._session.driver.on_news = partial(_call_in, self._loop, self._news.set)  # keeps no consumer alive
+
+    # --- records
+
+    async def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[RecordColumns]:
+        """See `Consumer.poll`."""
+        timeout_s = seconds_given(timeout_s, **strange)
+        session = self._session
+        visit = session.use(in_hooks=False)
+        try:
+            offer = await self._poll(session.driver.now() + timeout_s, ALL)
+            columns, handed = offer.columns, Handed(offer)
+        except BaseException as problem:
+            visit.leave()
+            if problem is session.error:
+                session.error = None
+            raise
+        visit.handed = handed  # the last step, as in Consumer
+        return columns
+
+    async def __aiter__(self) -> AsyncIterator[RecordColumns]:
+        """Slices as they come, for ever; ends when the consumer is closed."""
+        session = self._session
+        while not session.closed:
+            visit = session.use(in_hooks=False)
+            try:
+                offer = await self._poll(session.driver.now() + 3600.0, 1)
+                columns, handed = offer.columns, Handed(offer)
+            except BaseException as problem:
+                visit.leave()
+                if problem is session.error:
+                    session.error = None
+                raise
+            if columns:
+                one = columns[0]
+                visit.handed = handed
+                yield one
+            else:
+                visit.leave()
+
+    async def _poll(self, until: float, most_slices: int) -> Offer:
+        session, me = self._session, asyncio.current_task()
+        if self._busy is not None:
+            raise ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
+        try:
+            self._busy = me
+            session.poll_begins()
+            while not session.closed:
+                self._news.clear()
+                due = session.due()
+                if isinstance(due, HookCall):
+                    await self._run_hook(due)
+                elif due is not None:
+                    due()
+                elif (offer := session.gather(most_slices)).columns:
+                    return offer
+                elif offer.items:
+                    session.pass_by(offer)
+                else:
+                    session.driver.check()
+                    if not await self._wait(until):
+                        break
+            return Offer()
+        except KohortError as error:
+            session.poll_failed(error)
+            raise
+        finally:
+            self._busy = None
+            session.poll_ends()
+            session.look()
+
+    async def _wait(self, until: float) -> bool:
+        left = until - self._session.driver.now()
+        if self._session.read(lambda core: core.owes_loss):
+            left = max(left, HOOK_GRACE_S)
+        if left <= 0:
+            return False
+        await _set_within(self._news, left)
+        return True
+
+    async def _run_hook(self, call: HookCall) -> None:
+        session = self._session
+        hook, event, outcome, me = session.hook_of(call), call.event, Outcome(call), asyncio.current_task()
+        self._hook_over.clear()
+        session.in_hook = True
+        session.outcome = outcome
+        self._hook_runs_in = me
+        try:
+            try:
+                answer = hook(event)
+                outcome.answer = await answer if inspect.isawaitable(answer) else answer
+            except BaseException as problem:
+                outcome.error = problem
+            outcome.over = True
+        finally:
+            session.in_hook = False
+            self._hook_runs_in = None
+            self._hook_over.set()
+        session.hook_over()
+
+    async def _hook_of_another(self, until: float) -> None:
+        """Nobody parts while a hook runs; where that is another task's, it is waited for."""
+        while self._hook_runs_in not in (None, asyncio.current_task()):
+            if not await _set_within(self._hook_over, until - self._session.driver.now()):
+                return
+
+    async def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
+        session = self._session
+        until = session.driver.now() + timeout_s
+        try:
+            session.poll_begins(handled=False)
+            while True:
+                self._news.clear()
+                session.core.news = False
+                if session.reached(reached):
+                    return
+                call = session.next_hook()
+                if call is not None:
+                    await self._run_hook(call)
+                elif not await self._wait(until):
+                    return
+        except BaseException as problem:
+            if problem is session.error:
+                session.late, session.error = (problem if session.parting else None), None
+            raise
+        finally:
+            session.poll_ends()
+
+    async def unsubscribe(self) -> None:
+        """See `Consumer.unsubscribe`."""
+        patience_s = self._config.request_timeout_ms / 1000
+        await self._hook_of_another(self._session.driver.now() + patience_s)
+        with self._session.use(in_hooks=False):
+            self._save_by_hand()
+            self._session.call(lambda core: core.unsubscribe())
+            await self._run_until(lambda core: core.out, patience_s)
+
+    # --- offsets
+
+    async def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
+        """See `Consumer.position`."""
+        return await self._once_known(lambda: self._position_now(partition), partition, timeout_s)
+
+    async def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Position:
+        """See `Consumer.position_of`."""
+        return await self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
+
+    async def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
+        with self._session.use():
+            until = self._deadline(timeout_s)
+            while (found := look()) is None:
+                if self._session.driver.now() >= until:
+                    raise unknown_position(partition)
+                await asyncio.sleep(0.01)
+            return found
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetToCommit | None]:
+        """See `Consumer.committed`."""
+        with self._session.use():
+            return await self._future(self._ask_committed(partitions, timeout_s))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """See `Consumer.beginning_offsets`."""
+        return await self._offsets(dict.fromkeys(each_partition(partitions), EARLIEST), timeout_s)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
+    ) -> dict[TopicPartition, int]:
+        """See `Consumer.end_offsets`."""
+        wanted = dict.fromkeys(each_partition(partitions), LATEST)
+        return await self._offsets(wanted, timeout_s, stable=stable)
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """See `Consumer.offsets_for_times`."""
+        wanted = times_given(times_ms)
+        with self._session.use():
+            found = await self._future(self._ask_offsets(wanted, timeout_s))
+        return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
+
+    async def _offsets(
+        self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
+    ) -> dict[TopicPartition, int]:
+        with self._session.use():
+            found = await self._future(self._ask_offsets(wanted, timeout_s, stable=stable))
+        return {one: listed.offset for one, listed in found.items()}
+
+    async def partitions_for(
+        self, topic: str, timeout_s: float | None = None, *, fresh: bool = False
+    ) -> tuple[TopicPartition, ...]:
+        """See `Consumer.partitions_for`."""
+        with self._session.use():
+            return await self._future(self._ask_topic(topic, timeout_s, fresh))
+
+    async def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
+        """See `Consumer.topics`."""
+        with self._session.use():
+            return await self._future(self._ask_topics(timeout_s))
+
+    async def group_members(self, timeout_s: float | None = None) -> tuple[GroupMate, ...]:
+        """See `Consumer.group_members`."""
+        with self._session.use():
+            return await self._future(self._ask_mates(timeout_s))
+
+    async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """See `Consumer.lag`."""
+        partitions = self.assignment
+        known = self._session.read(lambda core: core.fetcher.fresh_ends(partitions & core.allowed))
+        ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
+        lag = {}
+        for one in sorted(partitions):
+            with contextlib.suppress(IllegalState):  # a poll in another task has let it go meanwhile
+                lag[one] = max(ends[one] - await self.position(one, timeout_s), 0)
+        return lag
+
+    async def lag_s(self, timeout_s: float | None = None) -> dict[TopicPartition, float | None]:
+        """See `Consumer.lag_s`."""
+        return self._seconds_behind(await self.lag(timeout_s))
+
+    async def commit(
+        self, offsets: Offsets | None = None, *, timeout_s: float | None = None, allow_rewind: bool = False
+    ) -> None:
+        """See `Consumer.commit`."""
+        with self._session.use():
+            deadline = self._deadline(timeout_s)
+            future = self._session.call(
+                lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
+            )
+            try:
+                await self._future(future)
+            finally:
+                self._session.run_callbacks()
+
+    async def _future(self, promise: "Promise[T]") -> T:
+        done = asyncio.Event()
+        promise.add_done_callback(lambda _promise: _call_in(self._loop, done.set))
+        await done.wait()
+        return promise.result()
+
+    # --- the end
+
+    async def close(self, timeout_s: float = 30.0) -> None:
+        """See `Consumer.close`. A task that is cancelled in it counts as interrupted."""
+        timeout_s = seconds_given(timeout_s)
+        session = self._session
+        until = session.driver.now() + timeout_s
+        await self._hook_of_another(until)
+        if session.over:
+            return
+        with session.use(in_hooks=False, when_crashed=True, when_closed=True):
+            try:
+                if not session.driver.stopping:
+                    session.parting_begins(until)
+                    await self._part(lambda core: not core.commits.owed, timeout_s / 2)
+                    session.call(lambda core: core.request_close(session.driver.now(), until))
+                    await self._part(lambda core: core.left, until - session.driver.now())
+                session.run_callbacks()
+            finally:
+                session.closed = True
+                self._news.set()  # another task may be waiting in poll
+                if session.parted(until):
+                    await self._stopped(max(until - session.driver.now(), 1.0))
+        session.raise_late()
+
+    async def _part(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
+        """See `Consumer._part`."""
+        session = self._session
+        until = session.driver.now() + timeout_s
+        while True:
+            try:
+                await self._run_until(reached, until - session.driver.now())
+            except BaseException as problem:
+                if problem is not session.late:
+                    raise
+                if not isinstance(problem, Exception):
+                    session.late = None
+                    raise
+            else:
+                return
+
+    async def _stopped(self, timeout_s: float) -> None:
+        driver, over = self._session.driver, asyncio.Event()
+        driver.stop_soon()
+        driver.ended.then(partial(_call_in, self._loop, over.set))
+        if await _set_within(over, timeout_s):
+            driver.stop(1.0)  # its thread has nothing left to do
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

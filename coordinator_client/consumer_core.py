@@ -1,0 +1,818 @@
+"""Everything a consumer is, but its sockets, thread and clock: the parts, and what each tells the others.
+
+The driver's thread calls `turn` after whatever happened, and sends what it owes. It also makes the caller's changes
+(`Driver.execute`). The caller's thread only looks, and settles what was handed over, in steps that may be repeated: a
+signal handler may raise there after any call. Both hold the driver's lock meanwhile, and neither does anything slow
+here: no I/O, no decoding, no user code.
+
+A turn goes in the order in which things depend on each other: the group's machine, the assignment that it left us with,
+metadata, commits, offsets, fetches. What is asked of brokers lives in `consumer_metadata.py`,
+`offset_lookups.py` and `commit_requests.py`.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kohort.assignors import Assignor
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.errors import ConcurrentUseError, ConnectionFailed, IllegalState, RebalanceInProgress
+from kohort.coordinator_client.fetch.fetch_buffer import Slice, written_ms
+from kohort.coordinator_client.fetch.fetch_requests import Fetches
+from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
+from kohort.coordinator_client.group.events import (
+    ANSWERS,
+    CloseRequested,
+    Disconnected,
+    Event,
+    HookDone,
+    HookStarted,
+    Identity,
+    Polled,
+    PollEnded,
+    RebalanceEnforced,
+    Refused,
+    Subscribed,
+    Unsubscribed,
+)
+from kohort.coordinator_client.group.leader_assignment import PlanOrder
+from kohort.coordinator_client.group.member_base import Machine
+from kohort.coordinator_client.group.ready import MemberView, Notice, Send, WantedTopics
+from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.hook_results import meaning
+from kohort.coordinator_client.hooks import HookCall
+from kohort.coordinator_client.log_events import Telling
+from kohort.coordinator_client.make_member import make_member
+from kohort.coordinator_client.metrics.sensors import Counters, Meters
+from kohort.coordinator_client.metrics.telemetry_reporter import Pushing
+from kohort.coordinator_client.offsets.commit_queue import Committer
+from kohort.coordinator_client.offsets.commit_requests import Committing
+from kohort.coordinator_client.offsets.group_lag import Backlogs
+from kohort.coordinator_client.offsets.offset_lookups import Questions
+from kohort.coordinator_client.offsets.offset_reset import Gap, ResetPolicy
+from kohort.coordinator_client.offsets.positions import CommitBook, Position, Positions
+from kohort.coordinator_client.subscription_state import Assignment, PauseMarks, Start, Subscription
+from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.network._guard import Door
+from kohort.network.backoff import Backoff
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.connection_states import Endpoints
+from kohort.network.error_mapping import is_of_others
+from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
+from kohort.network.metadata_refresh import MetadataKeeper
+from kohort.network.metadata_updater import Cluster
+from kohort.network.process_exit import EXIT_S
+from kohort.network.request_versions import fit
+from kohort.network.requests import Line, Outgoing, Turn
+
+MOST_AT_ONCE: Final = 64
+"""Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
+
+
+class Decoded(NamedTuple):
+    """A slice's columns, or its error; `corrupt`: batches that were skipped and not counted yet."""
+
+    slice_: Slice
+    columns: RecordColumns | None
+    corrupt: int = 0
+    error: KohortError | None = None
+
+
+class Item(NamedTuple):
+    """A slice that is handed over up to `next_offset`. `rest` is what is left of it. `misled`: what follows it was
+    fetched from where a corrupt batch claimed to end, which is not where reading goes on."""
+
+    slice_: Slice
+    rest: Slice | None
+    next_offset: int
+    timestamp_ms: int | None
+    records: int
+    misled: bool = False
+
+
+class Offer:
+    """What a poll gathers: `columns` for the user, the `items` that they come from, and what was decoded and `kept`."""
+
+    def __init__(self) -> None:
+        self.columns: list[RecordColumns] = []
+        self.items: list[Item] = []
+        self.kept: list[Decoded] = []
+        self.errors: list[Decoded] = []
+        self.corrupt = 0
+        self.outlived = False
+
+
+class Handed:
+    """What a poll has returned and the core has not moved behind yet. `settled` items of it are done.
+
+    `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
+    """
+
+    __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
+
+    def __init__(self, offer: Offer) -> None:
+        self.items = tuple(offer.items)
+        self.settled = 0
+        self.slices = len(self.items)
+        self.records = sum(item.records for item in self.items)
+        self.corrupt = offer.corrupt
+        self.outlived = offer.outlived
+
+
+class Core:
+    """See the module. `chance` gives numbers in [0, 1); `news` is set when a poll that waits should look again."""
+
+    def __init__(
+        self, config: Config, assignors: tuple[Assignor, ...], *, chance: Callable[[], float], started: float
+    ) -> None:
+        self.config = config
+        self.chance = chance
+        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self.endpoints = Endpoints.of(config, chance)
+        self.keeper = MetadataKeeper(self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
+        self.book = CommitBook(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
+        self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=lambda p: self.commits.log_gone(p))
+        self.fetcher = Fetcher(config)
+        self.committer = Committer(config.group or "", self.backoff, self.keeper)
+        self.marks = PauseMarks()
+        self.subscription: Subscription | None = None
+        self.told_to_read = False  # subscribe and assign say it, even of nothing
+        self.member: Machine | None = None
+        self.view: MemberView | None = None
+        self.visible: frozenset[TopicPartition] = frozenset()
+        self.last_timestamps: dict[TopicPartition, int] = {}
+        self.door = Door(_elsewhere)
+        self.most_at_once = 0  # slices that were looked at under one hold of the lock
+        self.tells_gaps = False
+        self.untold: deque[Gap] = deque()
+        self.notices: deque[Any] = deque(maxlen=1_000)
+        self.news = False
+        self._assignors = assignors
+        self.started = started
+        self.manual = Assignment()
+        self._hook: HookCall | None = None
+        self._hook_taken = -1
+        self._hook_over = -1
+        self._caller_events: list[Event] = []
+        # By the caller's thread, one assignment each: an interrupt leaves no half of it.
+        self._began: Polled | None = None
+        self._ended: PollEnded | None = None
+        self._seen_began: Polled | None = None
+        self._seen_ended: PollEnded | None = None
+        self._socket_events: list[Event] = []
+        self.cluster = Cluster(self)
+        self.questions = Questions(self)
+        self.backlogs = Backlogs(self)
+        self.commits = Committing(self)
+        self.fetches = Fetches(self)
+        self.pushing = Pushing(self)
+        self.counters = Counters()
+        self.meters = Meters()
+        self.telling = Telling(self)
+        self.who = self.telling.who  # whose the log lines of the driver's thread are
+        self._outgoing: list[Outgoing] = []
+        self._plan: PlanOrder | None = None
+        self._errors: deque[KohortError] = deque()
+        self._fatal: KohortError | None = None
+        self.topic_ids: dict[str, UUID] = {}
+        self._aligned: Assignment | None = None
+        self._watched: tuple[Assignment | None, ClusterView | None] = (None, None)
+        self.allowed: frozenset[TopicPartition] = frozenset()
+        self.wall_ms = 0
+        self.closing = False
+        self.retired: Callable[[], None] | None = None  # dropped unclosed: called once the group was left
+
+    # ------------------------------------------------------------------ the driver's side
+
+    def turn(self, now: float, wall_ms: int) -> Turn:
+        """Look at everything that happened; what is to be sent comes out."""
+        self.wall_ms = wall_ms
+        if self.retired is not None:
+            self._wind_up(now)
+        wakes = self._step_member(now)
+        self._align()
+        self.cluster.turn(now)
+        self.commits.turn(now)
+        self.questions.turn(now)
+        self.fetches.turn(now)
+        self.pushing.turn(now)
+        self._note_gaps()
+        if self._socket_events:
+            wakes.append(now)  # something settled at once, and the machine wants to hear of it
+        wakes += [
+            *self.cluster.wakes(now),
+            *self.questions.wakes(),
+            *self.positions.wakes(),
+            *self.fetcher.wakes(),
+            *self.commits.wakes(),
+            self.book.wakes() if self.assignment else None,
+            *self.pushing.wakes(),
+        ]
+        outgoing, self._outgoing = tuple(self._outgoing), []
+        plan, self._plan = self._plan, None
+        # A time that has passed without work being owed is waited for no longer: else the driver would spin.
+        later = [wake for wake in wakes if wake is not None and wake > now]
+        if self.retired is not None and self.left:
+            self.retired()
+        if self._socket_events or (self.retired is not None and self.hook_is_due):
+            return Turn(outgoing, now, plan)
+        return Turn(outgoing, min(later, default=None), plan)
+
+    def _wind_up(self, now: float) -> None:
+        """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""
+        if not self.closing:
+            self.request_close(now, now + EXIT_S)
+        elif (call := self._hook) is not None and self.hook_is_due:
+            self._hook_over = call.serial
+            self._caller_events += [HookStarted(call.serial, now), HookDone(call.serial, now, {}, {}, None)]
+
+    # --- the group's machine
+
+    def _step_member(self, now: float) -> list[float | None]:
+        if self.member is None:
+            self.committer.judge(None, now, self.chance())
+            self._polls([], now)
+            self._caller_events.clear()
+            self._socket_events.clear()
+            return []
+        # The caller acted on an older view, so its events go first.
+        events = self._polls(self._caller_events, now) + self._socket_events
+        self._caller_events, self._socket_events = [], []
+        for event in events:
+            self.member.step(event, now)
+        ready = self.member.ready(now)
+        if self.view is None or ready.view.state is not self.view.state or ready.hook != self._hook:
+            self.news = True
+        elif self.view.lease_until <= now < ready.view.lease_until:
+            self.news = True  # what was kept back may be shown again
+        self.view = ready.view
+        if ready.view.fatal is not None:
+            self.news = True
+        self.committer.judge(ready.view, now, self.chance())
+        self._hook = ready.hook
+        # Until its hook has run, what is to go is still ours, and the coordinator takes commits of it. Only where there
+        # is none to take them must the caller not wait for one: the hook waits for the caller.
+        hook_waits = ready.hook is not None and ready.hook.serial != self._hook_taken
+        if hook_waits and ready.view.coordinator is None:
+            self.committer.release_blocked(
+                RebalanceInProgress("the group is rebalancing", hint="poll, then commit again what is still owned"), now
+            )
+        if ready.commit is not None:
+            self.commits.order(ready.commit)
+        for send in ready.sends:
+            self._send(send, now)
+        if ready.backlog is not None:
+            self.backlogs.measure(ready.backlog)
+        self._plan = ready.plan or self._plan
+        if self.subscription is not None:
+            self.keeper.want(ready.wanted)
+        self.notices.extend(ready.notices)
+        self.telling.notices(ready.notices, ready.view.identity)
+        if any(notice.kind == "rebalance_ended" for notice in ready.notices):
+            self.meters.rebalanced(self.member.timeline.rebalances)
+        return [ready.wake_at]
+
+    def _polls(self, events: list[Event], now: float) -> list[Event]:
+        """`events` with the last poll's begin and end, where the machine has not seen them: what a poll does comes
+        between them."""
+        began, ended = self._began, self._ended
+        if began is not None and not self.door.depth and (ended is None or ended.at < began.at):
+            self.poll_ended(now)  # an interrupt came before the caller did it
+            ended = self._ended
+        first: list[Event] = [began] if began is not None and began is not self._seen_began else []
+        last: list[Event] = [ended] if ended is not None and ended is not self._seen_ended else []
+        self._seen_began, self._seen_ended = began, ended
+        if began is not None and ended is not None and ended.at < began.at:
+            return [*last, *first, *events]
+        return [*first, *events, *last]
+
+    def _send(self, send: Send, asked_at: float) -> None:
+        def done(outcome: Outcome, now: float) -> None:
+            match outcome:
+                case Answered(value):
+                    self.meters.asked[send.api].add((now - asked_at) * 1000, now)
+                    self._socket_events.append(ANSWERS[send.api](send.serial, value))
+                case NotSent(error):
+                    self._socket_events.append(Refused(send.serial, error))
+                case Unanswered(error, timed_out):
+                    node = send.to.node_id if send.to else None
+                    self._socket_events.append(
+                        Disconnected(send.serial, node, "timeout" if timed_out else error.message)
+                    )
+
+        request = send.request
+        ask = Ask(send.api, lambda version: fit(request, version), done, send.timeout_ms / 1000)
+        if send.to is None:
+            self.cluster.ask_any(ask, asked_at)
+        else:
+            line = Line.CONTROL if send.aside else Line.GROUP
+            self._outgoing.append(Outgoing(line, Endpoint(send.to.host, send.to.port), ask, send.renew))
+
+    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
+        """A coordinator's connection ended while nothing was waiting for an answer: that is news too."""
+        known = None if self.view is None else self.view.coordinator
+        if known is not None and Endpoint(known.host, known.port) == endpoint:
+            self._socket_events.append(Disconnected(None, known.node_id, error.message))
+        self.cluster.connection_lost(endpoint)
+
+    # --- what is assigned
+
+    @property
+    def assignment(self) -> Assignment:
+        if self.subscription is not None or (self.member is not None and not self.manual):
+            return self.view.assignment if self.view is not None else Assignment()
+        return self.manual
+
+    def _align(self) -> None:
+        """Make positions follow the assignment: what left is forgotten, what came begins."""
+        assignment = self.assignment
+        if assignment is not self._aligned:
+            before = self._aligned or Assignment()
+            self._aligned = assignment
+            for partition in [one for one in self.positions if before.moved(one, assignment)]:
+                self.positions.drop(partition)
+                self.fetcher.forget(partition)
+                self.book.drop(partition)
+                self.last_timestamps.pop(partition, None)
+            for partition, owned in assignment.items():
+                if partition not in self.positions:
+                    offset, epoch = (None, NO_EPOCH) if owned.start is None else owned.start
+                    has_group = self.config.group is not None
+                    self.positions.assign(
+                        partition, start=offset, epoch=epoch, has_group=has_group, wall_ms=self.wall_ms
+                    )
+                elif owned.start is not None and before.get(partition) is not owned:
+                    # Each start that is given makes a new `Owned`, also one that equals the last: it seeks each time.
+                    self.seek(partition, *owned.start)
+            self.news = True
+        self.refresh_allowed()
+        self._watch_topic_ids()
+
+    def refresh_allowed(self) -> None:
+        """After marks or the view changed: which partitions are fetched and shown."""
+        assignment = self.assignment
+        fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
+        before, self.allowed = self.allowed, frozenset(fetchable).difference(self.marks.paused(assignment))
+        began = self.allowed - before
+        self.fetcher.old_ends |= began
+        self.fetcher.parked.readmitted(began)
+
+    def _watch_topic_ids(self) -> None:
+        """Fail the positions in topics that were deleted and created again (KIP-516)."""
+        seen = (self.assignment, self.keeper.view)
+        if seen[0] is self._watched[0] and seen[1] is self._watched[1]:
+            return
+        self._watched = seen
+        before: dict[str, UUID] = {}
+        for topic in {partition.topic for partition in self.assignment}:
+            now_id = self.keeper.view.topic_id(topic)
+            if now_id == NO_TOPIC_ID:
+                continue
+            known = self.topic_ids.setdefault(topic, now_id)
+            if known != now_id:
+                before[topic], self.topic_ids[topic] = known, now_id
+        if not before:
+            return
+        for partition in [one for one in self.positions if one.topic in before]:
+            state, topic = self.positions.state(partition), partition.topic
+            if state.offset < 0:
+                self.positions.void(partition)  # responses that are on their way may be about the old topic
+                continue
+            self.fetcher.drop(partition)
+            error = recreated(partition, before[topic], self.topic_ids[topic], state.offset)
+            self.positions.fail(partition, error, adrift=True)
+            self.news = True
+
+    def named_topics(self) -> frozenset[str]:
+        """The topics that the user has named."""
+        if self.subscription is not None:
+            return self.subscription.topics
+        return frozenset(partition.topic for partition in self.manual)
+
+    def tell_member(self, event: Event) -> None:
+        """Something that came from a broker, or from the assignor, for the group's machine."""
+        if self.member is not None:
+            self._socket_events.append(event)
+
+    def noted(self, notice: Notice) -> None:
+        """What the driver has for `notices()`."""
+        self.notices.append(notice)
+
+    # --- asking a broker
+
+    def fail(self, error: KohortError) -> None:
+        self._fatal = error
+        self.news = True
+        self.questions.fail(error)
+
+    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None:
+        """Hand a request to the driver; without an endpoint any broker will do."""
+        self._outgoing.append(Outgoing(line, endpoint, ask))
+
+    @property
+    def request_s(self) -> float:
+        return self.config.request_timeout_ms / 1000
+
+    def ask_node(self, node: int, line: Line, ask: Ask, now: float = 0.0) -> None:
+        broker = self.keeper.view.brokers.get(node)
+        if broker is None:
+            ask.done(Unanswered(ConnectionFailed("the broker is not known any more", node=node)), now)
+            return
+        self._outgoing.append(Outgoing(line, Endpoint(broker.host, broker.port), ask))
+
+    # ------------------------------------------------------------------ the caller's side
+
+    def subscribe(self, subscription: Subscription, now: float) -> None:
+        if self.config.group is None:
+            raise IllegalState("subscribing needs a group", hint='Consumer(..., group="..."), or assign()')
+        if self.manual:
+            raise IllegalState("partitions are assigned by hand", hint="unsubscribe() first")
+        if subscription.broker_pattern is not None and self.config.protocol != "consumer":
+            raise IllegalState(
+                "only the coordinator of a consumer group matches patterns",
+                hint="Consumer(..., protocol='consumer'), or pattern= instead of broker_pattern=",
+            )
+        if self.member is None:
+            self.member = make_member(self.config, self._assignors, self.chance)
+        self.subscription = subscription
+        self.told_to_read = True
+        self.marks = self.marks.resubscribed(subscription)
+        self.cluster.forget_missing()
+        self._caller_events.append(Subscribed(subscription))
+
+    def unsubscribe(self) -> None:
+        if self.subscription is not None:
+            self.subscription = None
+            self._caller_events.append(Unsubscribed())
+            self._hook = None  # parting withdraws a call that nobody took: it may not be taken before that
+        if self.manual:
+            self.visible = frozenset()  # at once; of a subscription the hooks tell
+        self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
+        self.marks = self.marks.resubscribed(None)
+        self.keeper.want(WantedTopics())
+        self.told_to_read = False
+
+    def assign(
+        self,
+        partitions: frozenset[TopicPartition],
+        starts: Mapping[TopicPartition, int],
+        until: Mapping[TopicPartition, int],
+    ) -> None:
+        if self.subscription is not None:
+            raise IllegalState("this consumer is subscribed", hint="unsubscribe() first")
+        self.manual = self.manual.replaced(partitions).started({one: Start(at) for one, at in starts.items()})
+        self.told_to_read = True
+        self.visible = partitions
+        self.marks = self.marks.kept_on(partitions)
+        topics = frozenset(partition.topic for partition in partitions)
+        self.keeper.want(WantedTopics(topics))
+        self.topic_ids = {topic: known for topic, known in self.topic_ids.items() if topic in topics}
+        self._align()  # now, not at the next turn: a seek may follow at once
+        moved = [one for one in partitions if self.fetcher.until.get(one) != until.get(one)]
+        self.fetcher.until = dict(until)
+        for partition in moved:
+            self.refetch(partition)  # what was cut off at the old end has been fetched already
+
+    @property
+    def owes_loss(self) -> bool:
+        """Whether the next hook, `on_lost`, is certain but not here yet."""
+        return self.view is not None and self.view.state is MemberState.STALLED
+
+    def polled(self, now: float, *, handled: bool) -> None:
+        """A poll begins, after everything that was handed over is settled. `handled`: the user comes back for more."""
+        self._began = Polled(now)
+        self.counters.polls += 1
+        self.meters.polled(now)
+        if handled and self.config.enable_auto_commit:
+            changes = self.positions.changes()
+            self.book.returned(changes)
+            self.positions.noted(changes)
+
+    def poll_ended(self, now: float) -> None:
+        """The user's code goes on."""
+        self._ended = PollEnded(now)
+        self.meters.poll_ended(now)
+
+    def enforce_rebalance(self, reason: str) -> None:
+        if self.subscription is None:
+            raise IllegalState("not subscribed")
+        self._caller_events.append(RebalanceEnforced(reason))
+
+    def request_close(self, now: float, deadline: float) -> None:
+        self.closing = True
+        self.pushing.close(now, deadline)
+        if self.member is not None:
+            self._caller_events.append(CloseRequested(deadline))
+            self._hook = None  # as when unsubscribing
+
+    @property
+    def out(self) -> bool:
+        """Whether nothing of a subscription is left."""
+        settled = (MemberState.OUT, MemberState.CLOSED, MemberState.FAILED)
+        queued = any(isinstance(event, Unsubscribed) for event in self._caller_events)
+        return self.member is None or (self.view is not None and self.view.state in settled and not queued)
+
+    @property
+    def left(self) -> bool:
+        """Whether the group's machine has ended."""
+        if self._fatal is not None and not self.endpoints.ever_answered:
+            return True
+        member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
+        return member_ended and not len(self.committer) and self.pushing.ended
+
+    # --- hooks
+
+    @property
+    def hook_is_due(self) -> bool:
+        """A hook call is due, and no outcome of it is here."""
+        return self._hook is not None and self._hook.serial != self._hook_over
+
+    def take_hook(self, now: float) -> HookCall | None:
+        """The hook call that is due, taken: `hook_done` must follow. It is given again to a caller that was interrupted
+        before it ran."""
+        call = self._hook
+        if call is None or not self.hook_is_due:
+            return None
+        if call.serial != self._hook_taken:
+            self._hook_taken = call.serial
+            self.counters.hooks += 1
+            self.meters.hook_began(now)
+        self._caller_events.append(HookStarted(call.serial, now))
+        self._show(call.before)
+        if not self.manual:
+            self.marks = self.marks.settled(call)
+        self.refresh_allowed()
+        return call
+
+    def hook_done(self, call: HookCall, answer: object, error: BaseException | None, now: float) -> None:
+        """The user's hook is over. Raises what is wrong with its answer, after the machine was told. Nothing if it was
+        told already."""
+        if call.serial == self._hook_over:
+            return
+        self._hook_over = call.serial
+        self.meters.hook_ended(type(call.event).__name__, now)
+        meant = meaning(call, answer if error is None else None, self.book.unsaved())
+        self.positions.resolved(meant.start)
+        self._show(call.after)
+        self._caller_events.append(HookDone(call.serial, now, meant.commit, meant.start, error or meant.wrong))
+        if meant.wrong is not None:
+            raise meant.wrong
+
+    def _show(self, partitions: frozenset[TopicPartition]) -> None:
+        # A hook that an unsubscribe() had no time for speaks of the subscription that was, not of what is read now.
+        if not self.manual:
+            self.visible = partitions
+
+    # --- records
+
+    def next_slices(self, partitions: Sequence[TopicPartition], most: int, now: float) -> list[tuple[Slice, int]]:
+        """The next slice of each of these partitions, at most `MOST_AT_ONCE`, up to `most` slices; none once membership
+        is uncertain. Each with the offset to decode from. Nothing moves: they stay parked until they are settled."""
+        found: list[tuple[Slice, int]] = []
+        if not self._certain(now):
+            return found
+        self._looks_at(len(partitions))
+        for partition in partitions:
+            slice_ = self.fetcher.next_slice(partition, self.positions, self.allowed)
+            if slice_ is not None:
+                found.append((slice_, max(slice_.start, self.positions.state(partition).offset)))
+                if len(found) == most:
+                    break
+        return found
+
+    def _looks_at(self, slices: int) -> None:
+        if slices > self.most_at_once:
+            self.most_at_once = slices
+
+    def _certain(self, now: float) -> bool:
+        """Whether the group counts on us for sure: a process that slept may own nothing any more (B-33)."""
+        return self.view is None or self.subscription is None or now < self.view.lease_until
+
+    def is_current(self, slice_: Slice) -> bool:
+        """Whether nothing has voided a slice: no seek, no revocation, no other owner in between."""
+        return self.positions.is_current(slice_.partition, slice_.serial)
+
+    def select(self, decoded: Sequence[Decoded], offer: Offer, most: int, room: float, now: float) -> float:
+        """Add to `offer` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but for
+        `offer`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
+        self._looks_at(len(decoded))
+        for one in decoded:
+            slice_ = one.slice_
+            if room <= 0 or len(offer.columns) >= most or not self._is_next(slice_, now):
+                offer.kept.append(one)
+                continue
+            if one.columns is None:
+                offer.errors.append(one)
+                continue
+            part, rest = one.columns, None
+            end = self.fetcher.until.get(slice_.partition)
+            if end is not None and part.next_offset >= end:
+                part = part[: bisect_left(part.offsets, end)]
+            elif not part.complete:
+                rest = slice_._replace(start=part.next_offset)
+            if len(part) > room:
+                later = part[int(room) :]
+                part = part[: int(room)]
+                rest = slice_._replace(start=part.next_offset)
+                offer.kept.append(Decoded(rest, later))
+            last_ms = part.timestamps_ms[-1] if len(part) else None
+            misled = rest is None and bool(part.corrupt) and part.next_offset != slice_.end
+            offer.items.append(Item(slice_, rest, part.next_offset, last_ms, len(part), misled))
+            offer.corrupt += one.corrupt
+            offer.outlived = offer.outlived or self.is_outlived(slice_)
+            if len(part) or part.corrupt:
+                offer.columns.append(part)
+                room -= len(part)
+        return room
+
+    def _is_next(self, slice_: Slice, now: float) -> bool:
+        """The slice may be shown now: not paused, of a certain membership, and what its partition goes on with."""
+        return (
+            slice_.partition in self.allowed
+            and self._certain(now)
+            and self.is_current(slice_)
+            and self.fetcher.parked.first(slice_.partition) is slice_
+        )
+
+    def settle(self, handed: Handed) -> bool:
+        """Move behind what was handed over, at most `MOST_AT_ONCE` slices; whether that was all. It may be interrupted
+        and done again at any place."""
+        if self.door.handed is not handed:
+            return True
+        stop = handed.settled + MOST_AT_ONCE
+        items = handed.items[handed.settled : stop]
+        self._looks_at(len(items))
+        for item in items:
+            self._settle(item)
+        handed.settled = stop
+        if stop < len(handed.items):
+            return False
+        counters = self.counters
+        # No calls from here on: it is counted once.
+        counters.slices += handed.slices
+        counters.records += handed.records
+        counters.corrupt_batches += handed.corrupt
+        self.door.handed = None
+        return True
+
+    def _settle(self, item: Item) -> None:
+        slice_ = item.slice_
+        partition = slice_.partition
+        state = self.positions.get(partition)
+        if state is not None and state.serial == slice_.serial:
+            if item.next_offset > state.offset:
+                self.positions.consumed(
+                    partition, slice_.serial, item.next_offset, slice_.leader_epoch, slice_.fetched_under
+                )
+            if item.timestamp_ms is not None:
+                self.last_timestamps[partition] = item.timestamp_ms
+            if item.misled:
+                self.refetch(partition)
+        self.fetcher.parked.remove(slice_, item.rest)
+
+    def settled(self) -> bool:
+        """Settle a part of what was handed over last; whether nothing is left of it."""
+        handed = self.door.handed
+        return handed is None or self.settle(handed)
+
+    def is_outlived(self, slice_: Slice) -> bool:
+        """Whether the leader that gave a slice is none any more: the new one is asked before anything follows it."""
+        known = self.keeper.view.partition(slice_.partition)
+        return known is not None and slice_.fetched_under < known.leader_epoch
+
+    def refetch(self, partition: TopicPartition) -> None:
+        """A slice could not be decoded: what follows it is given up, and fetched again from the position."""
+        self.fetcher.drop(partition)
+        self.positions.void(partition)
+
+    @property
+    def error_is_due(self) -> bool:
+        """`take_error` would look at one."""
+        fatal = self.view is not None and self.view.fatal is not None and self.subscription is not None
+        errors = bool(self._errors) or self.positions.error_is_due or not self.told_to_read
+        return fatal or self._fatal is not None or errors
+
+    def take_error(self) -> KohortError | None:
+        """The next error to raise from poll: fatal ones every time."""
+        if self._fatal is not None:
+            return self._fatal
+        if self.view is not None and self.view.fatal is not None and self.subscription is not None:
+            return self.view.fatal
+        while self._errors:
+            known = self.named_topics() | {partition.topic for partition in self.assignment}
+            if not is_of_others(error := self._errors.popleft(), known):
+                return error
+        if not self.told_to_read:
+            return IllegalState(
+                "not subscribed to any topics or assigned any partitions",
+                hint="subscribe([...]) or assign([...]) first",
+            )
+        return self.positions.take_error()
+
+    def put_error(self, error: KohortError) -> None:
+        """Have the next poll raise it; once, however often it happened before that poll."""
+        if not any(type(one) is type(error) and one.message == error.message for one in self._errors):
+            self._errors.append(error)
+        self.news = True
+
+    @property
+    def fatal(self) -> KohortError | None:
+        return self._fatal
+
+    def _note_gaps(self) -> None:
+        gaps = self.positions.take_gaps()
+        if gaps:
+            self.counters.resets += len(gaps)
+            self.telling.gaps(gaps)
+            if self.tells_gaps:
+                self.untold.extend(gaps)
+                self.news = True
+
+    # --- pausing
+
+    def pause(self, partitions: frozenset[TopicPartition] | None, topics: tuple[str, ...], pattern: str | None) -> None:
+        """Lay marks; nothing given: on everything."""
+        marks = self.marks
+        if partitions is None and not topics and pattern is None:
+            marks = marks.pause_all()
+        if partitions is not None:
+            marks = marks.pause(partitions, self.visible)
+        if topics:
+            marks = marks.pause_topics(topics, self.subscription)
+        if pattern is not None:
+            marks = marks.pause_pattern(pattern, self.subscription)
+        self.mark(marks)
+
+    def resume(
+        self, partitions: frozenset[TopicPartition] | None, topics: tuple[str, ...], pattern: str | None
+    ) -> None:
+        marks = self.marks
+        if partitions is None and not topics and pattern is None:
+            marks = marks.resume_all()
+        if partitions is not None:
+            marks = marks.resume(partitions)
+        if topics:
+            marks = marks.resume_topics(topics)
+        if pattern is not None:
+            marks = marks.resume_pattern(pattern)
+        self.mark(marks)
+
+    def mark(self, marks: PauseMarks) -> None:
+        self.marks = marks
+        self.refresh_allowed()
+        self.news = True
+
+    # --- positions
+
+    def position(self, partition: TopicPartition) -> tuple[int | None, KohortError | None]:
+        """(offset or None while it is being found out, the error that keeps it from being found)."""
+        if self._not_yet(partition):
+            return None, self._fatal
+        return self.positions.known_position(partition), self._fatal
+
+    def position_of(self, partition: TopicPartition) -> tuple[Position | None, KohortError | None]:
+        """As `position`, with epoch and topic id."""
+        if self._not_yet(partition):
+            return None, self._fatal
+        return self.positions.whereabouts(partition, self.keeper.view), self._fatal
+
+    def _not_yet(self, partition: TopicPartition) -> bool:
+        return partition not in self.positions and partition in self.assignment
+
+    def waiting_since_ms(self, partition: TopicPartition) -> int | None:
+        """When what is to be returned next was written, as well as is known without reading it: from the head of what
+        is fetched, else the timestamp of the last record that was returned, which is no later. None: nothing is known.
+        """
+        first = self.fetcher.parked.first(partition)
+        if first is not None and first.start == self.positions.known_position(partition):
+            return written_ms(first.records)
+        return last if (last := self.last_timestamps.get(partition, -1)) >= 0 else None  # -1: the record has none
+
+    @property
+    def identity(self) -> Identity:
+        """Who this consumer is to its group, or was last: a broker that gets nobody's name does not fence (KIP-447)."""
+        if self.config.group is None:
+            raise IllegalState("there is no group", hint='Consumer(..., group="...")')
+        if self.view is not None and not self.manual:
+            return self.view.held
+        return Identity(self.config.group, instance_id=self.config.group_instance_id)
+
+    def seek(self, partition: TopicPartition, offset: int, epoch: int = -1) -> None:
+        self.positions.seek(partition, offset, epoch)
+        self._sought(partition)
+
+    def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
+        self.positions.seek_by_time(partition, timestamp)
+        self._sought(partition)
+
+    def _sought(self, partition: TopicPartition) -> None:
+        self.fetcher.drop(partition)
+        self.last_timestamps.pop(partition, None)
+
+
+def _elsewhere() -> ConcurrentUseError:
+    return ConcurrentUseError(
+        "another thread is using this consumer", hint="only wakeup() may be called from other threads"
+    )

@@ -1,0 +1,1 @@
+"""Fetch sessions, requests, and the buffer of what was fetched and not yet polled."""

@@ -1,0 +1,515 @@
+"""Whom to fetch from, what, and what an answer means. Pure: no sockets, no clock, no record touched.
+
+One Fetch is in flight per broker. While its answer is decoded by the caller the next is already asked for, from where
+the parked slices end, until `max_buffered_bytes` are parked. Nothing is asked of a broker while one of its partitions
+has all it may have parked: the request would name only the idle ones, and the broker would sit on it for
+`fetch_max_wait_ms` while the busy partition runs dry (Apache Kafka's KAFKA-17182 is about the same thing).
+"""
+
+import uuid
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from itertools import count
+from typing import Any, NamedTuple
+
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed, TopicRecreated
+from kohort.coordinator_client.fetch.fetch_buffer import Parked, Slice, slice_end
+from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, Wanted
+from kohort.coordinator_client.offsets.positions import Positions
+from kohort.fastpath import CorruptRecord, TopicPartition
+from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
+from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, Broker, ClusterView, PartitionView
+from kohort.protocol.apis.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from kohort.protocol.errors import error_name
+
+BEFORE_TOPIC_IDS = 12  # the last version of Fetch that names topics by name
+READ_COMMITTED = 1
+CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
+SOON_OVER_PARTITIONS = 10
+INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
+
+OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION = 1, 2, 29
+SESSION_NOT_FOUND = 70
+SESSION_ERRORS = frozenset({SESSION_NOT_FOUND, 71, 106})
+STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
+TOPIC_GONE = frozenset({3, 100, 103})
+UNKNOWN_LEADER_EPOCH = 75
+OFFSET_MOVED_TO_TIERED_STORAGE = 109
+RETRIED_BY_WAITING = frozenset({
+    OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR, OFFSET_MOVED_TO_TIERED_STORAGE, 7, 13, 14,
+})  # fmt: skip
+
+
+class FetchOrder(NamedTuple):
+    """A Fetch to send to `node`; `at_most` caps its version where topics have no ids."""
+
+    node: int
+    request: FetchRequest
+    at_most: int | None
+
+
+class Ends(NamedTuple):
+    """The log's ends as the leader last told: high watermark, last stable offset, start; -1 where unknown."""
+
+    high_watermark: int
+    last_stable: int
+    log_start: int
+
+
+class Asked(NamedTuple):
+    """One partition of an in-flight Fetch. A response counts only while serial and offset still hold.
+
+    `leader` and `leader_epoch` are those of the view that the request was built from. The request itself may have gone
+    to a follower (KIP-392).
+    """
+
+    serial: int
+    offset: int
+    leader_epoch: int
+    leader: int = NO_NODE
+
+
+class FetchOutcome:
+    """What an answer asks of others: metadata to be refreshed, leaders that moved (KIP-951)."""
+
+    def __init__(self, *, stale: bool = False) -> None:
+        self.stale = stale
+        self.leaders: list[tuple[TopicPartition, int, int]] = []
+        self.brokers: list[Broker] = []
+        self.parked_bytes = 0
+
+
+class Replica(NamedTuple):
+    """A follower that a leader told us to read from (KIP-392), and until when to believe it."""
+
+    node: int
+    until: float
+
+
+class Fetcher:
+    """Sessions by broker, parked slices by partition, and what is in flight."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.parked = Parked()
+        self.ends: dict[TopicPartition, Ends] = {}
+        self.old_ends: set[TopicPartition] = set()  # of what is fetched again and was not for a while
+        self._sessions: dict[int, FetchSession] = {}
+        self._in_flight: dict[int, dict[TopicPartition, Asked]] = {}
+        self._ahead: dict[TopicPartition, Asked] = {}
+        self._replicas: dict[TopicPartition, Replica] = {}
+        self._attempts: dict[TopicPartition, Attempts] = {}
+        self._node_attempts: dict[int, Attempts] = {}
+        self._orders: Iterator[int] = count(1)
+        self._last_asked: dict[int, int] = {}
+        self.held_back = False  # a broker was not asked since too much waits: it can be when some of that is taken
+        self.until: dict[TopicPartition, int] = {}  # where reading ends, of partitions that are read to an end
+
+    @property
+    def _backoff(self) -> Backoff:
+        return Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+
+    # --- asking
+
+    def owed(
+        self, positions: Positions, view: ClusterView, allowed: Callable[[TopicPartition], bool], now: float
+    ) -> list[FetchOrder]:
+        """The requests to send now. `allowed`: assigned for fetching and not paused."""
+        wanted: dict[int, dict[TopicPartition, Wanted]] = {}
+        busy: set[int] = set()
+        live_bytes = 0
+        for partition in positions:
+            if not allowed(partition):
+                continue
+            live_bytes += self.parked.bytes_of(partition)
+            node = self._source(partition, view, now)
+            if node is None or node in self._in_flight or not self._may_ask(node, now):
+                continue
+            if self._is_full(partition):
+                busy.add(node)
+            elif (want := self._want(partition, positions, view, now)) is not None:
+                wanted.setdefault(node, {})[partition] = want
+        room = self.config.max_buffered_bytes - live_bytes - len(self._in_flight) * self.config.fetch_max_bytes
+        orders: list[FetchOrder] = []
+        # Where the budget has no room for all, whoever was asked longest ago goes first: else some would never be.
+        for node in sorted(wanted, key=lambda node: self._last_asked.get(node, 0)):
+            # The first request always goes, however small the budget: else a budget below one fetch would hang.
+            if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self._in_flight or orders)):
+                continue
+            orders.append(self._order(node, wanted[node], positions, view))
+            room -= self.config.fetch_max_bytes
+        self.held_back = bool(busy) or len(orders) < len(wanted)
+        return orders
+
+    def _order(
+        self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions, view: ClusterView
+    ) -> FetchOrder:
+        session = self._sessions.setdefault(node, FetchSession())
+        # A broker keeps a thousand sessions, for minutes after their last use: none is for a read that is soon over.
+        kept = len(wanted) > SOON_OVER_PARTITIONS or not wanted.keys() <= self.until.keys()
+        ask = session.next_request(wanted, kept=kept)
+        self._last_asked[node] = next(self._orders)
+        self._in_flight[node] = {
+            partition: Asked(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
+            for partition, want in wanted.items()
+            if (known := view.partition(partition)) is not None  # as `_want` has seen to
+        }
+        config = self.config
+        request = FetchRequest(
+            replica_state=CONSUMER,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=READ_COMMITTED if config.isolation_level == "read_committed" else 0,
+            session_id=ask.session_id,
+            session_epoch=ask.epoch,
+            topics=_by_topic(ask.changed),
+            forgotten_topics_data=_forgotten(ask.forgotten),
+            rack_id=config.rack or "",
+        )
+        nameless = any(want.topic_id == NO_TOPIC_ID for want in wanted.values())
+        return FetchOrder(node, request, BEFORE_TOPIC_IDS if nameless else None)
+
+    def _want(self, partition: TopicPartition, positions: Positions, view: ClusterView, now: float) -> Wanted | None:
+        point = positions.point(partition)
+        known = view.partition(partition)
+        if point is None or known is None or not self._attempts.get(partition, FRESH).may_try(now):
+            return None
+        offset = self._next_offset(partition, point.serial, point.offset)
+        if offset > point.offset and self._ahead[partition].leader_epoch < known.leader_epoch:
+            # What an older leader gave waits to be read, and its end has yet to be held against this leader's log.
+            return None
+        if offset >= self.until.get(partition, offset + 1):
+            return None
+        # A follower is asked without an epoch of its own: it is the leader's that we know.
+        return Wanted(view.topic_id(partition.topic), offset, known.leader_epoch, self.config.max_partition_fetch_bytes)
+
+    def _next_offset(self, partition: TopicPartition, serial: int, position: int) -> int:
+        """What follows all that was fetched under this serial."""
+        ahead = self._ahead.get(partition)
+        return ahead.offset if ahead is not None and ahead.serial == serial else position
+
+    def _source(self, partition: TopicPartition, view: ClusterView, now: float) -> int | None:
+        replica = self._replicas.get(partition)
+        if replica is not None:
+            if now < replica.until and _is_up(replica.node, partition, view):
+                return replica.node
+            del self._replicas[partition]
+        leader = view.leader(partition)
+        return leader.node if leader else None
+
+    def _is_full(self, partition: TopicPartition) -> bool:
+        last = self.parked.last(partition)
+        if last is None:
+            return False
+        # One answer's worth may be parked while the next is on its way; more would only keep others waiting.
+        return last.end == last.start or self.parked.bytes_of(partition) > self.config.max_partition_fetch_bytes
+
+    def _may_ask(self, node: int, now: float) -> bool:
+        return self._node_attempts.get(node, FRESH).may_try(now)
+
+    # --- answers
+
+    def answered(
+        self,
+        node: int,
+        response: FetchResponse,
+        positions: Positions,
+        view: ClusterView,
+        *,
+        now: float,
+        wall_ms: int,
+        chance: float,
+    ) -> FetchOutcome:
+        """Park what came, and turn each partition's error into what it means for its position."""
+        asked = self._in_flight.pop(node, {})
+        session = self._sessions.setdefault(node, FetchSession())
+        outcome = FetchOutcome()
+        if response.error_code:
+            # A session that the broker lost is opened anew at once; one that it never gives is not asked for in a spin.
+            lost = response.error_code in SESSION_ERRORS and session.epoch != OPENING
+            session.reset(gone=response.error_code == SESSION_NOT_FOUND)
+            if not lost:
+                self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
+                outcome.stale = response.error_code not in SESSION_ERRORS
+            return outcome
+        self._node_attempts.pop(node, None)
+        for topic in response.responses:
+            name = topic.topic or session.topic_name(topic.topic_id)
+            if name is None:
+                continue
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                ask = asked.get(partition)
+                state = positions.get(partition)
+                # The fetch barrier: a seek, a revoke or a loss since has given the partition another serial.
+                if ask is None or state is None or state.serial != ask.serial:
+                    continue
+                # What it would have followed has been given up since (`trim`).
+                if ask.offset != self._next_offset(partition, state.serial, state.offset):
+                    continue
+                self._one(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
+        outcome.brokers = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
+        session.answered(response.session_id)
+        return outcome
+
+    def _one(
+        self,
+        node: int,
+        partition: TopicPartition,
+        data: PartitionData,
+        ask: Asked,
+        positions: Positions,
+        view: ClusterView,
+        outcome: FetchOutcome,
+        *,
+        now: float,
+        wall_ms: int,
+        chance: float,
+    ) -> None:
+        if data.current_leader.leader_id >= 0:
+            leader = data.current_leader
+            outcome.leaders.append((partition, leader.leader_id, leader.leader_epoch))
+        if data.error_code:
+            self._refused(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
+            return
+        if data.preferred_read_replica < 0:
+            self._attempts.pop(partition, None)  # else it was sent elsewhere, where it may have just been refused
+        self.old_ends.discard(partition)
+        self.ends[partition] = Ends(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        if data.diverging_epoch.end_offset >= 0:
+            if _is_of_leader(node, data, ask, view.partition(partition)):
+                diverging = data.diverging_epoch
+                positions.diverged(
+                    partition, ask.serial, diverging.end_offset, diverging.epoch, ask.leader_epoch, wall_ms
+                )
+            else:
+                self._back_to_leader(partition, now=now, chance=chance)
+            return
+        if data.preferred_read_replica >= 0:
+            self._send_elsewhere(partition, data.preferred_read_replica, view, outcome, now=now, chance=chance)
+        if data.records:
+            self._park(partition, data, ask)
+            outcome.parked_bytes += len(data.records)
+
+    def _send_elsewhere(
+        self,
+        partition: TopicPartition,
+        replica: int,
+        view: ClusterView,
+        outcome: FetchOutcome,
+        *,
+        now: float,
+        chance: float,
+    ) -> None:
+        """The leader names a follower to read from (KIP-392)."""
+        if _is_up(replica, partition, view):
+            self._replicas[partition] = Replica(replica, now + self.config.metadata_max_age_ms / 1000)
+            return
+        # It came back since we last asked who is there: until we know of it, the leader names it again, and at once.
+        outcome.stale = True
+        self._wait(partition, now=now, chance=chance)
+
+    def _park(self, partition: TopicPartition, data: PartitionData, ask: Asked) -> None:
+        records = memoryview(data.records or b"")
+        end = slice_end(records)
+        next_offset = ask.offset if end.next_offset is None else max(end.next_offset, ask.offset)
+        # The log may grow between a broker's two reads, but decode takes what lies further behind for corrupt.
+        if next_offset > (data.high_watermark + INT32_MAX if data.high_watermark >= 0 else INT64_MAX):
+            next_offset = ask.offset
+        aborted = tuple((one.producer_id, one.first_offset) for one in data.aborted_transactions or ())
+        self.parked.put(
+            Slice(
+                partition,
+                records,
+                ask.offset,
+                next_offset,
+                ask.serial,
+                end.leader_epoch,
+                aborted,
+                ask.leader_epoch,
+                data.high_watermark,
+            )
+        )
+        self._ahead[partition] = ask._replace(offset=next_offset)
+
+    def _refused(
+        self,
+        node: int,
+        partition: TopicPartition,
+        data: PartitionData,
+        ask: Asked,
+        positions: Positions,
+        view: ClusterView,
+        outcome: FetchOutcome,
+        *,
+        now: float,
+        wall_ms: int,
+        chance: float,
+    ) -> None:
+        code = data.error_code
+        if node != ask.leader:
+            # A follower may lag behind or be shut down; only the leader's response counts (KIP-392).
+            self._back_to_leader(partition, now=now, chance=chance)
+            return
+        self._replicas.pop(partition, None)
+        place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
+        # What lies ahead of the position is judged when the position is there; until then it waits.
+        is_position = ask.offset == positions.state(partition).offset
+        if code == OUT_OF_RANGE and is_position and _is_of_leader(node, data, ask, view.partition(partition)):
+            log_start = data.log_start_offset if data.log_start_offset >= 0 else None
+            positions.out_of_range(partition, ask.serial, ask.offset, log_start, wall_ms)
+            return
+        if code == AUTHORIZATION:
+            positions.fail(partition, AuthorizationFailed("not allowed to read the topic", **place))
+            return
+        if code == CORRUPT_MESSAGE:
+            positions.fail(partition, CorruptRecord("the broker found the batch corrupt", **place))
+            return
+        if code in STALE_METADATA or code in TOPIC_GONE or code in RETRIED_BY_WAITING:
+            outcome.stale = outcome.stale or code not in RETRIED_BY_WAITING
+            self._wait(partition, now=now, chance=chance)
+            return
+        positions.fail(partition, FetchFailed(f"the broker refused to fetch: {error_name(code)} ({code})", **place))
+
+    def _back_to_leader(self, partition: TopicPartition, *, now: float, chance: float) -> None:
+        """Fetch from the leader again, after a backoff: a leader may name the same follower at once (KIP-392)."""
+        self._replicas.pop(partition, None)
+        self._wait(partition, now=now, chance=chance)
+
+    def _wait(self, partition: TopicPartition, *, now: float, chance: float) -> None:
+        """Leave the partition out of requests until its backoff is over."""
+        self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
+
+    def failed(self, node: int, *, now: float, chance: float) -> None:
+        """No answer will come: the session is in doubt, so the next request opens a new one."""
+        self._in_flight.pop(node, None)
+        if (session := self._sessions.get(node)) is not None:
+            session.reset()
+        # Whether to read a follower that says nothing is for the leader to say again (KIP-392).
+        self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
+        self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
+
+    # --- handing out
+
+    def next_slice(
+        self, partition: TopicPartition, positions: Positions, allowed: Container[TopicPartition]
+    ) -> Slice | None:
+        """The slice of a partition to decode next, which stays parked until it is removed. None if it may not be shown
+        now: the partition is set aside until it is allowed, and what the barrier has voided is dropped."""
+        first = self.parked.first(partition)
+        if first is None or not positions.is_current(partition, first.serial):
+            self.drop(partition)
+            return None
+        if partition not in allowed:
+            self.parked.set_aside(partition)
+            return None
+        self.parked.take_in_hand(first)
+        return first
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Forget what is parked of a partition (it was revoked, lost or moved)."""
+        self.parked.drop(partition)
+        self._ahead.pop(partition, None)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Forget everything about a partition that is not ours any more."""
+        self.drop(partition)
+        for known in (self.ends, self._replicas, self._attempts, self.until):
+            known.pop(partition, None)
+        self.old_ends.discard(partition)
+
+    def trim(self, paused: Callable[[TopicPartition], bool]) -> None:
+        """Keep the bytes of paused partitions bounded as well: the newest are given up, and fetched again later."""
+        excess = self.parked.total_bytes - 2 * self.config.max_buffered_bytes
+        if excess <= 0:
+            return
+        for partition in filter(paused, list(self.parked)):
+            while excess > 0 and (dropped := self.parked.drop_newest(partition)) is not None:
+                excess -= len(dropped.records)
+                self._ahead[partition] = Asked(dropped.serial, dropped.start, dropped.fetched_under)
+
+    def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The logs' ends as answers have told them: last stable offsets under read_committed. What is paused is not
+        fetched, and its end may be another now."""
+        stable = self.config.isolation_level == "read_committed"
+        ends = {one: self.ends[one] for one in partitions if one in self.ends}
+        return {
+            one: end.last_stable if stable and end.last_stable >= 0 else end.high_watermark for one, end in ends.items()
+        }
+
+    def fresh_ends(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+        """As `known_ends`, of those that have been told since they are fetched."""
+        return self.known_ends(partitions - self.old_ends)
+
+    def wakes(self) -> list[float]:
+        """When each partition or broker that failed may be asked again (s, monotonic)."""
+        return [one.not_before for one in (*self._attempts.values(), *self._node_attempts.values())]
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+
+def recreated(partition: TopicPartition, before: object, after: object, offset: int | None) -> TopicRecreated:
+    """The error for a position in a topic that has been deleted and made anew (B-39)."""
+    return TopicRecreated(
+        "the topic was deleted and made anew: positions in the old one mean nothing in the new",
+        hint="seek() to where to read the new one",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        old_id=before,
+        new_id=after,
+    )
+
+
+def _is_up(node: int, partition: TopicPartition, view: ClusterView) -> bool:
+    """Whether the partition's replica there can be read, as far as metadata tells."""
+    known = view.partition(partition)
+    return node in view.brokers and known is not None and node not in known.offline
+
+
+def _is_of_leader(node: int, data: PartitionData, ask: Asked, known: PartitionView | None) -> bool:
+    """Whether a response came from the partition's leader, and no other leader is known or named since the request."""
+    named = data.current_leader
+    if known is None or (named.leader_id not in (NO_NODE, node) and named.leader_epoch > ask.leader_epoch):
+        return False
+    return node == ask.leader == known.leader and ask.leader_epoch == known.leader_epoch
+
+
+def _by_topic(changed: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, ...]:
+    topics: dict[str, list[FetchPartition]] = {}
+    for partition, want in changed.items():
+        topics.setdefault(partition.topic, []).append(
+            FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=want.leader_epoch,
+                fetch_offset=want.offset,
+                partition_max_bytes=want.max_bytes,
+                replica_directory_id=NO_TOPIC_ID,
+            )
+        )
+    ids = {partition.topic: want.topic_id for partition, want in changed.items()}
+    return tuple(
+        FetchTopic(topic=name, topic_id=ids[name], partitions=tuple(partitions)) for name, partitions in topics.items()
+    )
+
+
+def _forgotten(forgotten: Mapping[TopicPartition, uuid.UUID]) -> tuple[ForgottenTopic, ...]:
+    topics: dict[tuple[str, uuid.UUID], list[int]] = {}
+    for partition, topic_id in forgotten.items():
+        topics.setdefault((partition.topic, topic_id), []).append(partition.partition)
+    return tuple(
+        ForgottenTopic(topic=name, topic_id=topic_id, partitions=tuple(numbers))
+        for (name, topic_id), numbers in topics.items()
+    )

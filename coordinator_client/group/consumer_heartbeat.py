@@ -1,0 +1,290 @@
+"""ConsumerGroupHeartbeat (KIP-848): what a member reports and when, and what the coordinator's answers mean.
+
+One request does everything: epoch 0 joins, a growing epoch stays, a negative one leaves. A field is sent only if it is
+not as the coordinator was told last, and what it was told is only what it has answered: after anything else than a good
+answer everything is said again, and only such a full report makes the coordinator repeat an assignment whose answer was
+lost.
+
+What is owned is the exception. Each assignment that came is followed by one report that lists it, also if the list is
+the same as the last one: the coordinator takes null as "unchanged" and keeps waiting for a list.
+
+A join is refused while its instance id is not released, also if this very member holds it by an earlier join. So the
+member releases it (epoch -2), which the coordinator accepts from the holder only, and joins again.
+"""
+
+from math import inf
+from typing import Any, Final
+
+from kohort.coordinator_client.epoch_requests import consumer_group_heartbeat, leave_consumer_group
+from kohort.coordinator_client.group import events as ev
+from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
+from kohort.coordinator_client.group.error_actions import REACTIONS, GroupProtocolError, Reaction, fatal_error
+from kohort.coordinator_client.group.member_context import Part, Shared
+from kohort.coordinator_client.group.membership import Membership
+from kohort.coordinator_client.group.states import HEARTBEATING, MemberState
+from kohort.coordinator_client.group.target_assignment import Target
+from kohort.coordinator_client.hooks import Cause, Why
+from kohort.protocol.errors import error_name
+
+API: Final = "ConsumerGroupHeartbeat"
+FENCED_MEMBER_EPOCH: Final = 110
+UNRELEASED_INSTANCE_ID: Final = 111
+STALE_MEMBER_EPOCH: Final = 113
+
+MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
+"""States in which what is owned is what we were told to own: whatever was to go has gone, and is committed."""
+
+
+class Reporting(Part):
+    """`target`: what the coordinator wants us to own. `news`: grows with whatever may ask for another look at it."""
+
+    def __init__(self, shared: Shared, target: Target, membership: Membership, link: CoordinatorLink) -> None:
+        super().__init__(shared)
+        self._membership = membership
+        self._link = link
+        self.target = target
+        self.news = 0
+        self._told: dict[str, Any] = {}
+        self._saying: dict[str, Any] | None = None
+        # Names alone do not replace a pattern, of this member or of the predecessor with the same instance id.
+        self._may_have_pattern = shared.settings.instance_id is not None
+        self._arrived = False  # an assignment came, and no report of what is owned has followed it yet
+        self._owes_ack = False
+        self._hurry = False
+        self._must_release = False  # the next request releases the instance id
+        self._releasing = False  # the request in flight does
+        self._held_since: float | None = None  # when another member's hold of the instance id was confirmed
+        self._failures = 0
+        self._not_before = -inf
+
+    def start_afresh(self) -> None:
+        """A new subscription pays for no failure of the last one."""
+        self._failures, self._not_before, self._held_since = 0, -inf, None
+
+    def compared(self, *, moves: bool) -> None:
+        """The target was compared with what is owned. A report of what is owned follows once nothing is left to let go:
+        one for each assignment that came, and one for each move."""
+        self._owes_ack = self._owes_ack or self._arrived or moves
+
+    # -------------------------------------------------------------------------------------------------------- sending
+
+    @property
+    def _joins(self) -> bool:
+        """Whether a join may go out: one that subscribes to nothing would be refused."""
+        subscription = self._topics.subscription
+        wants = subscription is not None and (subscription.broker_pattern is not None or bool(self._topics.meant))
+        return self._walk.state is MemberState.JOINING and not self._membership.alive and wants
+
+    @property
+    def _stays(self) -> bool:
+        return self._membership.alive and (self._walk.state in HEARTBEATING or self._walk.state is MemberState.JOINING)
+
+    def _due_at(self) -> float:
+        """When the next report goes out, if one may go out at all."""
+        if self._search.coordinator is None or self._in_flight.waits_for(API):
+            return inf
+        if self._joins:
+            return self._not_before
+        if not self._stays:
+            return inf
+        said = self._said()
+        unsaid = self._saying is not None or any(self._told.get(name, _UNSAID) != said[name] for name in said)
+        soon = unsaid or self._hurry or self._acknowledges
+        return max(self._not_before, -inf if soon else self._pulse.next_beat_at)
+
+    @property
+    def _acknowledges(self) -> bool:
+        return self._owes_ack and self._walk.state in MAY_ACKNOWLEDGE
+
+    def times(self) -> list[float]:
+        """When to look again (monotonic seconds)."""
+        silent_at = self._pulse.silent_at if self._stays and self._search.coordinator is not None else inf
+        return [silent_at, self._due_at()]
+
+    def watch_silence(self) -> None:
+        if self._stays and self._search.coordinator is not None and self._walk.now >= self._pulse.silent_at:
+            self._link.gone("no answer for a whole session timeout")
+
+    def beat(self) -> None:
+        """Send a report, if one is due."""
+        if self._walk.now < self._due_at():
+            return
+        membership = self._membership
+        if self._saying is not None:
+            self._told = {}  # the last one was not answered: what of it arrived, and what was answered, is not known
+            self._held_since = None  # it may have been a join that worked: the hold may be our own by now
+        self._pulse.beat_sent_at = self._walk.now
+        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
+        self._releasing = self._must_release and not membership.alive
+        if self._releasing:
+            self._saying = None
+            membership.ask(API, leave_consumer_group(membership.identity, for_good=False), timeout_ms)
+            return
+        if not membership.alive:
+            self._told = {}
+            membership.named(self._settings.member_id)
+            self._walk.timeline.attempt()
+        said = self._said()
+        self._saying = {name: value for name, value in said.items() if self._told.get(name, _UNSAID) != value}
+        if not membership.alive:
+            self._saying["topic_partitions"] = ()
+        elif not self._told or self._acknowledges:
+            self._saying["topic_partitions"] = self.target.by_id(self._holding.partitions)
+            self._owes_ack = self._owes_ack and not self._acknowledges
+            self._arrived = False
+        self._may_have_pattern |= bool(said.get("subscribed_topic_regex"))
+        self._hurry = False
+        membership.ask(API, consumer_group_heartbeat(membership.identity, self._saying), timeout_ms)
+
+    def _said(self) -> dict[str, Any]:
+        """All that there is to say, but what is owned."""
+        subscription, settings = self._topics.subscription, self._settings
+        said: dict[str, Any] = {"rebalance_timeout_ms": settings.rebalance_ms}
+        if settings.rack_id is not None:
+            said["rack_id"] = settings.rack_id
+        if settings.remote_assignor is not None:
+            said["server_assignor"] = settings.remote_assignor
+        if subscription is None:
+            return said
+        if subscription.broker_pattern is not None:
+            said["subscribed_topic_names"] = ()
+            said["subscribed_topic_regex"] = subscription.broker_pattern
+        elif self._topics.meant is not None:
+            said["subscribed_topic_names"] = tuple(sorted(self._topics.meant))
+            if self._may_have_pattern:
+                said["subscribed_topic_regex"] = ""
+        return said
+
+    # -------------------------------------------------------------------------------------------------------- answers
+
+    def forget(self) -> None:
+        """Membership is gone: nothing that was said or told holds any more."""
+        self._told, self._saying = {}, None
+        self._arrived = self._owes_ack = self._hurry = self._must_release = False
+        self.target.forget()
+
+    def on_beat(self, event: ev.GroupBeat) -> None:
+        asked = self._in_flight.answered(event.serial)
+        if asked is None:
+            return
+        answer = event.response
+        if self._walk.state is MemberState.LEAVING:
+            self._membership.left(answer.error_code)
+            return
+        if self._releasing:
+            self._released(answer.error_code)
+            return
+        current = asked.identity == self._membership.identity
+        if answer.error_code != 0:
+            self._refused(answer.error_code, answer.error_message, current, asked.sent_at)
+            return
+        self._search.proved()
+        if not current:
+            return
+        if answer.member_epoch <= 0:
+            self._membership.fail(
+                GroupProtocolError(
+                    f"a member cannot be in epoch {answer.member_epoch}", api=API, group=self._settings.group_id
+                )
+            )
+            return
+        self._told |= self._saying or {}
+        self._saying, self._failures, self._held_since = None, 0, None
+        self._pulse.told_interval_s = answer.heartbeat_interval_ms / 1000
+        self._pulse.confirmed(asked.sent_at)
+        self._pulse.last_beat_at = asked.sent_at
+        self._enter(answer.member_epoch)
+        if answer.assignment is not None:
+            self.target.tell(answer.assignment.topic_partitions)
+            self._arrived = True
+            self.news += 1
+        elif self.target.told is None:
+            self.target.tell(())
+
+    def _enter(self, epoch: int) -> None:
+        membership = self._membership
+        if membership.identity.generation == epoch:
+            return
+        membership.joined(epoch, membership.identity.member_id, self._settings.remote_assignor)
+        self._walk.timeline.noted(generation=epoch)
+
+    def _refused(self, code: int, message: str | None, current: bool, sent_at: float) -> None:
+        why = f"{API}: {error_name(code)}"
+        self._saying = None
+        self._told = {}
+        match REACTIONS[API].get(code, Reaction.FATAL):
+            case Reaction.RETRY:
+                self._back_off()
+            case Reaction.REDISCOVER:
+                self._link.gone(why)
+            case Reaction.FORGET_GENERATION if current:
+                if not self._membership.alive:
+                    self._back_off()  # it was the join itself that was refused
+                cause = Cause(Why.STALE_GENERATION if code == FENCED_MEMBER_EPOCH else Why.UNKNOWN_MEMBER, API)
+                self._membership.lose(cause, keep_id=True)
+            case Reaction.RELEASE if current and not self._membership.alive:
+                self._instance_is_held(sent_at)
+            case Reaction.RELEASE | Reaction.FATAL:
+                self._membership.fail(fatal_error(code, API, self._settings.group_id, message))
+
+    def _instance_is_held(self, sent_at: float) -> None:
+        """A join was refused: its instance id is not released. The holder may be an earlier join of this very member,
+        whose response was lost; a release by this member id ends that hold, and no other."""
+        if self._held_since is None:
+            self._must_release = True
+        elif sent_at < self._held_since + self._settings.session_timeout_ms / 1000:
+            self._back_off()
+        else:
+            waited_s = self._walk.now - self._held_since
+            self._membership.fail(
+                fatal_error(
+                    UNRELEASED_INSTANCE_ID,
+                    API,
+                    self._settings.group_id,
+                    f"another member has held the instance id for {waited_s:.0f} s",
+                    instance_id=self._settings.instance_id,
+                )
+            )
+
+    def _released(self, code: int) -> None:
+        """The release was answered. Another member's hold ends with its session, so joins go on until then."""
+        why = f"{API}: {error_name(code)}"
+        self._releasing = False
+        match REACTIONS[API].get(code):
+            case Reaction.RETRY:
+                self._back_off()
+                return
+            case Reaction.REDISCOVER:
+                self._link.gone(why)
+                return
+        self._must_release = False
+        if code == 0:
+            return
+        self._back_off()
+        self._held_since = self._walk.now
+        self._walk.notice(
+            "instance_held",
+            f"instance id {self._settings.instance_id!r} of group {self._settings.group_id!r} is held by another "
+            f"member: joining again for up to {self._settings.session_timeout_ms / 1000:.0f} s",
+        )
+
+    def _back_off(self) -> None:
+        self._failures += 1
+        self._not_before = self._walk.now + self._settings.backoff_s(self._failures)
+
+    def on_commit_refused(self, event: ev.CommitRefused) -> None:
+        self._walk.timeline.commit_refused(event.partitions, event.code)
+        current = event.sent == self._membership.identity and self._membership.alive
+        if event.code == STALE_MEMBER_EPOCH and current:
+            self._hurry = True  # the coordinator has gone on to an epoch that we have not heard of
+            return
+        match REACTIONS["OffsetCommit"].get(event.code):
+            case Reaction.REDISCOVER:
+                self._link.gone(f"OffsetCommit: {error_name(event.code)}")
+            case Reaction.FORGET_MEMBER if current:
+                self._membership.lose(Cause(Why.UNKNOWN_MEMBER, "OffsetCommit"), keep_id=True)
+            case Reaction.FATAL:
+                self._membership.fail(fatal_error(event.code, "OffsetCommit", self._settings.group_id))
+
+
+_UNSAID: Final = object()

@@ -1,0 +1,145 @@
+"""One member of one group, speaking the consumer group protocol (KIP-848), as a pure machine.
+
+The same two verbs, hooks and `Ready` as `classic_member.py`, over another conversation: the coordinator assigns, and
+one heartbeat carries everything. A rebalance has no round that all members take part in: each is told what to own, lets
+go what is not in it (`on_revoked`, commit), takes what is new (`on_assigned`), and says what it owns now; only then
+does the coordinator give to others what was let go. What does not move is never touched.
+
+JOINING -> the coordinator answers with an epoch and an assignment -> ASSIGNING -> STABLE; from there REVOKING,
+COMMITTING and ASSIGNING whenever the assignment changes. Heartbeats run all along. Its own parts:
+`target_assignment.py` (what the coordinator wants us to own) and `consumer_heartbeat.py` (the heartbeats).
+"""
+
+from math import inf
+from typing import Any, Final
+
+from kohort.coordinator_client.epoch_requests import leave_consumer_group
+from kohort.coordinator_client.group import events as ev
+from kohort.coordinator_client.group import reconcile
+from kohort.coordinator_client.group.consumer_heartbeat import API, Reporting
+from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
+from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, Machine
+from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.member_context import Shared
+from kohort.coordinator_client.group.membership import Membership
+from kohort.coordinator_client.group.ready import WantedTopics
+from kohort.coordinator_client.group.state_tracker import Walk
+from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState
+from kohort.coordinator_client.group.target_assignment import Target
+from kohort.coordinator_client.hooks import Cause, Why
+
+NAMES_PATIENCE_S: Final = 5.0
+"""How long new partitions wait for the names of others that came with them: one hook call is better than two."""
+
+
+class ConsumerGroupMember(Machine):
+    """The machine of the consumer group protocol. There are no assignors on this side of it: the coordinator's are
+    named by `settings.remote_assignor`, or left to the group."""
+
+    def __init__(self, settings: MemberSettings) -> None:
+        shared = Shared.of(settings, Walk(CONSUMER_GROUP_TRANSITIONS))
+        target = Target()
+        for_good = settings.instance_id is None or bool(settings.leave_on_close)
+
+        def farewell(identity: ev.Identity, _reason: str) -> tuple[str, Any]:
+            return API, leave_consumer_group(identity, for_good=for_good)
+
+        membership = Membership(shared, farewell, lambda: self._reporting.forget())
+        link = CoordinatorLink(shared, membership)
+        super().__init__(shared, membership, link)
+        self._target = target
+        self._reporting = Reporting(shared, target, membership, link)
+        self._looked_at: tuple[float, int] | None = None
+        self._names_by = inf
+        self._asked_for_names = 0
+
+    def _leads(self) -> bool:
+        return False
+
+    def _wanted(self) -> WantedTopics:
+        subscription = self._topics.subscription
+        if subscription is None:
+            return WantedTopics()
+        assigned = frozenset(partition.topic for partition in self._holding.partitions)
+        # A topic that a coordinator's pattern matched is known by its id only: who has that name, all topics tell.
+        everything = subscription.by_pattern or self._names_by < inf
+        return WantedTopics(subscription.topics | assigned, everything, self._asked_for_names)
+
+    def _watch(self) -> None:
+        self._reporting.watch_silence()
+
+    def _beat(self) -> None:
+        self._reporting.beat()
+
+    def _times(self) -> list[float]:
+        waits = self._walk.state in (MemberState.JOINING, MemberState.STABLE)
+        return [*self._reporting.times(), self._names_by if waits else inf]
+
+    def _start_afresh(self) -> None:
+        self._reporting.start_afresh()
+
+    # ------------------------------------------------------------------------------------------------ reconciliation
+
+    def _turn__reconcile(self) -> bool:
+        """Own what the coordinator wants us to own, if that is not so already."""
+        if not self._membership.alive or self._target.told is None:
+            return False
+        # Reached a state, heard of something, or waited long enough: nothing else can have changed the outcome.
+        seen, overdue = (self._walk.since, self._reporting.news), self._walk.now >= self._names_by
+        if self._looked_at == seen and not overdue:
+            return False
+        self._looked_at = seen
+        owned = self._holding.partitions
+        wanted, unknown = self._target.named(self._topics.known, owned, self._is_subscribed)
+        if not unknown:
+            self._names_by = inf
+        elif self._names_by == inf or overdue:
+            self._asked_for_names += 1
+            self._names_by = self._walk.now + NAMES_PATIENCE_S
+        moves = reconcile.after_sync(owned, wanted)
+        joining = self._walk.state is MemberState.JOINING
+        waits = bool(unknown) and not overdue and not moves.revoked
+        changes = not waits and (joining or bool(moves.revoked or moves.added))
+        self._reporting.compared(moves=changes)
+        if not changes:
+            return False
+        if not joining:
+            self._walk.begin(Cause(Why.COORDINATOR_ASKED))
+            self._walk.timeline.noted(generation=self._membership.identity.generation)
+        self._target.came(moves.added, self._topics.known)
+        self._membership.move(moves.revoked, moves.added, rejoins=False)
+        return True
+
+    def _is_subscribed(self, topic: str) -> bool:
+        subscription = self._topics.subscription
+        if subscription is None or subscription.broker_pattern is not None:
+            return True
+        return subscription.matches(topic)
+
+    # ------------------------------------------------------------------------------------------- what is told to us
+
+    def _on_topics_changed(self, event: ev.TopicsChanged) -> None:
+        self._topics.learn(event)
+        self._reporting.news += 1
+
+    def _on_resubscribed(self, event: ev.Subscribed) -> None:
+        self._on_subscribed(event)
+        self._reporting.news += 1
+
+    def _on_rebalance_enforced(self, event: ev.RebalanceEnforced) -> None:
+        self._walk.notice("rebalance_not_enforced", "the coordinator assigns this group, and only when it must")
+
+    HANDLERS = {
+        **COMMON_HANDLERS,
+        ev.GroupBeat: lambda member, event: member._reporting.on_beat(event),
+        ev.CommitRefused: lambda member, event: member._reporting.on_commit_refused(event),
+        ev.Subscribed: _on_resubscribed,
+        ev.TopicsChanged: _on_topics_changed,
+        ev.RebalanceEnforced: _on_rebalance_enforced,
+    }
+
+    TURNS = {
+        **COMMON_TURNS,
+        MemberState.JOINING: _turn__reconcile,
+        MemberState.STABLE: _turn__reconcile,
+    }

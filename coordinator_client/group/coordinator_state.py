@@ -1,0 +1,63 @@
+"""The coordinator's own small machine: who is it, and when to ask again. See `CoordinatorState`."""
+
+from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.ready import Coordinator
+from kohort.coordinator_client.group.states import CoordinatorState, CoordinatorTrigger, coordinator_after
+
+
+def coordinator_partition(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that keeps a group, and whose leader is the group's coordinator.
+
+    Java's String.hashCode over UTF-16 units, then Kafka's Utils.abs, which makes the one number without a positive twin
+    0 (rather than masking the sign away, which would send other groups elsewhere).
+    """
+    data = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
+    signed = code - (1 << 32) if code & 0x8000_0000 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+class CoordinatorSearch:
+    """Finds the coordinator again and again, with a growing pause while that fails.
+
+    An answer that names a coordinator does not end the failure by itself: a cluster names a dead broker until it has
+    noticed. Only an answer *from* the coordinator does (`proved`), else a member would hammer both in turn.
+    """
+
+    __slots__ = ("_settings", "coordinator", "failures", "retry_at", "state")
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._settings = settings
+        self.state = CoordinatorState.UNKNOWN
+        self.coordinator: Coordinator | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether to send a FindCoordinator now."""
+        return self.state is CoordinatorState.UNKNOWN and now >= self.retry_at
+
+    def asked(self) -> None:
+        self.state = coordinator_after(self.state, CoordinatorTrigger.ASKED)
+
+    def found(self, coordinator: Coordinator) -> None:
+        self.state = coordinator_after(self.state, CoordinatorTrigger.FOUND)
+        self.coordinator = coordinator
+
+    def not_found(self, now: float) -> None:
+        self.state = coordinator_after(self.state, CoordinatorTrigger.NOT_FOUND)
+        self.failures += 1
+        self.retry_at = now + self._settings.backoff_s(self.failures)
+
+    def gone(self, now: float) -> None:
+        """It is dead or not the coordinator. The first search after good times starts at once."""
+        self.state = coordinator_after(self.state, CoordinatorTrigger.GONE)
+        self.coordinator = None
+        self.retry_at = now + (self._settings.backoff_s(self.failures) if self.failures else 0.0)
+        self.failures += 1
+
+    def proved(self) -> None:
+        """The coordinator answered as one."""
+        self.failures = 0

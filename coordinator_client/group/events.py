@@ -1,0 +1,278 @@
+"""What happens to a group member, as frozen values: the only input of `GroupMember.step`.
+
+Answers name the request they belong to by its `serial` (from `Send`), and the machine knows what it had asked under
+which generation: an answer to a question that nobody waits for any more is discarded. Nothing here is compared with
+the present state by whoever delivers it; deliver everything, in the order in which it happened.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from kohort.common.errors import KohortError
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.subscription_state import Start, Subscription
+
+if TYPE_CHECKING:
+    from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+    from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
+    from kohort.protocol.apis.heartbeat import HeartbeatResponse
+    from kohort.protocol.apis.join_group import JoinGroupResponse
+    from kohort.protocol.apis.leave_group import LeaveGroupResponse
+    from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
+
+
+class OffsetToCommit(NamedTuple):
+    """A position to commit: the offset of the next record to read, and what Kafka stores beside it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Identity(NamedTuple):
+    """Who a request says that it is from; what a commit is fenced by. Also what transactions call group metadata.
+
+    `generation` is -1 and `member_id` "" while there is no membership.
+    """
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class TopicInfo(NamedTuple):
+    """What the group needs to know of a topic. `racks`: partition number -> the racks of its replicas."""
+
+    partitions: int
+    topic_id: UUID = UUID(int=0)
+    internal: bool = False
+    racks: Mapping[int, frozenset[str]] = MappingProxyType({})
+
+
+# ------------------------------------------------------------------------------------------------ answers to requests
+
+
+class CoordinatorFound(NamedTuple):
+    """FindCoordinator was answered (the answer may still be a refusal)."""
+
+    serial: int
+    response: "FindCoordinatorResponse"
+
+
+class Joined(NamedTuple):
+    """JoinGroup was answered."""
+
+    serial: int
+    response: "JoinGroupResponse"
+
+
+class Synced(NamedTuple):
+    """SyncGroup was answered."""
+
+    serial: int
+    response: "SyncGroupResponse"
+
+
+class Beat(NamedTuple):
+    """Heartbeat was answered."""
+
+    serial: int
+    response: "HeartbeatResponse"
+
+
+class Left(NamedTuple):
+    """LeaveGroup was answered."""
+
+    serial: int
+    response: "LeaveGroupResponse"
+
+
+class GroupBeat(NamedTuple):
+    """ConsumerGroupHeartbeat was answered (KIP-848): a join, a report, a leave, whichever it was."""
+
+    serial: int
+    response: "ConsumerGroupHeartbeatResponse"
+
+
+class Refused(NamedTuple):
+    """A request was not and will not be sent, for a reason that trying again does not cure: no common version,
+    authentication failed, values that the version cannot carry. The error is raised in poll."""
+
+    serial: int
+    error: KohortError
+
+
+class Disconnected(NamedTuple):
+    """A connection ended, or could not be made, or an answer did not come in time (then `reason` says "timeout").
+
+    Once for each request that was waiting (`serial`), and once without serial when the coordinator's connection closes
+    while none was: that is news too.
+    """
+
+    serial: int | None = None
+    node_id: int | None = None
+    reason: str = ""
+
+
+ANSWERS: Final[Mapping[str, Any]] = {
+    "FindCoordinator": CoordinatorFound,
+    "JoinGroup": Joined,
+    "SyncGroup": Synced,
+    "Heartbeat": Beat,
+    "LeaveGroup": Left,
+    "ConsumerGroupHeartbeat": GroupBeat,
+}
+"""`Send.api` -> the event its answer becomes: `ANSWERS[send.api](send.serial, response)`."""
+
+
+# ------------------------------------------------------------------------------------------------------ from the user
+
+
+class Subscribed(NamedTuple):
+    """The user subscribed, or changed the subscription."""
+
+    subscription: Subscription
+
+
+class Unsubscribed(NamedTuple):
+    """The user gave the subscription up: let go, commit, leave."""
+
+
+class Polled(NamedTuple):
+    """The caller's thread entered poll (or any call that waits and runs hooks) at `at`, monotonic seconds."""
+
+    at: float
+
+
+class PollEnded(NamedTuple):
+    """The caller's thread left poll at `at`: user code runs from now on, and max.poll.interval with it.
+
+    Of several `Polled`/`PollEnded` that happened between two turns of the driver only the last of each is needed.
+    """
+
+    at: float
+
+
+class HookStarted(NamedTuple):
+    """The caller's thread took the hook call with this serial and is about to run it. Required: until it comes, a call
+    may be replaced by another (`on_revoked` by `on_lost`, when membership is lost first)."""
+
+    serial: int
+    at: float
+
+
+class HookDone(NamedTuple):
+    """The hook call is over.
+
+    `commit`: what to commit before letting go: the hook's answer, over whatever auto-commit adds; only for `Revoked`.
+    `start`: the answer of `on_assigned`. `error`: what it raised (the driver raises it from poll; here it goes into
+    the timeline).
+    """
+
+    serial: int
+    at: float
+    commit: Mapping[TopicPartition, OffsetToCommit] = MappingProxyType({})
+    start: Mapping[TopicPartition, Start] = MappingProxyType({})
+    error: BaseException | None = None
+
+
+class RebalanceEnforced(NamedTuple):
+    """`enforce_rebalance(reason)` was called (KIP-568)."""
+
+    reason: str = ""
+
+
+class CoordinatorWanted(NamedTuple):
+    """Somebody beside membership needs the coordinator (commits or committed offsets of a manual assignment): look for
+    it also while out of the group, from now on. Without this, a member that is OUT asks no broker anything."""
+
+    wanted: bool = True
+
+
+class CloseRequested(NamedTuple):
+    """Let go, commit, leave, and be done by `deadline` (monotonic seconds), come what may."""
+
+    deadline: float
+    reason: str = "the consumer is being closed"
+
+
+# ----------------------------------------------------------------------------------------- from metadata and commits
+
+
+class TopicsChanged(NamedTuple):
+    """A metadata answer: every topic it knew. Send it after each refresh, changed or not.
+
+    `complete`: the answer was to "all topics", so a topic that is not in it does not exist. Otherwise `asked` names
+    the topics it was asked for, and one of those that is not in `topics` does not exist (yet).
+    """
+
+    topics: Mapping[str, TopicInfo]
+    complete: bool = False
+    asked: frozenset[str] = frozenset()
+
+
+class CommitRefused(NamedTuple):
+    """An OffsetCommit was answered with `code` for at least one partition. `sent` is the identity it was sent under.
+
+    One event for each distinct code in an answer is enough. What to do with the commit itself: `commit_verdict` in
+    `error_actions.py`, asked after this event was stepped.
+    """
+
+    code: int
+    sent: Identity
+    partitions: frozenset[TopicPartition] = frozenset()
+
+
+class CommitSettled(NamedTuple):
+    """The `CommitOrder` with this serial is settled: all committed, but for `refused` (partition -> error code; -1
+    where the outcome is unknown because the deadline came first)."""
+
+    serial: int
+    refused: Mapping[TopicPartition, int] = MappingProxyType({})
+
+
+class BacklogKnown(NamedTuple):
+    """The `BacklogOrder` with this serial has its answer: records waiting by partition. `unknown` partitions of those
+    asked for are not in it, and `why` tells what kept them from being found out."""
+
+    serial: int
+    lag: Mapping[TopicPartition, int]
+    unknown: int = 0
+    why: str = ""
+
+
+class PlanMade(NamedTuple):
+    """The `PlanOrder` with this serial has run: what SyncGroup is to carry, or the error that came of it."""
+
+    serial: int
+    assignments: "tuple[SyncGroupRequestAssignment, ...]" = ()
+    error: KohortError | None = None
+
+
+Event = (
+    CoordinatorFound
+    | Joined
+    | Synced
+    | Beat
+    | Left
+    | GroupBeat
+    | Refused
+    | Disconnected
+    | Subscribed
+    | Unsubscribed
+    | Polled
+    | PollEnded
+    | HookStarted
+    | HookDone
+    | RebalanceEnforced
+    | CoordinatorWanted
+    | CloseRequested
+    | TopicsChanged
+    | CommitRefused
+    | CommitSettled
+    | BacklogKnown
+    | PlanMade
+)

@@ -1,0 +1,70 @@
+"""The requests a member sends, from what it knows. One function each; no choice of version (see
+`network/request_versions.py`)."""
+
+from collections.abc import Sequence
+
+from kohort.coordinator_client.group.events import Identity
+from kohort.coordinator_client.group.member_config import CONSUMER_PROTOCOL_TYPE, MemberSettings
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
+from kohort.protocol.apis.heartbeat import HeartbeatRequest
+from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+REASON_CHARACTERS_MAX = 255  # KIP-800: longer ones are cut by whoever sends them
+
+
+def find_coordinator(settings: MemberSettings) -> FindCoordinatorRequest:
+    return FindCoordinatorRequest(key=settings.group_id, key_type=0, coordinator_keys=(settings.group_id,))
+
+
+def join_group(
+    settings: MemberSettings, identity: Identity, protocols: Sequence[tuple[str, bytes]], reason: str
+) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=settings.group_id,
+        session_timeout_ms=settings.session_timeout_ms,
+        rebalance_timeout_ms=settings.rebalance_ms,
+        member_id=identity.member_id,
+        group_instance_id=settings.instance_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols),
+        reason=reason[:REASON_CHARACTERS_MAX],
+    )
+
+
+def sync_group(
+    identity: Identity, protocol: str, assignments: tuple[SyncGroupRequestAssignment, ...]
+) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=identity.group_id,
+        generation_id=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=protocol,
+        assignments=assignments,
+    )
+
+
+def heartbeat(identity: Identity) -> HeartbeatRequest:
+    return HeartbeatRequest(
+        group_id=identity.group_id,
+        generation_id=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+    )
+
+
+def leave_group(identity: Identity, reason: str) -> LeaveGroupRequest:
+    return LeaveGroupRequest(
+        group_id=identity.group_id,
+        member_id=identity.member_id,
+        members=(
+            MemberIdentity(
+                member_id=identity.member_id,
+                group_instance_id=identity.instance_id,
+                reason=reason[:REASON_CHARACTERS_MAX],
+            ),
+        ),
+    )

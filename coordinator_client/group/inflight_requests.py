@@ -1,0 +1,120 @@
+"""The requests of a member that are under way, each with the identity it was sent under.
+
+An answer to a request that is not waited for any more is nobody's business: whoever gives one up has it forgotten here,
+and `answered` then knows nothing of it.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from kohort.coordinator_client.group.events import Identity
+from kohort.coordinator_client.group.ready import Coordinator, Send
+
+ANSWER_GRACE_MS: Final = 2_000
+"""Whoever sends our requests owes each of them an outcome within its timeout. After this much more we stop waiting, so
+that not even a defect there makes a member wait for ever."""
+
+FAREWELLS: Final = ("LeaveGroup", "ConsumerGroupHeartbeat")
+"""The APIs by which a member leaves."""
+
+BEATS: Final = ("Heartbeat", "ConsumerGroupHeartbeat")
+"""The APIs by which a member stays."""
+
+ASIDE: Final = frozenset({"LeaveGroup", "Heartbeat"})
+"""What is asked while a join waits at the coordinator goes by another connection: brokers read nothing behind a request
+that they have not answered."""
+
+
+class Asked(NamedTuple):
+    """A request that is waited for. Times are monotonic seconds. `aside`: sent while a join waited there."""
+
+    api: str
+    identity: Identity
+    sent_at: float
+    node_id: int | None
+    overdue_at: float
+    aside: bool = False
+
+
+class InFlight:
+    """Which requests wait for their answers, and which are still to be handed out (`drain_sends`)."""
+
+    __slots__ = ("_asked", "_distrusted", "_join_on_wire", "_sends", "_serial")
+
+    def __init__(self) -> None:
+        self._serial = 0
+        self._distrusted = False
+        self._asked: dict[int, Asked] = {}
+        self._join_on_wire: int | None = None  # also one that nobody waits for any more
+        self._sends: list[Send] = []
+
+    def next_serial(self) -> int:
+        """A number that nothing of this member has had: one sequence for requests, hook calls and commit orders."""
+        self._serial += 1
+        return self._serial
+
+    def ask(
+        self,
+        api: str,
+        request: Any,
+        timeout_ms: int,
+        *,
+        to: Coordinator | None,
+        identity: Identity,
+        now: float,
+        awaited: bool = True,
+    ) -> None:
+        """Hand out a request. One that is not `awaited` goes out too, but nothing hangs on its outcome."""
+        serial = self.next_serial()
+        aside = api in ASIDE and self._join_on_wire is not None
+        renew = self._distrusted and to is not None and not aside
+        self._distrusted = self._distrusted and not renew
+        self._sends.append(Send(serial, to, api, request, timeout_ms, aside, renew))
+        if api == "JoinGroup":
+            self._join_on_wire = serial
+        if awaited:
+            node_id = None if to is None else to.node_id
+            overdue_at = now + (timeout_ms + ANSWER_GRACE_MS) / 1000
+            self._asked[serial] = Asked(api, identity, now, node_id, overdue_at, aside)
+
+    def distrust(self) -> None:
+        """What was asked of the coordinator by its own connection is not answered, though it should be: the next
+        request to a coordinator goes by a new one."""
+        self._distrusted = True
+
+    def drain_sends(self) -> tuple[Send, ...]:
+        """What was asked since the last call, in that order."""
+        sends, self._sends = tuple(self._sends), []
+        return sends
+
+    def off_the_wire(self, serial: int | None) -> None:
+        """The request of this serial has had its outcome, waited for or not."""
+        if self._join_on_wire is not None and serial == self._join_on_wire:
+            self._join_on_wire = None
+
+    def answered(self, serial: int) -> Asked | None:
+        """The request that an outcome belongs to, which is waited for no longer; None if nobody waits for it."""
+        return self._asked.pop(serial, None)
+
+    def asked(self, serial: int) -> Asked | None:
+        """As `answered`, but it is still waited for."""
+        return self._asked.get(serial)
+
+    def waits_for(self, api: str) -> bool:
+        return any(asked.api == api for asked in self._asked.values())
+
+    def asked_at(self, api: str) -> float | None:
+        """When the request to this API was sent that is waited for; None if none is."""
+        return next((asked.sent_at for asked in self._asked.values() if asked.api == api), None)
+
+    def forget(self, *apis: str) -> None:
+        """Whatever is answered to these is nobody's business any more."""
+        self._asked = {serial: asked for serial, asked in self._asked.items() if asked.api not in apis}
+
+    def overdue(self, now: float) -> list[int]:
+        """Serials of the requests whose outcome is owed for too long."""
+        return [serial for serial, asked in self._asked.items() if now >= asked.overdue_at]
+
+    def overdue_times(self) -> Iterable[float]:
+        """When each of them will be overdue."""
+        return (asked.overdue_at for asked in self._asked.values())

@@ -1,0 +1,226 @@
+"""What the leader of a generation does: read what the members said, let the assignor plan, check it, write it down.
+
+Pure functions of a JoinGroup answer and metadata. A plan is checked here, before anybody acts on it, because everything
+later trusts it: a partition given twice would be read twice by two members of good faith, and one given to a member
+that did not ask for it would make that member rejoin for ever.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, run_assignor
+from kohort.assignors.base import NO_GENERATION
+from kohort.common.errors import KohortError, WireError
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.group.events import PlanMade, TopicInfo
+from kohort.protocol.apis.join_group import JoinGroupResponseMember
+from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
+from kohort.protocol.membership import (
+    Subscription,
+    TopicPartitions,
+    build_subscription,
+    parse_assignment,
+    parse_cooperative_sticky,
+    parse_subscription,
+)
+from kohort.protocol.schema import Message
+
+COOPERATIVE_STICKY: Final = "cooperative-sticky"
+
+Shape = tuple[int, Mapping[int, frozenset[str]]]
+"""What of a topic an assignment depends on: the number of partitions and, where racks matter, where replicas are."""
+
+
+class AssignorFailed(KohortError):
+    """The assignor raised, or what it says would break the group: `assignor`, `group`, `generation`."""
+
+
+class Said(NamedTuple):
+    """What one member told the group. `trouble`: the part of it that could not be used, and why; "" for none."""
+
+    subscription: Subscription
+    instance_id: str | None
+    trouble: str = ""
+
+
+def read_members(members: Iterable[JoinGroupResponseMember], assignor: str, generation: int) -> dict[str, Said]:
+    """Member id -> its subscription under `assignor`, as of its join of `generation`.
+
+    A subscription that does not parse as the version it claims is read as version 0, which all clients write alike:
+    some put their own bytes behind it. One that is unreadable even so counts as a subscription to no topics. Owned
+    partitions as of `generation` or a later one are ignored (KIP-792): no member can have got them yet, and a
+    cooperative plan would keep them for the member without end. Both are in `Said.trouble`.
+    """
+    said = {}
+    for member in members:
+        trouble = ""
+        try:
+            subscription = _read_subscription(bytes(member.metadata))
+        except WireError as error:
+            subscription, trouble = Subscription(topics=()), f"unreadable subscription, so no partitions: {error}"
+        claimed = _claimed_generation(subscription, assignor)
+        if claimed >= generation:
+            subscription = subscription._replace(owned_partitions=(), generation_id=NO_GENERATION)
+            trouble = f"owned partitions ignored: they are as of generation {claimed}"
+        said[member.member_id] = Said(subscription, member.group_instance_id, trouble)
+    return said
+
+
+def _read_subscription(data: bytes) -> Subscription:
+    try:
+        return parse_subscription(data)
+    except WireError:
+        if len(data) < 2:
+            raise
+        subscription, _ = Message.of(Subscription).parse_from(data, 2, 0)
+        return subscription
+
+
+def _claimed_generation(subscription: Subscription, assignor: str) -> int:
+    """The generation in which a member says it got what it owns. Before version 2 of the subscription, members of
+    cooperative-sticky say it in their user data."""
+    generation, user_data = subscription.generation_id, subscription.user_data
+    if generation != NO_GENERATION or assignor != COOPERATIVE_STICKY or not user_data:
+        return generation
+    try:
+        return parse_cooperative_sticky(user_data).generation
+    except WireError:
+        return generation
+
+
+def topics_of(said: Mapping[str, Said]) -> frozenset[str]:
+    """All topics that anybody in the group subscribes to."""
+    return frozenset(topic for each in said.values() for topic in each.subscription.topics)
+
+
+def shape_of(info: TopicInfo | None, racks_matter: bool) -> Shape:
+    """What an assignment depends on; a topic that does not exist has no partitions."""
+    if info is None:
+        return 0, {}
+    return info.partitions, dict(info.racks) if racks_matter else {}
+
+
+class PlanOrder(NamedTuple):
+    """Let `assignor` plan this group, and check and write down what it says. Everything in here is frozen, so `run` may
+    be called on any thread. `lag`: records waiting by partition, None where the assignor did not ask for it."""
+
+    serial: int
+    assignor: Assignor
+    said: Mapping[str, Said]
+    topics: Mapping[str, TopicInfo]
+    lag: Mapping[TopicPartition, int] | None = None
+
+    def run(self) -> PlanMade:
+        """The plan, or why there is none; raises nothing, whatever the assignor did."""
+        try:
+            plan = make_plan(self.assignor, self.said, self.topics, self.lag)
+            return PlanMade(self.serial, write_plan(plan))
+        except AssignorFailed as error:
+            return PlanMade(self.serial, error=error)
+        except BaseException as error:  # an assignor that exits must not take the thread with it and leave us waiting
+            told = f"the group cannot be assigned: {type(error).__name__}: {error}"
+            return PlanMade(self.serial, error=AssignorFailed(told, assignor=self.assignor.name))
+
+
+def wants_backlog(assignor: Assignor) -> bool:
+    """Whether the assignor is to be told how many records wait (`needs_lag`)."""
+    return bool(getattr(assignor, "needs_lag", False))
+
+
+def make_plan(
+    assignor: Assignor,
+    said: Mapping[str, Said],
+    topics: Mapping[str, TopicInfo],
+    lag: Mapping[TopicPartition, int] | None = None,
+) -> Plan:
+    """The assignor's plan for this group, checked. Raises `AssignorFailed`, whatever the assignor did."""
+    wanted = topics_of(said)
+    try:
+        group = GroupView.of(
+            partitions={topic: topics[topic].partitions for topic in wanted if topic in topics},
+            members={member_id: _described(each) for member_id, each in said.items()},
+            racks=_racks(wanted, topics),
+            lag=lag,
+        )
+        return run_assignor.make_plan(assignor, group)
+    except KohortError as error:
+        raise AssignorFailed(
+            f"the group cannot be assigned: {error}", assignor=assignor.name, replay=error.place.get("replay")
+        ) from error
+
+
+def _described(said: Said) -> dict[str, object]:
+    subscription = said.subscription
+    owned: dict[str, tuple[int, ...]] = {}
+    for each in subscription.owned_partitions:  # nothing says that a topic is named only once
+        owned[each.topic] = owned.get(each.topic, ()) + each.partitions
+    return {
+        "topics": subscription.topics,
+        "owned": owned,
+        "generation": subscription.generation_id,
+        "rack": subscription.rack_id,
+        "user_data": subscription.user_data,
+        "instance_id": said.instance_id,
+    }
+
+
+def _racks(wanted: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str, list[frozenset[str]]] | None:
+    racks = {
+        topic: [info.racks.get(number, frozenset()) for number in range(info.partitions)]
+        for topic in wanted
+        if (info := topics.get(topic)) is not None and info.racks
+    }
+    return racks or None
+
+
+def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
+    """The plan as SyncGroup carries it: one entry a member, also for those that get nothing."""
+    return tuple(
+        SyncGroupRequestAssignment(
+            member_id=member_id,
+            assignment=plan.encode(member_id),
+        )
+        for member_id in plan
+    )
+
+
+def read_assignment(data: bytes) -> frozenset[TopicPartition]:
+    """What SyncGroup assigned to us. Raises WireError, for no bytes at all too: a leader that means "nothing" says so,
+    and an answer without even a version is a leader's bug (or a coordinator's) that must not look like an idle day."""
+    if len(data) < 2:
+        raise WireError(f"an assignment of {len(data)} bytes", api="SyncGroup", path="assignment")
+    return frozenset(
+        TopicPartition(each.topic, number)
+        for each in parse_assignment(data).assigned_partitions
+        for number in each.partitions
+    )
+
+
+def write_subscription(
+    assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, rack_id: str | None
+) -> bytes:
+    """What this member tells the leader under one assignor's name.
+
+    Raises `AssignorFailed`, whatever the assignor did."""
+    try:
+        return _written(assignor.subscription(sorted(topics), sorted(owned), generation), rack_id)
+    except BaseException as error:  # a user's code may raise anything, and this is the driver's thread
+        told = f"what it tells the group cannot be had: {type(error).__name__}: {error}"
+        raise AssignorFailed(f"assignor {assignor.name!r} is of no use: {told}", assignor=assignor.name) from error
+
+
+def _written(told: MemberSubscription, rack_id: str | None) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in sorted(told.owned_partitions):
+        by_topic.setdefault(topic, []).append(number)
+    return build_subscription(
+        Subscription(
+            topics=tuple(told.topics),
+            user_data=told.user_data,
+            owned_partitions=tuple(
+                TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items()
+            ),
+            generation_id=told.generation_id,
+            rack_id=told.rack_id if told.rack_id is not None else rack_id,
+        )
+    )

@@ -1,0 +1,115 @@
+"""From the leader's JoinGroup answer to a plan: what the plan depends on is gathered, then the assignor runs elsewhere.
+
+Nothing here may hold a rebalance up: topics and backlog are waited for a while each, and planned without if they do not
+come. Only the assignor itself is given as long as a rebalance may take, for without its plan there is none.
+"""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Final
+
+from kohort.assignors import Assignor
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.group.events import BacklogKnown, PlanMade
+from kohort.coordinator_client.group.leader_assignment import AssignorFailed, PlanOrder, wants_backlog
+from kohort.coordinator_client.group.leader_members import Leadership
+from kohort.coordinator_client.group.member_context import Part, Shared
+from kohort.coordinator_client.group.ready import BacklogOrder
+from kohort.coordinator_client.group.states import MemberState
+
+BACKLOG_PATIENCE_S: Final = 5.0
+"""How long a plan waits to be told how many records wait; never more than a quarter of the session."""
+
+BACKLOG_GRACE_S: Final = 1.0
+"""Whoever measures owes an answer at the deadline. After this much more nobody waits for it."""
+
+
+class Planning(Part):
+    """The steps of one plan, in order; each is taken by `advance` when its time has come. Times: monotonic seconds."""
+
+    def __init__(self, shared: Shared, assignors: Mapping[str, Assignor], leadership: Leadership) -> None:
+        super().__init__(shared)
+        self._assignors = assignors
+        self._leadership = leadership
+        self._topics_deadline = inf
+        self._asked: BacklogOrder | None = None
+        self._running: PlanOrder | None = None
+        self._plan_deadline = inf
+        self._new_backlog: BacklogOrder | None = None
+        self._new_plan: PlanOrder | None = None
+
+    def begin(self) -> None:
+        """We lead a new generation. What was ordered for the last one is nobody's business any more."""
+        patience_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms / 2)
+        self._topics_deadline = self._walk.now + patience_ms / 1000
+        self._asked = self._running = self._new_backlog = self._new_plan = None
+
+    def advance(self, protocol: str) -> AssignorFailed | None:
+        """Order what is due. The error, if the assignor has had its time."""
+        now, leadership = self._walk.now, self._leadership
+        if self._running is not None:
+            return self._too_late(protocol) if now >= self._plan_deadline else None
+        if leadership.missing and now < self._topics_deadline:
+            return None
+        assignor = self._assignors[protocol]
+        if wants_backlog(assignor) and not leadership.backlog_is_fresh(now):
+            if self._asked is None:
+                self._measure()
+                return None
+            if now < self._asked.deadline + BACKLOG_GRACE_S:
+                return None
+            self._measured({}, sum(self._asked.topics.values()), "no answer in time")
+        order = leadership.plan_order(self._in_flight.next_serial(), assignor)
+        self._running = self._new_plan = order
+        self._plan_deadline = now + self._settings.rebalance_ms / 1000
+        return None
+
+    def _measure(self) -> None:
+        patience_s = min(BACKLOG_PATIENCE_S, self._settings.session_timeout_ms / 4000)
+        serial, topics = self._in_flight.next_serial(), self._leadership.partition_counts
+        self._asked = self._new_backlog = BacklogOrder(serial, topics, self._walk.now + patience_s)
+
+    def on_backlog(self, event: BacklogKnown) -> None:
+        """How many records wait, as far as it could be found out."""
+        if self._waits and self._asked is not None and event.serial == self._asked.serial and self._running is None:
+            self._measured(event.lag, event.unknown, event.why)
+
+    def _measured(self, lag: Mapping[TopicPartition, int], unknown: int, why: str) -> None:
+        assert self._asked is not None
+        self._leadership.measured(self._asked.topics, lag, self._walk.now)
+        if unknown:
+            text = f"planned without knowing how many records wait in {unknown} partitions: {why}"
+            self._walk.notice("backlog_unknown", text)
+            self._walk.timeline.trouble(text)
+
+    def is_due(self, event: PlanMade) -> bool:
+        """Whether this is the plan that is waited for."""
+        return self._waits and self._running is not None and event.serial == self._running.serial
+
+    @property
+    def _waits(self) -> bool:
+        return self._walk.state is MemberState.PLANNING
+
+    def _too_late(self, protocol: str) -> AssignorFailed:
+        return AssignorFailed(
+            f"the assignor made no plan in {self._settings.rebalance_ms / 1000:.0f} s, which is all a rebalance has",
+            hint="make it faster, or raise max_poll_interval_ms",
+            assignor=protocol,
+            group=self._settings.group_id,
+        )
+
+    def drain_backlog(self) -> BacklogOrder | None:
+        """The question that came up since the last call, if one did."""
+        order, self._new_backlog = self._new_backlog, None
+        return order
+
+    def drain_plan(self) -> PlanOrder | None:
+        """The plan that was ordered since the last call, if one was."""
+        order, self._new_plan = self._new_plan, None
+        return order
+
+    def wake_at(self) -> float:
+        """When to call `advance` again if nothing happens."""
+        if self._running is not None:
+            return self._plan_deadline
+        return self._topics_deadline if self._asked is None else self._asked.deadline + BACKLOG_GRACE_S

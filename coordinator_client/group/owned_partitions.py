@@ -1,0 +1,103 @@
+"""What a member holds, and the one hook call that is due about it.
+
+At most one call is due, and while it runs the member does not leave its state but by loss or stall; so hooks come in
+the order in which things happened, each before its consequences.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.hooks import Assigned, HookCall, HookEvent
+from kohort.coordinator_client.subscription_state import Assignment
+
+NOTHING: Final[frozenset[TopicPartition]] = frozenset()
+
+
+class Holding:
+    """`assignment`: what is owned. `arriving`: what the last sync brings, until its `on_assigned` is done.
+    `last_owned`, `last_generation`: what the last assignment left us with, for assignors that remember.
+    `hook`: the call that is due; `hook_runs`: the caller has taken it.
+    """
+
+    __slots__ = (
+        "_fetchable",
+        "_fetchable_for",
+        "arriving",
+        "assignment",
+        "hook",
+        "hook_runs",
+        "last_generation",
+        "last_owned",
+    )
+
+    def __init__(self) -> None:
+        self.assignment = Assignment()
+        self.arriving = NOTHING
+        self.last_owned = NOTHING
+        self.last_generation = -1
+        self.hook: HookCall | None = None
+        self.hook_runs = False
+        self._fetchable = NOTHING
+        self._fetchable_for: tuple[Assignment, HookCall | None, bool] = (self.assignment, None, False)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """All that is owned."""
+        return self.assignment.partitions
+
+    def take(self, generation: int) -> None:
+        """What was arriving is ours, in this generation."""
+        self.assignment = self.assignment.brought(self.arriving)
+        self.last_owned, self.last_generation = self.partitions, generation
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are ours no more."""
+        self.assignment = self.assignment.without(partitions)
+
+    def forget_generation(self) -> None:
+        """Membership is gone: nothing arrives any more, and nothing is worth remembering to an assignor."""
+        self.arriving = NOTHING
+        self.last_owned, self.last_generation = NOTHING, -1
+
+    # -- the hook
+
+    def call(
+        self, serial: int, event: HookEvent, before: frozenset[TopicPartition], then: frozenset[TopicPartition]
+    ) -> None:
+        """A call is due; `before` and `then` are what the user sees as assignment while it runs and after it."""
+        self.hook = HookCall(serial, event, before, then)
+        self.hook_runs = False
+
+    def withdraw(self) -> None:
+        """A call that nobody took is replaced by what is true now. What it would have brought was never ours."""
+        if self.hook is not None and isinstance(self.hook.event, Assigned):
+            self.drop(self.hook.event.partitions)
+        self.hook = None
+
+    def started(self, serial: int) -> bool:
+        """The caller took the call of this serial; whether that is the one that is due."""
+        if self.hook is None or serial != self.hook.serial:
+            return False
+        self.hook_runs = True
+        return True
+
+    def ended(self, serial: int) -> HookCall | None:
+        """The call of this serial is done: the call, if that is the one that was due."""
+        hook = self.hook
+        if hook is None or serial != hook.serial:
+            return None
+        self.hook, self.hook_runs = None, False
+        return hook
+
+    # -- the view
+
+    def fetchable(self, *, alive: bool) -> frozenset[TopicPartition]:
+        """Owned, of a living membership, not on its way out, and past its `on_assigned`."""
+        assignment, hook = self.assignment, self.hook
+        before = self._fetchable_for
+        if before[0] is not assignment or before[1] is not hook or before[2] is not alive:
+            waiting = NOTHING if hook is None else hook.event.partitions
+            self._fetchable = assignment.partitions - waiting if alive else NOTHING
+            self._fetchable_for = (assignment, hook, alive)
+        return self._fetchable

@@ -1,0 +1,65 @@
+"""Where a member stands, since when and why: the only writer of its state, and of what is told about it."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Final
+
+from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
+from kohort.coordinator_client.group.ready import Notice
+from kohort.coordinator_client.group.rebalance_history import Timeline
+from kohort.coordinator_client.group.states import TRANSITIONS, MemberState, Trigger, after
+from kohort.coordinator_client.hooks import Cause
+
+_ENDS: Final = frozenset(
+    {MemberState.STABLE, MemberState.OUT, MemberState.STALLED, MemberState.FAILED, MemberState.CLOSED}
+)
+
+
+class Walk:
+    """The walk through a protocol's table, with its clock (`now`, monotonic seconds) and its diary (`timeline`).
+
+    `cause`: of the rebalance under way, else of the last one. `go` raises `IllegalTransition`, a defect of ours.
+    """
+
+    __slots__ = ("_notices", "_table", "cause", "now", "since", "state", "timeline")
+
+    def __init__(self, table: Mapping[MemberState, Mapping[Trigger, MemberState]] = TRANSITIONS) -> None:
+        self._table = table
+        self.now = -inf
+        self.state = MemberState.OUT
+        self.since = -inf
+        self.cause: Cause | None = None
+        self.timeline = Timeline()
+        self._notices: list[Notice] = []
+
+    def at(self, now: float) -> None:
+        """It is `now`; a clock that went back is not believed."""
+        self.now = max(now, self.now)
+
+    def go(self, trigger: Trigger) -> None:
+        """The only place that changes the state."""
+        came_from, self.state = self.state, after(self.state, trigger, self._table)
+        if self.state is came_from:
+            return  # another attempt: it has been in this state since it came here first
+        self.since = self.now
+        if self.state not in _ENDS:
+            self.timeline.entered(self.state, self.now)
+        elif (ended := self.timeline.current) is not None:
+            self.timeline.end(self.state, self.now)
+            took_s = self.now - ended.started_at
+            self.notice("rebalance_ended", f"{ended.cause}: {self.state.value}, after {took_s:.3f} s")
+
+    def begin(self, cause: Cause) -> None:
+        """A rebalance begins, or the one under way has one more cause."""
+        self.cause = cause
+        if self.timeline.current is not None:
+            self.timeline.trouble(str(cause))
+        self.timeline.begin(cause, self.now)
+
+    def notice(self, kind: str, text: str) -> None:
+        self._notices.append(Notice(kind, cut(escaped(text), MOST_NOTICE_CHARACTERS)))
+
+    def drain_notices(self) -> tuple[Notice, ...]:
+        """What was noticed since the last call."""
+        notices, self._notices = tuple(self._notices), []
+        return notices

@@ -1,0 +1,73 @@
+"""What a KIP-848 coordinator wants a member to own: told by topic id, owned by topic name.
+
+A topic that was deleted and made again keeps its name and gets another id, so an owned partition remembers under which
+id it came: the coordinator that assigns the new topic means other partitions, though they are called the same.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.group.events import TopicInfo
+from kohort.protocol.apis.consumer_group_heartbeat import TopicPartitions
+
+
+class Named(NamedTuple):
+    """A target as far as names are known. `unknown`: ids of topics that metadata has not named yet."""
+
+    partitions: frozenset[TopicPartition]
+    unknown: frozenset[UUID]
+
+
+class Target:
+    """`told`: what the coordinator said last, None before it said anything."""
+
+    __slots__ = ("_came_as", "told")
+
+    def __init__(self) -> None:
+        self.told: Mapping[UUID, tuple[int, ...]] | None = None
+        self._came_as: dict[str, UUID] = {}
+
+    def forget(self) -> None:
+        """Membership is gone, and with it what the coordinator wanted."""
+        self.told = None
+
+    def tell(self, partitions: Iterable[TopicPartitions]) -> None:
+        """The coordinator wants exactly these to be owned."""
+        self.told = {one.topic_id: tuple(one.partitions) for one in partitions}
+
+    def named(
+        self,
+        topics: Mapping[str, TopicInfo],
+        owned: frozenset[TopicPartition],
+        subscribed: Callable[[str], bool],
+    ) -> Named:
+        """What to own now: of the target what has a name, is subscribed to, and is not still owned under another id."""
+        told = self.told or {}
+        held = {partition.topic for partition in owned}
+        self._came_as = {name: came for name, came in self._came_as.items() if name in held}
+        # What we own has its name though metadata lacks it now: whether the topic is gone, the coordinator says.
+        names = {came: name for name, came in self._came_as.items() if came in told and name not in topics}
+        names |= {info.topic_id: name for name, info in topics.items() if info.topic_id in told}
+        named = set()
+        for topic_id, numbers in told.items():
+            name = names.get(topic_id)
+            if name is None or not subscribed(name) or self._came_as.get(name, topic_id) != topic_id:
+                continue
+            named |= {TopicPartition(name, number) for number in numbers}
+        return Named(frozenset(named), frozenset(told.keys() - names.keys()))
+
+    def came(self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicInfo]) -> None:
+        """These are ours from now on, under the ids that their topics have."""
+        for topic in {partition.topic for partition in partitions} & topics.keys():  # else held, and known from then
+            self._came_as[topic] = topics[topic].topic_id
+
+    def by_id(self, owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
+        """What is owned, in the coordinator's terms."""
+        numbers: dict[UUID, list[int]] = {}
+        for partition in sorted(owned):
+            numbers.setdefault(self._came_as[partition.topic], []).append(partition.partition)
+        return tuple(
+            TopicPartitions(topic_id=topic_id, partitions=tuple(found)) for topic_id, found in sorted(numbers.items())
+        )

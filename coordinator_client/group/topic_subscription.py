@@ -1,0 +1,92 @@
+"""What is known of the cluster's topics, and what the subscription means because of it."""
+
+from typing import Final
+
+from kohort.coordinator_client.group.events import TopicInfo, TopicsChanged
+from kohort.coordinator_client.group.ready import WantedTopics
+from kohort.coordinator_client.subscription_state import Subscription
+
+NO_TOPICS: Final[frozenset[str]] = frozenset()
+
+
+class Topics:
+    """`known`: the topics that exist. `meant`: those that the subscription means now; None while a pattern waits for
+    the cluster's topics. `joined`: those that the last JoinGroup spoke of.
+    """
+
+    __slots__ = (
+        "_everything_known",
+        "_hide_internal",
+        "_looked_up",
+        "_told",
+        "joined",
+        "known",
+        "meant",
+        "subscription",
+    )
+
+    def __init__(self, *, hide_internal: bool) -> None:
+        self._hide_internal = hide_internal
+        self.subscription: Subscription | None = None
+        self.known: dict[str, TopicInfo] = {}
+        self._looked_up: set[str] = set()  # asked for and answered, existing or not
+        self._everything_known = False
+        self._told = NO_TOPICS  # topics of our pattern that the leader knew before our metadata did
+        self.meant: frozenset[str] | None = None
+        self.joined = NO_TOPICS
+
+    @property
+    def by_pattern(self) -> bool:
+        return self.subscription is not None and self.subscription.by_pattern
+
+    def subscribe(self, subscription: Subscription | None) -> None:
+        """The user replaced the subscription, or gave it up (None)."""
+        self.subscription = subscription
+        self._told = NO_TOPICS
+        self._resolve()
+
+    def learn(self, event: TopicsChanged) -> None:
+        """Metadata came: all of the cluster, or what was asked for."""
+        usable = {name: info for name, info in event.topics.items() if info.partitions >= 0}
+        if event.complete:
+            self.known = usable
+            self._looked_up = set(usable)
+            self._everything_known = True
+            self._told = NO_TOPICS
+        else:
+            for name in event.asked:
+                self.known.pop(name, None)
+            self.known.update(usable)
+            self._looked_up |= event.asked | usable.keys()
+        self._resolve()
+
+    def believe(self, told: frozenset[str]) -> None:
+        """The leader assigned of topics that we did not join with: it knows of them before our metadata does."""
+        self._told |= told
+        self.joined |= told
+        self._resolve()
+
+    def never_looked_up(self, topics: frozenset[str]) -> frozenset[str]:
+        """Those of `topics` of which not even the absence is known."""
+        return NO_TOPICS if self._everything_known else topics - self._looked_up
+
+    def wanted(self, group_topics: frozenset[str]) -> WantedTopics:
+        """Whose metadata is needed: what we subscribe to, and what a leader has to assign."""
+        subscription = self.subscription
+        if subscription is None:
+            return WantedTopics()
+        return WantedTopics(subscription.topics | group_topics, subscription.by_pattern)
+
+    def _resolve(self) -> None:
+        """What the subscription means, given what is known of the cluster."""
+        subscription = self.subscription
+        if subscription is None:
+            self.meant = NO_TOPICS
+        elif not subscription.by_pattern:
+            self.meant = subscription.topics
+        elif not self._everything_known:
+            self.meant = None
+        else:
+            hidden = self._hide_internal
+            found = subscription.resolved({name: hidden and info.internal for name, info in self.known.items()})
+            self.meant = found | self._told

@@ -1,0 +1,54 @@
+"""What a hook answered, as offsets: checked before anything is done with it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kohort.coordinator_client.errors import IllegalState
+from kohort.coordinator_client.group.events import OffsetToCommit
+from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
+from kohort.coordinator_client.offsets.commit_queue import plain
+from kohort.coordinator_client.subscription_state import Start
+from kohort.fastpath import KohortError, TopicPartition
+
+
+class Meaning(NamedTuple):
+    """What to commit for revoked partitions, where to start assigned ones, and what is wrong with the answer."""
+
+    commit: dict[TopicPartition, OffsetToCommit]
+    start: dict[TopicPartition, Start]
+    wrong: BaseException | None = None
+
+
+def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, OffsetToCommit]) -> Meaning:
+    """What an answer means; None: what auto-commit has not saved of revoked partitions, and nothing besides."""
+    event = call.event
+    commit = {one: to for one, to in unsaved.items() if isinstance(event, Revoked) and one in event.partitions}
+    if answer is None:
+        return Meaning(commit, {})
+    try:
+        given = _answered(call, answer)
+    except (TypeError, ValueError, KohortError) as problem:
+        return Meaning(commit, {}, problem)
+    if isinstance(event, Revoked):
+        return Meaning(commit | given, {})
+    if not isinstance(event, Assigned):
+        return Meaning(commit, {})
+    return Meaning(commit, {one: Start(to.offset, to.leader_epoch) for one, to in given.items()})
+
+
+def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetToCommit]:
+    """Offsets by partition. Raises TypeError and ValueError for what is none, IllegalState for a foreign partition."""
+    if hasattr(answer, "__await__"):
+        raise TypeError(f"only AsyncConsumer awaits what a hook returns, and this is {answer!r}")
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"a hook answers None or offsets by partition, not {answer!r}")
+    given = plain(answer)
+    allowed = call.before if isinstance(call.event, Revoked) else call.after
+    for partition in given:
+        if partition not in allowed:
+            raise IllegalState(
+                "the hook answered for a partition that is not owned",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+    return given

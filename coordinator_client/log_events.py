@@ -1,0 +1,78 @@
+"""What a consumer's log has: notices of its group's machine, and positions that had to be chosen."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.coordinator_client.group.events import Identity
+from kohort.coordinator_client.group.ready import Notice
+from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.fastpath import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.consumer_core import Core
+
+log = logging.getLogger("kohort.consumer")
+
+LEVELS: Final[Mapping[str, int]] = {
+    "fatal": logging.ERROR,
+    **dict.fromkeys(
+        (
+            "poll_stalling",
+            "poll_stalled",
+            "commit_dropped",
+            "commit_late",
+            "commit_refused",
+            "auto_commit_late",
+            "auto_commit_refused",
+            "lost",
+            "bad_subscription",
+            "instance_held",
+        ),
+        logging.WARNING,
+    ),
+}
+"""By kind of notice; what is not here is only good to know."""
+
+
+class Telling:
+    """Belongs to one Core, and is used under the same lock."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._held: Identity | None = None
+
+    def who(self) -> dict[str, Any]:
+        """Whose line it is; from any thread, with or without the lock."""
+        view, config = self._core.view, self._core.config
+        return {
+            "client_id": config.client_id,
+            "group": config.group or "",
+            "member": view.identity.member_id if view is not None else "",
+            "generation": view.identity.generation if view is not None else -1,
+        }
+
+    def of(self, partition: TopicPartition) -> dict[str, Any]:
+        """As `who`, and of which partition."""
+        return self.who() | {"topic": partition.topic, "partition": partition.partition}
+
+    def notices(self, notices: Iterable[Notice], identity: Identity) -> None:
+        """What the machine noticed. Where it lost its membership by that, the line names the one that was lost."""
+        whose = identity if identity.generation >= 0 or self._held is None else self._held
+        self._held = identity if identity.generation >= 0 else None
+        for notice in notices:
+            self.noticed(notice, {"member": whose.member_id, "generation": whose.generation})
+
+    def noticed(self, notice: Notice, whose: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Log a notice. `whose`: fields that differ from those of the member as it is now."""
+        fields = {**self.who(), **whose, "event": notice.kind}
+        log.log(LEVELS.get(notice.kind, logging.INFO), "%s: %s", notice.kind, notice.text, extra=fields)
+
+    def gaps(self, gaps: Iterable[Gap]) -> None:
+        """Positions that were chosen: a warning where there was one that could not be kept."""
+        for gap in gaps:
+            level = logging.INFO if gap.wanted is None else logging.WARNING
+            fields = self.of(gap.partition) | {"event": "reset"}
+            text = "%s: reading at %d instead of %s: %s"
+            log.log(level, text, gap.partition, gap.start, gap.wanted, gap.reason, extra=fields)

@@ -1,0 +1,1 @@
+"""The consumer's metrics, and their push to brokers (KIP-714)."""

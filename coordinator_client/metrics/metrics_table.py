@@ -1,0 +1,253 @@
+# ruff: noqa: E501 -- one figure a line reads as the table it is, and `figure` is a dataclass field
+"""Every figure of a consumer, once: our name, Java's group and name where it has one, kind, unit, and a sentence.
+
+`ConsumerMetrics` is one frozen set of values, what `Consumer.metrics()` gives; `FIGURES` is the table, which every
+exporter and docs/metrics.md read. Loaded when somebody looks for the first time: a consumer that nobody watches does
+without it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.metrics.sensors import Window
+from kohort.fastpath import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.consumer_core import Core
+
+
+class Kind(Enum):
+    """A counter only grows while its consumer lives; a gauge says how it is now, or was of late."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+class Figure(NamedTuple):
+    """One row. `unit`: ms, s, bytes, ratio, or "" for things counted. `java`: (group, name) in Java's client, or None.
+    `by_partition`: its value is a mapping of TopicPartition."""
+
+    name: str
+    kind: Kind
+    unit: str
+    java: tuple[str, str] | None
+    about: str
+    by_partition: bool = False
+
+
+def figure(kind: Kind, unit: str, java: str | None, about: str, *, by_partition: bool = False) -> Any:
+    """A field that is a row of the table; `java` is written "group/name", without "-metrics"."""
+    place = None if java is None else tuple(java.split("/"))
+    return field(metadata={"kind": kind, "unit": unit, "java": place, "about": about, "by_partition": by_partition})
+
+
+COUNTER, GAUGE = Kind.COUNTER, Kind.GAUGE
+CLIENT, GROUP, FETCH = "consumer", "consumer-coordinator", "consumer-fetch-manager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMetrics(Mapping[str, Any]):
+    """A consumer's figures at one moment: attributes, and a mapping by the same names.
+
+    None: nothing of the kind has happened yet, or not of late. Averages and maxima are over the last 30 to 60 s, but for
+    those of rebalances, which are over the last 100 of them. `generation` is -1 and `member_id` empty outside of the
+    group; `closed`: a close was asked for.
+    """
+
+    # fmt: off
+    # --- whose
+    client_id: str
+    group: str | None
+    member_id: str
+    generation: int
+    closed: bool
+
+    # --- polling
+    polls_total: int = figure(COUNTER, "", None, "Calls of poll.")
+    last_poll_ago_s: float | None = figure(GAUGE, "s", f"{CLIENT}/last-poll-seconds-ago", "Since poll was called last.")
+    time_between_poll_avg_ms: float | None = figure(GAUGE, "ms", f"{CLIENT}/time-between-poll-avg", "Between two calls of poll, on average; past max_poll_interval_ms the member leaves.")
+    time_between_poll_max_ms: float | None = figure(GAUGE, "ms", f"{CLIENT}/time-between-poll-max", "Between two calls of poll, at most.")
+    poll_idle_ratio_avg: float | None = figure(GAUGE, "ratio", f"{CLIENT}/poll-idle-ratio-avg", "Part of the time that was spent inside poll: near 1 the handler waits for records, near 0 records wait for it.")
+
+    # --- records
+    records_consumed_total: int = figure(COUNTER, "", f"{FETCH}/records-consumed-total", "Records that poll returned.")
+    slices_total: int = figure(COUNTER, "", None, "RecordColumns that poll returned.")
+    bytes_consumed_total: int = figure(COUNTER, "bytes", f"{FETCH}/bytes-consumed-total", "Record batches that came in fetches, as on the wire (Java: uncompressed, when returned).")
+    records_lag_max: int | None = figure(GAUGE, "", f"{FETCH}/records-lag-max", "Records between position and end of the log, of the partition where it is most (under read_committed: to the last stable offset).")
+    records_lead_min: int | None = figure(GAUGE, "", f"{FETCH}/records-lead-min", "Records between start of the log and position, of the partition where it is least: near 0, retention is about to take what was not read.")
+    records_lag: Mapping[TopicPartition, int] = figure(GAUGE, "", f"{FETCH}/records-lag", "As records_lag_max, of each partition whose end fetches have told.", by_partition=True)
+    records_lead: Mapping[TopicPartition, int] = figure(GAUGE, "", f"{FETCH}/records-lead", "As records_lead_min, of each partition.", by_partition=True)
+    corrupt_batches_total: int = figure(COUNTER, "", None, "Batches skipped under on_corrupt=\"skip_batch\".")
+    resets_total: int = figure(COUNTER, "", None, "Positions that auto_offset_reset had to choose.")
+    paused_partitions: int = figure(GAUGE, "", None, "Assigned and paused.")
+    parked_bytes: int = figure(GAUGE, "bytes", None, "Fetched and not yet polled.")
+
+    # --- fetching
+    fetch_total: int = figure(COUNTER, "", f"{FETCH}/fetch-total", "Fetch requests that are over.")
+    fetch_failures_total: int = figure(COUNTER, "", None, "Of these, without an answer.")
+    fetches_in_flight: int = figure(GAUGE, "", None, "Fetch requests under way.")
+    fetch_latency_avg_ms: float | None = figure(GAUGE, "ms", f"{FETCH}/fetch-latency-avg", "From a Fetch to its answer; a broker with nothing to give waits fetch_max_wait_ms.")
+    fetch_latency_max_ms: float | None = figure(GAUGE, "ms", f"{FETCH}/fetch-latency-max", "The same, at most.")
+    fetch_size_avg_bytes: float | None = figure(GAUGE, "bytes", f"{FETCH}/fetch-size-avg", "Record batches in one answer.")
+    fetch_size_max_bytes: float | None = figure(GAUGE, "bytes", f"{FETCH}/fetch-size-max", "The same, at most.")
+    fetch_throttle_time_avg_ms: float | None = figure(GAUGE, "ms", f"{FETCH}/fetch-throttle-time-avg", "Silence that a broker asked for in its answer, because of a quota.")
+    fetch_throttle_time_max_ms: float | None = figure(GAUGE, "ms", f"{FETCH}/fetch-throttle-time-max", "The same, at most.")
+
+    # --- the group
+    assigned_partitions: int = figure(GAUGE, "", f"{GROUP}/assigned-partitions", "Partitions that this consumer reads.")
+    rebalance_total: int = figure(COUNTER, "", f"{GROUP}/rebalance-total", "Rebalances that ended in an assignment.")
+    failed_rebalance_total: int = figure(COUNTER, "", f"{GROUP}/failed-rebalance-total", "Rebalances that ended in a fatal error, or because poll was not called in time.")
+    rebalance_latency_avg_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/rebalance-latency-avg", "From the cause to the assignment, hooks and retries included.")
+    rebalance_latency_max_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/rebalance-latency-max", "The same, at most.")
+    rebalance_latency_total_ms: float = figure(COUNTER, "ms", f"{GROUP}/rebalance-latency-total", "All of them together.")
+    last_rebalance_ago_s: float | None = figure(GAUGE, "s", f"{GROUP}/last-rebalance-seconds-ago", "Since the last one ended.")
+    rebalances_kept: int = figure(GAUGE, "", None, "Rebalances that timeline() shows.")
+    join_total: int = figure(COUNTER, "", f"{GROUP}/join-total", "JoinGroup requests that were answered.")
+    join_time_avg_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/join-time-avg", "From a JoinGroup to its answer, for which the coordinator waits for every member.")
+    join_time_max_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/join-time-max", "The same, at most.")
+    sync_total: int = figure(COUNTER, "", f"{GROUP}/sync-total", "SyncGroup requests that were answered.")
+    sync_time_avg_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/sync-time-avg", "From a SyncGroup to its answer, for which the coordinator waits for the leader.")
+    sync_time_max_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/sync-time-max", "The same, at most.")
+    heartbeat_total: int = figure(COUNTER, "", f"{GROUP}/heartbeat-total", "Heartbeats that were answered.")
+    heartbeat_rate: float = figure(GAUGE, "", f"{GROUP}/heartbeat-rate", "Heartbeats answered, a second.")
+    heartbeat_response_time_max_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/heartbeat-response-time-max", "From a heartbeat to its answer, at most.")
+    last_heartbeat_ago_s: float | None = figure(GAUGE, "s", f"{GROUP}/last-heartbeat-seconds-ago", "Since the last heartbeat that was answered well was sent.")
+    hooks_total: int = figure(COUNTER, "", None, "Calls of the user's rebalance hooks.")
+    partition_revoked_latency_avg_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/partition-revoked-latency-avg", "The user's on_revoked.")
+    partition_revoked_latency_max_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/partition-revoked-latency-max", "The same, at most.")
+    partition_assigned_latency_avg_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/partition-assigned-latency-avg", "The user's on_assigned.")
+    partition_assigned_latency_max_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/partition-assigned-latency-max", "The same, at most.")
+    partition_lost_latency_avg_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/partition-lost-latency-avg", "The user's on_lost.")
+    partition_lost_latency_max_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/partition-lost-latency-max", "The same, at most.")
+    commit_total: int = figure(COUNTER, "", f"{GROUP}/commit-total", "Commits that were stored.")
+    commits_refused_total: int = figure(COUNTER, "", None, "Commits that failed, as a whole or in part.")
+    commits_waiting: int = figure(GAUGE, "", None, "Commits that are not settled.")
+    commit_latency_avg_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/commit-latency-avg", "From an OffsetCommit to its answer.")
+    commit_latency_max_ms: float | None = figure(GAUGE, "ms", f"{GROUP}/commit-latency-max", "The same, at most.")
+
+    # --- connections
+    connection_count: int = figure(GAUGE, "", f"{CLIENT}/connection-count", "Connections that are open or being opened.")
+    connection_creation_total: int = figure(COUNTER, "", f"{CLIENT}/connection-creation-total", "Connections opened.")
+    connection_close_total: int = figure(COUNTER, "", f"{CLIENT}/connection-close-total", "Connections that ended.")
+    request_total: int = figure(COUNTER, "", f"{CLIENT}/request-total", "Requests that are over.")
+    requests_unanswered_total: int = figure(COUNTER, "", None, "Of these, without an answer.")
+    throttled_ms_total: int = figure(COUNTER, "ms", None, "Silence that brokers asked for in all their answers.")
+    # fmt: on
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in FIGURES:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FIGURES)
+
+    def __len__(self) -> int:
+        return len(FIGURES)
+
+
+FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
+    {one.name: Figure(name=one.name, **one.metadata) for one in fields(ConsumerMetrics) if one.metadata}
+)
+
+
+def metrics_of(core: "Core", now: float) -> ConsumerMetrics:
+    """The figures of `core` as they are at `now`; under its lock."""
+    counters, meters = core.counters, core.meters
+    history = core.member.timeline.rebalances if core.member is not None else ()
+    ended = [one.ended_at for one in history if one.ended_at is not None]
+    took_ms = [
+        (one.ended_at - one.started_at) * 1000
+        for one in history
+        if one.ended_at is not None and one.outcome is MemberState.STABLE
+    ]
+    lag, lead = _lag_and_lead(core)
+    joins, syncs = meters.asked["JoinGroup"], meters.asked["SyncGroup"]
+    beats = meters.asked["Heartbeat" if core.config.protocol == "classic" else "ConsumerGroupHeartbeat"]
+    beat_at = core.view.last_beat_at if core.view is not None else None
+    revoked, assigned, lost = meters.hooks["Revoked"], meters.hooks["Assigned"], meters.hooks["Lost"]
+    return ConsumerMetrics(
+        client_id=core.config.client_id,
+        group=core.config.group,
+        member_id=core.view.identity.member_id if core.view is not None else "",
+        generation=core.view.identity.generation if core.view is not None else -1,
+        closed=core.closing,
+        polls_total=counters.polls,
+        last_poll_ago_s=_ago(meters.polled_at, now),
+        **_spread("time_between_poll_{}_ms", meters.between_polls_ms, now),
+        poll_idle_ratio_avg=meters.idle_ratio.mean(now),
+        records_consumed_total=counters.records,
+        slices_total=counters.slices,
+        bytes_consumed_total=counters.fetched_bytes,
+        records_lag_max=max(lag.values(), default=None),
+        records_lead_min=min(lead.values(), default=None),
+        records_lag=MappingProxyType(lag),
+        records_lead=MappingProxyType(lead),
+        corrupt_batches_total=counters.corrupt_batches,
+        resets_total=counters.resets,
+        paused_partitions=len(core.marks.paused(core.visible)),
+        parked_bytes=core.fetcher.parked.total_bytes,
+        fetch_total=counters.fetches,
+        fetch_failures_total=counters.fetch_failures,
+        fetches_in_flight=core.fetcher.in_flight,
+        **_spread("fetch_latency_{}_ms", meters.fetch_ms, now),
+        **_spread("fetch_size_{}_bytes", meters.fetch_bytes, now),
+        **_spread("fetch_throttle_time_{}_ms", meters.fetch_throttle_ms, now),
+        assigned_partitions=len(core.visible),
+        rebalance_total=meters.rebalances,
+        failed_rebalance_total=meters.failed_rebalances,
+        rebalance_latency_avg_ms=sum(took_ms) / len(took_ms) if took_ms else None,
+        rebalance_latency_max_ms=max(took_ms, default=None),
+        rebalance_latency_total_ms=meters.rebalancing_s * 1000,
+        last_rebalance_ago_s=_ago(max(ended, default=None), now),
+        rebalances_kept=len(history),
+        join_total=joins.count,
+        **_spread("join_time_{}_ms", joins, now),
+        sync_total=syncs.count,
+        **_spread("sync_time_{}_ms", syncs, now),
+        heartbeat_total=beats.count,
+        heartbeat_rate=beats.rate(now),
+        heartbeat_response_time_max_ms=beats.most(now),
+        last_heartbeat_ago_s=_ago(beat_at, now),
+        hooks_total=counters.hooks,
+        **_spread("partition_revoked_latency_{}_ms", revoked, now),
+        **_spread("partition_assigned_latency_{}_ms", assigned, now),
+        **_spread("partition_lost_latency_{}_ms", lost, now),
+        commit_total=counters.commits,
+        commits_refused_total=counters.commits_refused,
+        commits_waiting=len(core.committer),
+        **_spread("commit_latency_{}_ms", meters.commit_ms, now),
+        connection_count=counters.connections_opened - counters.connections_ended,
+        connection_creation_total=counters.connections_opened,
+        connection_close_total=counters.connections_ended,
+        request_total=counters.requests,
+        requests_unanswered_total=counters.requests_unanswered,
+        throttled_ms_total=counters.throttled_ms,
+    )
+
+
+def _lag_and_lead(core: "Core") -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """How far the positions are from both ends of their logs, as fetches have told these."""
+    lag: dict[TopicPartition, int] = {}
+    lead: dict[TopicPartition, int] = {}
+    for partition, end in core.fetcher.known_ends(sorted(core.visible)).items():
+        position = core.positions.known_position(partition) if partition in core.positions else None
+        if position is None:
+            continue
+        lag[partition] = max(end - position, 0)
+        start = core.fetcher.ends[partition].log_start
+        if start >= 0:
+            lead[partition] = max(position - start, 0)
+    return lag, lead
+
+
+def _ago(at: float | None, now: float) -> float | None:
+    return None if at is None else max(now - at, 0.0)
+
+
+def _spread(name: str, window: Window, now: float) -> dict[str, Any]:
+    return {name.format("avg"): window.mean(now), name.format("max"): window.most(now)}

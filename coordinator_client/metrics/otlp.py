@@ -1,0 +1,139 @@
+"""Figures as OpenTelemetry's MetricsData, which brokers ask for (KIP-714). Needs the extra `kohort[opentelemetry]`.
+
+A figure that Java has goes by the name that KIP-714 makes of Java's, such as
+`org.apache.kafka.consumer.coordinator.commit.total`, and in Java's unit, so that one plugin understands
+clients of both; one of ours alone is `kohort.consumer.` and its name.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Figure, Kind
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.fastpath.compression import CODECS
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+
+LIBRARY: Final = "opentelemetry.proto.metrics.v1.metrics_pb2"
+NS_OF_MS: Final = 1_000_000
+UNITS: Final = {"ms": "ms", "s": "s", "bytes": "By", "ratio": "1", "": "1"}
+
+
+class TooLarge(KohortError):
+    """What is wanted does not fit into what the broker takes, even without the figures of partitions."""
+
+
+class Span(NamedTuple):
+    """The time that a push is about, in ms since the epoch. `before`: counters as they were at its start, None where
+    they are told as they are."""
+
+    since_ms: int
+    until_ms: int
+    before: Mapping[str, float] | None
+
+
+def available() -> bool:
+    """Whether the library is here."""
+    try:
+        return find_spec(LIBRARY) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def name_of(figure: Figure) -> str:
+    """The metric's name in a push."""
+    if figure.java is None:
+        return f"kohort.consumer.{figure.name}"
+    return ".".join(("org.apache.kafka", *figure.java)).replace("-", ".")
+
+
+def counters(metrics: ConsumerMetrics) -> dict[str, float]:
+    """What the next push in differences is to be compared with."""
+    return {name: metrics[name] for name, figure in FIGURES.items() if figure.kind is Kind.COUNTER}
+
+
+def payload(
+    metrics: ConsumerMetrics,
+    span: Span,
+    *,
+    wants: Callable[[str], bool],
+    about: Mapping[str, str],
+    codec: int,
+    most_bytes: int,
+) -> bytes:
+    """What is wanted, compressed with Kafka's codec of that number. Raises TooLarge.
+
+    `about`: attributes of the whole, the client's group and the like.
+    """
+    sizes = []
+    for partitions in (True, False):
+        plain = _data(metrics, span, wants, about, partitions=partitions).SerializeToString()
+        packed = CODECS[codec].compress(plain, None) if codec else plain
+        if len(packed) <= most_bytes:
+            return packed
+        sizes.append(len(packed))
+    raise TooLarge("the broker takes less than what it wants", bytes=sizes[-1], telemetry_max_bytes=most_bytes)
+
+
+def _data(
+    metrics: ConsumerMetrics,
+    span: Span,
+    wants: Callable[[str], bool],
+    about: Mapping[str, str],
+    *,
+    partitions: bool,
+) -> "MetricsData":
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+    data = MetricsData()
+    resource = data.resource_metrics.add()
+    _label(resource.resource.attributes, about)
+    scope = resource.scope_metrics.add()
+    scope.scope.name = "kohort"
+    for figure in FIGURES.values():
+        if not wants(name_of(figure)) or (figure.by_partition and not partitions):
+            continue
+        values = list(_values(metrics, figure, span.before))
+        if values:
+            _fill(scope.metrics.add(), figure, values, span)
+    return data
+
+
+def _values(
+    metrics: ConsumerMetrics, figure: Figure, before: Mapping[str, float] | None
+) -> Iterator[tuple[TopicPartition | None, float]]:
+    found = metrics[figure.name]
+    if figure.by_partition:
+        yield from found.items()
+    elif found is not None:
+        counted = figure.kind is Kind.COUNTER and before is not None
+        yield None, found - (before or {}).get(figure.name, 0) if counted else found
+
+
+def _fill(metric: "Metric", figure: Figure, values: list[tuple[TopicPartition | None, float]], span: Span) -> None:
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+
+    metric.name, metric.unit = name_of(figure), UNITS[figure.unit]
+    if figure.kind is Kind.COUNTER:
+        metric.sum.is_monotonic = True
+        metric.sum.aggregation_temporality = (
+            AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+            if span.before is None
+            else AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+        )
+    points = metric.sum.data_points if figure.kind is Kind.COUNTER else metric.gauge.data_points
+    for partition, value in values:
+        point = points.add()
+        point.start_time_unix_nano = span.since_ms * NS_OF_MS
+        point.time_unix_nano = span.until_ms * NS_OF_MS
+        point.as_double = value
+        if partition is not None:
+            _label(point.attributes, {"topic": partition.topic, "partition": str(partition.partition)})
+
+
+def _label(attributes: Any, labels: Mapping[str, str]) -> None:
+    for name, value in labels.items():
+        attribute = attributes.add()
+        attribute.key, attribute.value.string_value = name, value

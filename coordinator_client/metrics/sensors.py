@@ -1,0 +1,138 @@
+"""What a consumer counts and measures while it runs, as cheaply as can be: nothing here is touched once a record.
+
+`metrics_table.py` says what becomes of it. All of it is written under the driver's lock, by whoever did the thing.
+"""
+
+from collections import defaultdict
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from kohort.coordinator_client.group.states import MemberState
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.group.rebalance_history import Rebalance
+
+WINDOW_S: Final = 30.0
+FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
+"""Ends of a rebalance that nobody wanted; leaving is none."""
+
+
+class Counters:
+    """What every client counts; consumers all of it. Counters only ever grow."""
+
+    polls: int = 0
+    hooks: int = 0
+    slices: int = 0
+    records: int = 0
+    fetches: int = 0
+    fetch_failures: int = 0
+    fetched_bytes: int = 0
+    corrupt_batches: int = 0
+    commits: int = 0
+    commits_refused: int = 0
+    resets: int = 0
+    requests: int = 0
+    requests_unanswered: int = 0
+    throttled_ms: int = 0
+    connections_opened: int = 0
+    connections_ended: int = 0
+
+
+class Window:
+    """Mean, maximum and rate of what was measured in the last 30 to 60 s, as Java's client has it by default.
+
+    Two halves: the one being filled, and the one before it. Times are monotonic seconds.
+    """
+
+    __slots__ = ("_before", "_began", "_filling", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._began = -inf
+        self._filling = self._before = (0, 0.0, -inf)
+
+    def add(self, value: float, now: float) -> None:
+        """One measurement."""
+        self._turn(now)
+        count, total, most = self._filling
+        self._filling = (count + 1, total + value, max(most, value))
+        self.count += 1
+
+    def _turn(self, now: float) -> None:
+        age_s = now - self._began
+        if age_s >= WINDOW_S:
+            self._before = self._filling if age_s < 2 * WINDOW_S else (0, 0.0, -inf)
+            self._filling = (0, 0.0, -inf)
+            self._began = now
+
+    def mean(self, now: float) -> float | None:
+        """None: nothing was measured in that time."""
+        self._turn(now)
+        count = self._filling[0] + self._before[0]
+        return (self._filling[1] + self._before[1]) / count if count else None
+
+    def most(self, now: float) -> float | None:
+        """As `mean`."""
+        self._turn(now)
+        most = max(self._filling[2], self._before[2])
+        return None if most == -inf else most
+
+    def rate(self, now: float) -> float:
+        """Measurements a second."""
+        self._turn(now)
+        over_s = now - self._began + (WINDOW_S if self._before[0] else 0.0)
+        return (self._filling[0] + self._before[0]) / max(over_s, WINDOW_S)
+
+
+class Meters:
+    """What a consumer measures. `asked`: answers of the coordinator, ms by API; `hooks`: the user's, ms by event."""
+
+    def __init__(self) -> None:
+        self.fetch_ms = Window()
+        self.fetch_bytes = Window()
+        self.fetch_throttle_ms = Window()
+        self.commit_ms = Window()
+        self.between_polls_ms = Window()
+        self.idle_ratio = Window()
+        self.asked: defaultdict[str, Window] = defaultdict(Window)
+        self.hooks: defaultdict[str, Window] = defaultdict(Window)
+        self.polled_at: float | None = None
+        self._poll_ended_at: float | None = None
+        self._hook_began_at = 0.0
+        self.rebalances = self.failed_rebalances = 0
+        self.rebalancing_s = 0.0
+        self._counted_until = -inf
+
+    def polled(self, now: float) -> None:
+        """A poll begins."""
+        if self.polled_at is not None:
+            self.between_polls_ms.add((now - self.polled_at) * 1000, now)
+        self.polled_at = now
+
+    def poll_ended(self, now: float) -> None:
+        """The poll is over, and the user's code goes on."""
+        since = self._poll_ended_at if self._poll_ended_at is not None else self.polled_at
+        if since is not None and self.polled_at is not None and now > since:
+            self.idle_ratio.add((now - self.polled_at) / (now - since), now)
+        self._poll_ended_at = now
+
+    def hook_began(self, now: float) -> None:
+        self._hook_began_at = now
+
+    def hook_ended(self, event: str, now: float) -> None:
+        """`event`: the kind that the hook was told of."""
+        self.hooks[event].add((now - self._hook_began_at) * 1000, now)
+
+    def rebalanced(self, history: "tuple[Rebalance, ...]") -> None:
+        """Count those that have ended since the last call; one is told of at its end, so none is forgotten before."""
+        for one in reversed(history):
+            if one.ended_at is None:
+                continue
+            if one.ended_at <= self._counted_until:
+                break
+            if one.outcome is MemberState.STABLE:
+                self.rebalances += 1
+                self.rebalancing_s += one.ended_at - one.started_at
+            elif one.outcome in FAILURES:
+                self.failed_rebalances += 1
+        self._counted_until = max((one.ended_at for one in history if one.ended_at is not None), default=-inf)

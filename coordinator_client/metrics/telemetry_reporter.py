@@ -1,0 +1,177 @@
+"""A consumer's metrics to brokers that ask for them (KIP-714): the machine of `telemetry_sender.py` at work.
+
+Nothing of it is loaded, and nothing sent, unless a broker offers to take metrics: one with no plugin for them does not.
+"""
+
+import logging
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.fastpath import KohortError
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.requests import Line
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
+    from kohort.coordinator_client.metrics.telemetry_sender import Push, Telemetry
+
+log = logging.getLogger("kohort.consumer")
+
+GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
+LAST_PUSH_S: Final = 3.0
+"""How long a close waits for its last push to be answered: nobody shall wait long for what is only told."""
+
+
+class Pushing:
+    """Belongs to one Core, and is used under the same lock."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._machine: Telemetry | None = None
+        self._broker: Endpoint | None = None
+        self._limit = inf
+        self._began_ms = 0
+        self._since_ms = 0
+        self._before: dict[str, float] = {}
+
+    def turn(self, now: float) -> None:
+        """Send what is owed."""
+        machine = self._machine or self._begun()
+        if machine is None:
+            return
+        if now >= self._limit and not machine.stopped:
+            machine.stop("closed")
+            self._core.news = True  # the close waits for it
+        owed = machine.owed(now)
+        if owed is None:
+            return
+        from kohort.coordinator_client.metrics import telemetry_sender
+        from kohort.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+
+        if isinstance(owed, telemetry_sender.Push):
+            self._push(machine, owed, now)
+            return
+        self._broker = self._core.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) or self._broker
+        request = GetTelemetrySubscriptionsRequest(client_instance_id=owed.client)
+        self._send(
+            machine,
+            Line.CONTROL,
+            telemetry_sender.ASK,
+            request,
+            lambda answer, when: self._subscribed(machine, answer, when),
+        )
+
+    def wakes(self) -> list[float | None]:
+        """When to take a turn again if nothing happens."""
+        if self._machine is None:
+            return []
+        return [self._machine.wakes(), None if self.ended or self._limit == inf else self._limit]
+
+    def close(self, now: float, deadline: float) -> None:
+        """A last push, if one is wanted; it is waited for until the deadline, and for 3 s at most."""
+        self._limit = min(deadline, now + LAST_PUSH_S)
+        if self._machine is not None:
+            self._machine.close()
+            if self._machine.subscribed is None or not self._machine.subscribed.wanted:
+                self._machine.stop("closed")
+
+    @property
+    def ended(self) -> bool:
+        """Whether a close need not wait for it."""
+        return self._machine is None or bool(self._machine.stopped)
+
+    # --- inner
+
+    def _begun(self) -> "Telemetry | None":
+        core = self._core
+        if not core.config.enable_metrics_push or self._limit != inf:
+            return None
+        if core.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) is None:
+            return None
+        from kohort.coordinator_client.metrics.telemetry_sender import Telemetry
+
+        self._machine = Telemetry(core.chance)
+        self._began_ms = self._since_ms = core.wall_ms
+        return self._machine
+
+    def _send(self, machine: "Telemetry", line: Line, api: str, request: Any, answered: Any) -> None:
+        def done(outcome: Outcome, now: float) -> None:
+            match outcome:
+                case Answered(value):
+                    answered(value, now)
+                case NotSent(error):
+                    _stop(machine, str(error))
+                case _:
+                    machine.unanswered(now)
+            self._core.news = self._core.news or self._core.closing  # a close may be waiting for it
+
+        self._core.send(line, self._broker, Ask(api, request, done, self._core.request_s))
+
+    def _subscribed(self, machine: "Telemetry", answer: Any, now: float) -> None:
+        from kohort.coordinator_client.metrics.otlp import available
+
+        machine.subscription(answer, now)
+        if machine.stopped:
+            _tell(machine.stopped)
+        elif machine.subscribed is not None and machine.subscribed.wanted and not available():
+            _stop(machine, "a broker asks for them, and OpenTelemetry's library is missing: pip install "
+                  "kohort[opentelemetry], or set enable_metrics_push to False")  # fmt: skip
+
+    def _push(self, machine: "Telemetry", push: "Push", now: float) -> None:
+        from kohort.coordinator_client.metrics import otlp
+        from kohort.coordinator_client.metrics.metrics_table import metrics_of
+        from kohort.coordinator_client.metrics.telemetry_sender import PUSH
+        from kohort.protocol.apis.push_telemetry import PushTelemetryRequest
+
+        core, wants = self._core, push.subscribed
+        metrics = metrics_of(core, now)
+        told_at_ms = max(core.wall_ms, self._since_ms)
+        span = otlp.Span(self._began_ms, told_at_ms, None)
+        if wants.delta:
+            span = otlp.Span(self._since_ms, told_at_ms, dict(self._before))
+        about = _about(core, metrics)
+
+        def request(_version: int) -> PushTelemetryRequest:
+            # By the driver's thread, without the lock: it is no moment's work.
+            try:
+                data = otlp.payload(
+                    metrics, span, wants=wants.wants, about=about, codec=wants.codec, most_bytes=wants.most_bytes
+                )
+            except KohortError:
+                raise
+            except Exception as problem:  # a library's: no reason for a consumer to end
+                raise KohortError(f"metrics cannot be encoded: {problem}") from problem
+            return PushTelemetryRequest(
+                client_instance_id=push.client, subscription_id=wants.number, terminating=push.last,
+                compression_type=wants.codec, metrics=data,
+            )  # fmt: skip
+
+        def answered(answer: Any, when: float) -> None:
+            if machine.pushed(answer.error_code, when):
+                if wants.delta:
+                    self._since_ms, self._before = told_at_ms, otlp.counters(metrics)
+            elif machine.stopped:
+                _tell(machine.stopped)
+
+        self._send(machine, Line.TELEMETRY, PUSH, request, answered)
+
+
+def _stop(machine: "Telemetry", why: str) -> None:
+    machine.stop(why)
+    _tell(why)
+
+
+def _tell(why: str) -> None:
+    log.warning("no metrics are pushed to brokers: %s", why)
+
+
+def _about(core: "Core", metrics: "ConsumerMetrics") -> dict[str, str]:
+    """KIP-714's labels of a client, as far as the broker does not know them from the connection."""
+    labels = {
+        "client_rack": core.config.rack,
+        "group_id": core.config.group,
+        "group_instance_id": core.config.group_instance_id,
+        "group_member_id": metrics.member_id,
+    }
+    return {name: value for name, value in labels.items() if value}

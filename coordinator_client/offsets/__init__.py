@@ -1,0 +1,1 @@
+"""Positions, resets, commits, and requests about offsets."""

@@ -1,0 +1,627 @@
+"""Offset commits that are not settled: in order within each partition, fenced by generation and assignment epoch.
+
+One request is in flight at a time, and has everything that may be sent. Commits of one partition that were put while an
+earlier one was under way are settled together, by the offset of the last.
+
+A commit that a rebalance has overtaken is held, not failed: under the next generation it is sent again for those
+partitions that are still owned under the same epoch, and fails for the others, because somebody else owns them.
+
+UNKNOWN_TOPIC_OR_PARTITION may come from a broker with old metadata. The partition's commit is tried again until a
+Metadata response that was requested after the refusal does not have the topic, or has it under another topic id.
+(KAFKA-16224 and KAFKA-20959 are about clients that try for ever, and hold up their rebalance by that.)
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Set
+from heapq import heapify, heappop, heappush
+from itertools import count, takewhile
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kohort.coordinator_client.errors import (
+    AuthorizationFailed,
+    CommitFailed,
+    OperationTimeout,
+    RebalanceInProgress,
+    TopicRecreated,
+    UnknownTopic,
+)
+from kohort.coordinator_client.group.error_actions import VERDICTS_WITHOUT_MEMBER, CommitVerdict, commit_verdict
+from kohort.coordinator_client.group.events import Identity, OffsetToCommit
+from kohort.coordinator_client.group.ready import MemberView
+from kohort.coordinator_client.group.states import MemberState
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.arguments import epoch_given, mapping_given, name_given, offset_given, partition_given
+from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S
+from kohort.network.metadata import NO_TOPIC_ID
+from kohort.network.metadata_refresh import MetadataKeeper
+from kohort.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kohort.protocol.errors import BrokerError
+
+BEFORE_TOPIC_IDS = 9  # the last version of OffsetCommit and OffsetFetch that names topics by name
+UNKNOWN_OUTCOME = -1
+NOT_THE_COORDINATOR = frozenset({15, 16})
+UNKNOWN_MEMBER = 25
+AUTHORIZATION_CODES = frozenset({29, 30})
+LEDGER_LENGTH = 1_000
+
+Offsets = Mapping[TopicPartition, OffsetToCommit]
+Finished = Callable[[KohortError | None], None]
+
+
+class LedgerEntry(NamedTuple):
+    """One commit: when it was settled (s, monotonic), under which generation, what, and how it ended ("" is well).
+
+    `sent_at`: when it first went out; None if it never did. `refused`: the partitions that were not committed, and
+    `error`: the name of the error's class.
+    """
+
+    at: float
+    generation: int
+    offsets: Offsets
+    outcome: str
+    sent_at: float | None = None
+    refused: frozenset[TopicPartition] = frozenset()
+    error: str = ""
+
+
+class Commit:
+    """A commit that is not settled: `wanted` as it was put, of which `offsets` remains.
+
+    `epochs`: the assignment epochs at the call. `topic_ids`: of topics that were read; metadata may have lost them.
+    `order`: the serial of the machine's CommitOrder that it serves; its identity is then fixed. `number`: its place
+    among all that users made. `adrift`: the partitions whose log was replaced since. `errors` and `refused` have the
+    error and its code for each partition that was not committed.
+    """
+
+    def __init__(
+        self,
+        wanted: Offsets,
+        epochs: Mapping[TopicPartition, int],
+        deadline: float,
+        finished: Finished,
+        *,
+        identity: Identity | None = None,
+        order: int | None = None,
+        blocking: bool = False,
+        topic_ids: Mapping[str, UUID] = MappingProxyType({}),
+    ) -> None:
+        self.wanted = wanted
+        self.offsets = dict(wanted)
+        self.epochs = epochs
+        self.deadline = deadline
+        self.finished = finished
+        self.identity = identity
+        self.order = order
+        self.blocking = blocking
+        self.topic_ids = topic_ids
+        self.number = 0
+        self.sent: Identity | None = None
+        self.sent_at: float | None = None
+        self.stored: dict[TopicPartition, OffsetToCommit] = {}
+        self.refused: dict[TopicPartition, int] = {}
+        self.errors: dict[TopicPartition, KohortError] = {}
+        self.adrift: set[TopicPartition] = set()
+        self.entries: dict[TopicPartition, Entry] = {}
+
+
+class Entry:
+    """Successive commits of one partition that are settled together: only the offset of the last is sent.
+
+    All have one assignment epoch (`epoch`, None: not assigned), one topic id (`topic_id`, None: metadata did not have
+    the partition) and one metadata string. `newer_than`: a rebalance overtook it, so it waits for a later generation.
+    `unknown_after`: the number of the last Metadata request that was made before the topic was refused as unknown.
+    """
+
+    __slots__ = (
+        "attempts", "closed", "code", "commits", "epoch", "in_doubt", "in_flight", "metadata", "newer_than", "order",
+        "partition", "sent", "sent_at", "topic_id", "unknown_after", "unknown_since",
+    )  # fmt: skip
+
+    def __init__(
+        self, partition: TopicPartition, epoch: int | None, topic_id: UUID | None, metadata: str, order: bool
+    ) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.topic_id = topic_id
+        self.metadata = metadata
+        self.order = order
+        self.commits: dict[Commit, None] = {}
+        self.closed = False
+        self.in_flight = False
+        self.sent: Identity | None = None
+        self.sent_at: float | None = None
+        self.in_doubt = False
+        self.newer_than: int | None = None
+        self.attempts: Attempts = FRESH
+        self.code = 0
+        self.unknown_after: int | None = None
+        self.unknown_since = 0.0
+
+    @property
+    def last(self) -> OffsetToCommit:
+        """The offset to send."""
+        return next(reversed(self.commits)).offsets[self.partition]
+
+    def takes(self, epoch: int | None, topic_id: UUID | None, metadata: str) -> bool:
+        """Whether one more commit may be settled together with these: only if none of them was sent yet."""
+        fresh = self.sent is None and not self.closed
+        return fresh and (self.epoch, self.topic_id, self.metadata) == (epoch, topic_id, metadata)
+
+    def add(self, commit: Commit) -> None:
+        self.commits[commit] = None
+        commit.entries[self.partition] = self
+
+
+class Sent(NamedTuple):
+    """One OffsetCommit request and the identity it was sent under."""
+
+    identity: Identity
+    entries: tuple[Entry, ...]
+
+
+class Dropped(NamedTuple):
+    """An offset that cannot be committed any more: its topic was deleted, or created again."""
+
+    partition: TopicPartition
+    offset: OffsetToCommit
+    error: KohortError
+
+
+class Committer:
+    """The commits that are not settled, in one queue a partition, and the one request that is in flight.
+
+    `owed` gives the request to send now; `answered` takes its response; `judge` settles, once the machine has been told
+    of refusals; `expire` ends what has waited too long. A commit is settled when each of its partitions is. Within a
+    partition offsets are sent in the order of the calls; partitions do not wait for each other. No call looks at more
+    than the head of each queue and what it settles.
+    """
+
+    def __init__(self, group_id: str, backoff: Backoff, metadata: MetadataKeeper) -> None:
+        self.group_id = group_id
+        self.backoff = backoff
+        self.in_flight: Sent | None = None
+        self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_LENGTH)
+        self._metadata = metadata
+        self._open: dict[Commit, None] = {}
+        self._blocking: dict[Commit, None] = {}
+        self._deadlines: list[tuple[float, int, Commit]] = []
+        self._order: dict[Entry, None] = {}
+        self._queues: dict[TopicPartition, deque[Entry]] = {}
+        self._retried: dict[Entry, None] = {}
+        self._judged: tuple[Sent, dict[TopicPartition, int]] | None = None
+        self._settled: list[Commit] = []
+        self._dropped: list[Dropped] = []
+        self._serials = count(1)
+        self._numbers = count(1)
+
+    def put(self, commit: Commit) -> None:
+        is_order = commit.order is not None
+        commit.number = 0 if is_order else next(self._numbers)
+        self._open[commit] = None
+        if commit.blocking:
+            self._blocking[commit] = None
+        heappush(self._deadlines, (commit.deadline, next(self._serials), commit))
+        for partition, to in commit.offsets.items():
+            key = (commit.epochs.get(partition), self._topic_id(commit, partition), to.metadata)
+            if is_order:
+                entry = Entry(partition, *key, order=True)
+                self._order[entry] = None
+            else:
+                queue = self._queues.setdefault(partition, deque())
+                if not queue or not queue[-1].takes(*key):
+                    queue.append(Entry(partition, *key, order=False))
+                entry = queue[-1]
+            entry.add(commit)
+
+    def _topic_id(self, commit: Commit, partition: TopicPartition) -> UUID | None:
+        view, read = self._metadata.view, commit.topic_ids.get(partition.topic)
+        if read is not None:
+            return read
+        return None if view.partition(partition) is None else view.topic_id(partition.topic)
+
+    @property
+    def partitions(self) -> Set[TopicPartition]:
+        """Of which anything is not settled."""
+        return self._queues.keys() | {entry.partition for entry in self._order} if self._order else self._queues.keys()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def waits(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether this is the offset that was put last of a partition, and it is not settled."""
+        queue = self._queues.get(partition)
+        return queue is not None and queue[-1].last.offset == offset
+
+    def log_gone(self, partition: TopicPartition) -> None:
+        """The log of the partition was replaced: what is queued is of the old one, what is put later is not."""
+        for entry in [*self._queues.get(partition, ()), *(one for one in self._order if one.partition == partition)]:
+            entry.closed = True
+            for commit in entry.commits:
+                commit.adrift.add(partition)
+
+    def drain_dropped(self) -> list[Dropped]:
+        """What was dropped since the last call, because its topic does not exist any more."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    def owed(self, view: MemberView | None, outside: Identity, now: float) -> OffsetCommitRequest | None:
+        """The request for everything that may go now. `outside`: the identity where there is no membership.
+
+        What the machine ordered goes first and alone: it has an identity of its own, and the rebalance waits for it.
+        """
+        if self.in_flight is not None or self._judged is not None:
+            return None
+        identity = outside if view is None else view.identity
+        due = [entry for entry in list(self._order) if self._exists(entry, now) and entry.attempts.may_try(now)]
+        if due:
+            (commit,) = due[0].commits
+            identity = commit.identity or identity
+            due = [entry for entry in due if commit in entry.commits]
+        elif view is None or view.commits_open:
+            ordered = {entry.partition for entry in self._order}
+            heads = (self._head(partition, view, now) for partition in list(self._queues) if partition not in ordered)
+            due = [entry for entry in heads if entry is not None]
+        self._flush(now)
+        if not due:
+            return None
+        for entry in due:
+            entry.in_flight = True
+            entry.sent = identity
+            entry.sent_at = now if entry.sent_at is None else entry.sent_at
+        self.in_flight = Sent(identity, tuple(due))
+        return commit_request(identity, {entry.partition: entry.last for entry in due})
+
+    def _head(self, partition: TopicPartition, view: MemberView | None, now: float) -> Entry | None:
+        """What may be sent now of a partition; what may never be is refused."""
+        while queue := self._queues.get(partition):
+            entry = queue[0]
+            if self._held(entry, view):
+                # A rebalance that the first one waits for would wait for the thread that waits for a later one.
+                waited_for = (commit.entries.get(partition) for commit in self._blocking)
+                passing = next((one for one in waited_for if one is not None and not self._held(one, view)), None)
+                if passing is None:
+                    return None
+                entry = passing
+            error = self._fenced(entry, view)
+            if error is not None:
+                self._refuse_all(entry, UNKNOWN_OUTCOME, error)
+            elif self._exists(entry, now):
+                return entry if entry.attempts.may_try(now) else None
+        return None
+
+    def _held(self, entry: Entry, view: MemberView | None) -> bool:
+        """Whether it waits for a later generation than the one in which a rebalance overtook it."""
+        if entry.newer_than is None or view is None:
+            return False
+        if entry.sent is not None and view.identity.member_id != entry.sent.member_id:
+            return False  # membership was lost meanwhile, and the fence will say so: nothing to wait for
+        return not view.commits_open or view.identity.generation <= entry.newer_than
+
+    def _fenced(self, entry: Entry, view: MemberView | None) -> CommitFailed | None:
+        # Lost partitions stay in the assignment until on_lost has been run, but without a generation a commit would be
+        # let in by a group that is empty, where it looks like one of somebody who assigns by hand.
+        if view is None:
+            lost = entry.sent is not None and entry.sent.generation >= 0  # a member's, which has left
+        else:
+            owned = view.assignment.get(entry.partition)
+            lost = view.identity.generation < 0 or owned is None or entry.epoch not in (None, owned.epoch)
+        if not lost:
+            return None
+        what = "it was known whether its offset was committed" if entry.in_doubt else "its offset was committed"
+        had = entry.epoch is not None
+        return CommitFailed(
+            f"the partition was given away before {what}" if had else "the partition is not this member's",
+            hint="whoever owns it starts at the last committed offset",
+            topic=entry.partition.topic,
+            partition=entry.partition.partition,
+        )
+
+    def _exists(self, entry: Entry, now: float) -> bool:
+        """False, and the entry is refused, if its topic was deleted, or deleted and created again."""
+        error = self._topic_error(entry, now)
+        if error is None:
+            return True
+        self._dropped.append(Dropped(entry.partition, entry.last, error))
+        self._refuse_all(entry, UNKNOWN_TOPIC, error)
+        return False
+
+    def _topic_error(self, entry: Entry, now: float) -> KohortError | None:
+        (topic, number), view = entry.partition, self._metadata.view
+        found, was = view.topic_id(topic), entry.topic_id
+        if found != was and was is not None and NO_TOPIC_ID not in (found, was):
+            # Brokers take topics by name: the offset would be stored for the new topic, whose records it would skip.
+            return TopicRecreated(
+                "not committed: the topic was deleted and created again",
+                topic=topic,
+                partition=number,
+                offset=entry.last.offset,
+                old_id=was,
+                new_id=found,
+            )
+        if entry.unknown_after is None or self._metadata.answers <= entry.unknown_after:
+            return None
+        if view.partition(entry.partition) is not None or view.refused.get(topic, UNKNOWN_TOPIC) != UNKNOWN_TOPIC:
+            return None
+        if was is None and now < entry.unknown_since + UNKNOWN_TOPIC_GRACE_S:
+            return None  # never seen: it may have been created a moment ago
+        return UnknownTopic(
+            "not committed: the topic or the partition does not exist",
+            topic=topic,
+            partition=number,
+            offset=entry.last.offset,
+        )
+
+    def answered(self, response: OffsetCommitResponse) -> dict[int, frozenset[TopicPartition]]:
+        """Codes by partition, other than 0: what the machine must be told before `judge` is called."""
+        sent, self.in_flight = self.in_flight, None
+        if sent is None:
+            return {}
+        codes = {
+            TopicPartition(topic.name, one.partition_index): one.error_code
+            for topic in response.topics
+            for one in topic.partitions
+        }
+        self._judged = (sent, codes)
+        by_code: dict[int, set[TopicPartition]] = {}
+        for partition, code in codes.items():
+            if code:
+                by_code.setdefault(code, set()).add(partition)
+        return {code: frozenset(partitions) for code, partitions in by_code.items()}
+
+    def judge(self, view: MemberView | None, now: float, chance: float) -> None:
+        """Settle the request that was answered, partition by partition, given the member as it stands now."""
+        if self._judged is None:
+            return
+        (sent, codes), self._judged = self._judged, None
+        for entry in sent.entries:
+            entry.in_flight = entry.in_doubt = False
+            if not entry.commits:
+                continue
+            entry.code = code = codes.get(entry.partition, UNKNOWN_OUTCOME)  # what is left out was not vouched for
+            if code == 0:
+                self._stored(entry)
+                continue
+            verdict = self._verdict(entry, code, view)
+            if verdict in (CommitVerdict.RETRY, CommitVerdict.CHECK_TOPIC):
+                self._retry(entry, now, chance)
+                if verdict is CommitVerdict.CHECK_TOPIC:
+                    self._check_topic(entry, now)
+                if entry.order and view is not None:
+                    next(iter(entry.commits)).identity = view.identity  # a newer epoch of the same member (KIP-848)
+            elif verdict is CommitVerdict.HOLD:
+                self._hold(entry, code)
+            else:
+                self._refuse_all(entry, code, _error(verdict, code, entry.partition, self.group_id, view))
+        self._flush(now)
+
+    def _verdict(self, entry: Entry, code: int, view: MemberView | None) -> CommitVerdict:
+        if view is None or entry.sent is None:
+            return VERDICTS_WITHOUT_MEMBER.get(code, CommitVerdict.RAISE)
+        verdict = commit_verdict(code, entry.sent, view)
+        retried = verdict in (CommitVerdict.RETRY, CommitVerdict.CHECK_TOPIC)
+        if retried and entry.order and view.state is not MemberState.COMMITTING:
+            return CommitVerdict.FAIL  # nobody waits for it, and as who we are now nothing of it is ours to commit
+        return verdict
+
+    def _retry(self, entry: Entry, now: float, chance: float) -> None:
+        entry.attempts = entry.attempts.failed(now, self.backoff, chance)
+        self._retried[entry] = None
+
+    def _check_topic(self, entry: Entry, now: float) -> None:
+        """Have metadata of the topic requested now; what was requested before the refusal may be as old as it."""
+        if entry.unknown_after is None:
+            entry.unknown_since = now
+            self._metadata.need((entry.partition.topic,))
+        entry.unknown_after = self._metadata.questions
+        self._metadata.stale()
+
+    def _hold(self, entry: Entry, code: int) -> None:
+        entry.newer_than = entry.sent.generation if entry.sent else -1
+        for commit in list(entry.commits) if entry.order else [one for one in self._blocking if one in entry.commits]:
+            # Whoever waits for it would keep the rebalance itself from going on.
+            error = RebalanceInProgress(
+                "the group is rebalancing", hint="poll, then commit again what is still owned", group=self.group_id
+            )
+            self._refuse(commit, entry.partition, code, error)
+
+    def unanswered(self, now: float, chance: float) -> None:
+        """The connection ended first: whether it was stored is unknown, and storing it twice does no harm."""
+        sent, self.in_flight = self.in_flight, None
+        for entry in sent.entries if sent is not None else ():
+            entry.in_flight, entry.in_doubt, entry.code = False, True, 0
+            if entry.commits:
+                self._retry(entry, now, chance)
+
+    def not_sent(self, error: KohortError, now: float) -> None:
+        """It cannot be sent at all."""
+        sent, self.in_flight = self.in_flight, None
+        for entry in sent.entries if sent is not None else ():
+            self._refuse_all(entry, UNKNOWN_OUTCOME, error)
+        self._flush(now)
+
+    def expire(self, now: float, *, everything: bool = False, because: KohortError | None = None) -> None:
+        """End what has waited past its deadline; or everything, where nothing will be sent any more."""
+        for commit in self._overdue(now, everything):
+            error = because or OperationTimeout(
+                "no answer to a commit in time", hint="whether it was stored is unknown", group=self.group_id
+            )
+            self._give_up(commit, error)
+        if self.in_flight is not None and not any(entry.commits for entry in self.in_flight.entries):
+            self.in_flight = None
+        self._flush(now)
+
+    def _overdue(self, now: float, everything: bool) -> list[Commit]:
+        if everything:
+            return [*self._open]
+        overdue = []
+        while self._deadlines and (self._deadlines[0][2] not in self._open or now >= self._deadlines[0][0]):
+            _deadline, _serial, commit = heappop(self._deadlines)
+            if commit in self._open:
+                overdue.append(commit)
+        if len(self._deadlines) > 2 * len(self._open) + 100:  # behind one that waits, many may have been settled
+            self._deadlines = [one for one in self._deadlines if one[2] in self._open]
+            heapify(self._deadlines)
+        return overdue
+
+    def release_blocked(self, error: KohortError, now: float) -> None:
+        """A hook waits for the caller, who waits for a commit that waits for the hook: end the commit."""
+        for commit in list(self._blocking):
+            if not any(entry.in_flight for entry in commit.entries.values()):
+                self._give_up(commit, error)
+        self._flush(now)
+
+    def wakes(self) -> list[float]:
+        """When to take a turn again if nothing happens (s, monotonic). All of them: one that has passed, for there is
+        no coordinator yet to try again with, must not hide a deadline."""
+        deadlines = [deadline for deadline, _serial, _commit in self._deadlines[:1]]
+        return [*deadlines, *(entry.attempts.not_before for entry in self._retried if not entry.in_flight)]
+
+    # --- inner
+
+    def _stored(self, entry: Entry) -> None:
+        """The entry's offset is stored, and those of its partition that were put before it are superseded."""
+        done = [entry]
+        if not entry.order:
+            queue = self._queues[entry.partition]
+            done = [*takewhile(lambda one: one is not entry, queue), entry]
+        for one in done:
+            for commit in one.commits:
+                self._note_sent(commit, entry)
+                commit.stored[entry.partition] = commit.offsets.pop(entry.partition)
+                del commit.entries[entry.partition]
+                if not commit.offsets:
+                    self._settled.append(commit)
+            one.commits.clear()
+            self._remove(one)
+
+    def _refuse_all(self, entry: Entry, code: int, error: KohortError) -> None:
+        for commit in list(entry.commits):
+            self._refuse(commit, entry.partition, code, error)
+
+    def _give_up(self, commit: Commit, error: KohortError) -> None:
+        for partition in list(commit.offsets):
+            self._refuse(commit, partition, UNKNOWN_OUTCOME, error)
+
+    def _refuse(self, commit: Commit, partition: TopicPartition, code: int, error: KohortError) -> None:
+        entry = commit.entries.pop(partition)
+        self._note_sent(commit, entry)
+        del entry.commits[commit], commit.offsets[partition]
+        commit.refused[partition] = code
+        commit.errors[partition] = error
+        if not entry.commits:
+            self._remove(entry)
+        if not commit.offsets:
+            self._settled.append(commit)
+
+    @staticmethod
+    def _note_sent(commit: Commit, entry: Entry) -> None:
+        if entry.sent is not None:
+            commit.sent = entry.sent
+            commit.sent_at = entry.sent_at if commit.sent_at is None else commit.sent_at
+
+    def _remove(self, entry: Entry) -> None:
+        self._retried.pop(entry, None)
+        if entry.order:
+            del self._order[entry]
+        else:
+            queue = self._queues[entry.partition]
+            queue.remove(entry)
+            if not queue:
+                del self._queues[entry.partition]
+        if entry.unknown_after is not None:
+            self._metadata.unneed((entry.partition.topic,))
+
+    def _flush(self, now: float) -> None:
+        """Finish what is settled, in the order of the calls."""
+        settled, self._settled = self._settled, []
+        for commit in sorted(settled, key=lambda one: one.number):
+            self._finish(commit, now)
+
+    def _finish(self, commit: Commit, now: float) -> None:
+        del self._open[commit]
+        self._blocking.pop(commit, None)
+        generation = commit.sent.generation if commit.sent else -1
+        first = next(iter(commit.errors.values()), None)
+        if commit.stored:
+            self.ledger.append(LedgerEntry(now, generation, commit.stored, "", commit.sent_at))
+        if first is not None:
+            refused = frozenset(commit.refused)
+            entry = LedgerEntry(now, generation, {}, str(first), commit.sent_at, refused, type(first).__name__)
+            self.ledger.append(entry)
+        commit.finished(first)
+
+
+def _error(
+    verdict: CommitVerdict, code: int, partition: TopicPartition, group_id: str, view: MemberView | None
+) -> KohortError:
+    place: dict[str, Any] = {"group": group_id, "topic": partition.topic, "partition": partition.partition}
+    if verdict is CommitVerdict.FENCED and view is not None and view.fatal is not None:
+        return view.fatal
+    if verdict is CommitVerdict.FAIL:
+        return CommitFailed(
+            "the group has gone on without this member: its partitions may have another owner",
+            hint="do not commit again; poll, and read from the last committed offset",
+            **place,
+        )
+    if view is None and code == UNKNOWN_MEMBER:
+        hint = "stop them first, or commit for another group"
+        return CommitFailed("the group has members, and its offsets are theirs", hint=hint, **place)
+    if code in AUTHORIZATION_CODES:
+        return AuthorizationFailed("not allowed to commit", **place)
+    return BrokerError(code, api="OffsetCommit", **place)
+
+
+def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
+    """The request that commits `offsets` as `identity`; a group without members lets one in that has no generation."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for partition, found in sorted(offsets.items()):
+        topics.setdefault(partition.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                committed_metadata=found.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=identity.group_id,
+        generation_id_or_member_epoch=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps))
+            for name, ps in topics.items()
+        ),
+    )
+
+
+def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, OffsetToCommit]:
+    """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
+
+    Raises ValueError for a negative offset or partition and for metadata that no request can carry: they would fail the
+    request, which has other commits as well. Raises TypeError for what is not an offset, or no partition.
+    """
+    return {partition_given(one): _offset(one, value) for one, value in mapping_given(offsets, "offsets").items()}
+
+
+def _offset(partition: TopicPartition, value: object) -> OffsetToCommit:
+    if isinstance(value, bool) or not isinstance(value, int | tuple) or (isinstance(value, tuple) and len(value) > 3):
+        raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
+    found = OffsetToCommit(value) if isinstance(value, int) else OffsetToCommit(*value)
+    if not isinstance(found.offset, int) or not isinstance(found.leader_epoch, int):
+        raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
+    if found.offset < 0:
+        raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
+    offset_given(found.offset)
+    epoch_given(found.leader_epoch)
+    if found.metadata:
+        name_given(found.metadata, "the metadata of an offset")
+    return found

@@ -1,0 +1,354 @@
+"""Commits as the core sees them: made, sent, answered, remembered, called back."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Set
+from functools import partial
+from itertools import islice
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from kohort.coordinator_client.errors import (
+    AuthorizationFailed,
+    CommitFailed,
+    CommitRewind,
+    IllegalState,
+    TopicRecreated,
+    UnknownTopic,
+)
+from kohort.coordinator_client.group.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
+from kohort.coordinator_client.group.ready import CommitOrder, Coordinator, MemberView, Notice
+from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.offsets.commit_queue import (
+    BEFORE_TOPIC_IDS,
+    NOT_THE_COORDINATOR,
+    UNKNOWN_OUTCOME,
+    Commit,
+    plain,
+)
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.error_mapping import GROUP_AUTHORIZATION, group_error
+from kohort.network.metadata import NO_TOPIC_ID
+from kohort.network.promise import Promise
+from kohort.network.request_versions import fit
+from kohort.network.requests import Line
+from kohort.protocol.errors import error_name
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.consumer_core import Core
+
+SAMPLE = 20
+
+
+OnDone = Callable[[Mapping[TopicPartition, OffsetToCommit], KohortError | None], object]
+
+
+class PlannedCommit(NamedTuple):
+    """What is to be committed, and what was known then: epochs of the assignment, ids of the topics."""
+
+    wanted: dict[TopicPartition, OffsetToCommit]
+    epochs: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, UUID]
+
+
+class Committing:
+    """Belongs to one Core, and is used under the same lock."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self.callbacks: deque[Callable[[], object]] = deque()  # the caller's thread takes them
+        self._calls: dict[TopicPartition, deque[Commit]] = {}
+        self._ended: dict[Commit, Callable[[], object]] = {}
+        self._automatic: dict[Commit, float] = {}
+        self._automatic_is_late = False
+        self._reported: dict[TopicPartition, int] = {}
+        self._dropped: dict[TopicPartition, int] = {}
+
+    def turn(self, now: float) -> None:
+        """Send what may be sent, end what has waited too long."""
+        hopeless = self._core.fatal if self._core.cluster.coordinator() is None else None
+        self._core.committer.expire(now, everything=hopeless is not None, because=hopeless)
+        waits = self._core.committer.waits
+        due = {one: to for one, to in self._core.book.due(now).items() if not waits(one, to.offset)}
+        if due and not self._core.closing:
+            # Who has sought back is committed there: the guard against rewinds is for offsets that somebody wrote down.
+            deadline = now + self._core.config.default_api_timeout_ms / 1000
+            self.put(due, deadline=deadline, allow_rewind=True, late_at=now + self._core.request_s)
+        coordinator = self._core.cluster.coordinator()
+        if coordinator is not None:
+            self._send(coordinator, now)
+        self._report_dropped()
+        self._report_late(now)
+
+    def wakes(self) -> list[float]:
+        """When to take a turn again if nothing happens (s, monotonic)."""
+        return [*self._core.committer.wakes(), *islice(self._automatic.values(), 1)]
+
+    def _send(self, coordinator: Coordinator, now: float) -> None:
+        outside = Identity(self._core.config.group or "", instance_id=None)
+        request = self._core.committer.owed(self._membership, outside, now)
+        if request is None:
+            return
+        asked = self._core.committer.in_flight
+
+        def done(outcome: Outcome, when: float) -> None:
+            if self._core.committer.in_flight is not asked:
+                return  # it was given up at its deadline, and what is under way now has an answer of its own
+            match outcome:
+                case Answered(value):
+                    self._core.meters.commit_ms.add((when - now) * 1000, when)
+                    refused = self._core.committer.answered(value)
+                    if set(refused) & NOT_THE_COORDINATOR:
+                        self._core.cluster.coordinator_gone()
+                    if self._core.member is not None and asked is not None:
+                        for code, partitions in refused.items():
+                            self._core.tell_member(CommitRefused(code, asked.identity, partitions))
+                case NotSent(error):
+                    self._core.committer.not_sent(error, when)
+                case Unanswered():
+                    self._core.cluster.coordinator_gone()
+                    self._core.committer.unanswered(when, self._core.chance())
+
+        ask = Ask("OffsetCommit", lambda version: fit(request, version), done, self._core.request_s, BEFORE_TOPIC_IDS)
+        self._core.send(self.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
+
+    @property
+    def _membership(self) -> MemberView | None:
+        """What fences a commit; None where there is no membership to. Who unsubscribes has one until it has let go."""
+        core = self._core
+        parting = core.view is not None and core.view.identity.generation >= 0 and not core.manual
+        return core.view if core.subscription is not None or parting else None
+
+    @property
+    def offsets_line(self) -> Line:
+        """How commits, and questions about them, go to the coordinator: by its own connection, unless a join waits
+        there. Brokers read nothing behind a request that they have not answered, and a join may take minutes."""
+        joining = self._core.view is not None and self._core.view.state is MemberState.JOINING
+        return Line.CONTROL if joining else Line.GROUP
+
+    def remember(self, stored: Mapping[TopicPartition, OffsetToCommit]) -> None:
+        for partition, found in stored.items():
+            self._core.book.known(partition, found.offset)
+
+    def log_gone(self, partition: TopicPartition) -> None:
+        """The log has no such place any more as it was read up to; nor does what is answered later speak of the new
+        one."""
+        self._core.book.drop(partition)
+        self._core.committer.log_gone(partition)
+
+    def _settled(self, commit: Commit, error: KohortError | None) -> None:
+        self.remember({one: found for one, found in commit.stored.items() if one not in commit.adrift})
+        for partition in commit.stored if self._reported or self._dropped else ():
+            self._reported.pop(partition, None)
+            self._dropped.pop(partition, None)
+        self._core.counters.commits += error is None
+        self._core.counters.commits_refused += error is not None
+
+    def order(self, order: CommitOrder) -> None:
+        """The group's machine wants these committed before it joins."""
+
+        def finished(error: KohortError | None) -> None:
+            self._settled(commit, error)
+            self._core.tell_member(CommitSettled(order.serial, dict(commit.refused)))
+
+        ids = self._core.topic_ids
+        known = {one.topic: ids.get(one.topic, NO_TOPIC_ID) for one in order.offsets}  # all of them were assigned
+        commit = Commit(
+            order.offsets, {}, order.deadline, finished,
+            identity=order.identity, order=order.serial, topic_ids=known,
+        )  # fmt: skip
+        self._core.committer.put(commit)
+
+    # --- what is reported though no call raises it
+
+    def _report_dropped(self) -> None:
+        """Offsets that were dropped with their topic: each once, though auto-commit tries them again and again."""
+        by_error: dict[str, dict[str, list[str]]] = {}
+        for partition, offset, error in self._core.committer.drain_dropped():
+            if self._dropped.get(partition) != offset.offset:
+                self._dropped[partition] = offset.offset
+                found = by_error.setdefault(error.message, {}).setdefault(partition.topic, [])
+                found.append(f"{partition.partition}={offset.offset}")
+        for message, topics in by_error.items():
+            offsets = "; ".join(f"{topic}: {', '.join(found)}" for topic, found in sorted(topics.items()))
+            self._warn("commit_dropped", f"{message}; dropped offsets by topic and partition: {offsets}")
+
+    def _report_late(self, now: float) -> None:
+        """Auto-commit is retried silently at first; one that is not settled within a request's time is reported."""
+        oldest, late_at = next(iter(self._automatic.items()), (None, inf))
+        late = now >= late_at
+        if oldest is not None and late and not self._automatic_is_late:
+            codes = {entry.code for entry in oldest.entries.values()} - {0}
+            why = f" (last refusal: {', '.join(error_name(code) for code in sorted(codes))})" if codes else ""
+            offsets = _sample(f"{partition}={to.offset}" for partition, to in sorted(oldest.offsets.items()))
+            self._warn("auto_commit_late", f"auto-commit is not stored yet, and is tried again{why}: {offsets}")
+        self._automatic_is_late = late
+
+    def _report_refused(self, commit: Commit) -> None:
+        """A refusal of auto-commit is reported when a partition has it first, or again after a commit was stored."""
+        new: dict[tuple[int, type], list[TopicPartition]] = {}
+        for partition, error in commit.errors.items():
+            if isinstance(error, UnknownTopic | TopicRecreated):
+                continue  # reported as dropped
+            if isinstance(error, CommitFailed) and self._membership is not None:
+                continue  # the rebalance, or the loss of membership, is reported by itself
+            code = commit.refused[partition]
+            if self._reported.get(partition) != code:
+                self._reported[partition] = code
+                new.setdefault((code, type(error)), []).append(partition)
+        for (code, _kind), partitions in new.items():
+            error = commit.errors[partitions[0]]
+            cause = error_name(code) if code != UNKNOWN_OUTCOME else error.message
+            offsets = _sample(f"{one}={commit.wanted[one].offset}" for one in sorted(partitions))
+            self._warn("auto_commit_refused", f"auto-commit is not stored: {cause}: {offsets}")
+            if isinstance(error, AuthorizationFailed):
+                self._raise_unauthorized(code, partitions)
+
+    def _raise_unauthorized(self, code: int, partitions: list[TopicPartition]) -> None:
+        group = self._core.config.group
+        if code == GROUP_AUTHORIZATION:
+            self._core.put_error(group_error(code, group))
+            return
+        for topic in sorted({partition.topic for partition in partitions}):
+            message = f"auto-commit: not allowed to commit offsets of the topic {topic}"
+            hint = "grant READ on the topic, or set enable_auto_commit=False"
+            self._core.put_error(AuthorizationFailed(message, hint=hint, topic=topic, group=group))
+
+    def _warn(self, kind: str, text: str) -> None:
+        notice = Notice(kind, text)
+        self._core.noted(notice)
+        self._core.telling.noticed(notice)
+
+    @property
+    def owed(self) -> bool:
+        """Whether commits are under way, or may go now: a goodbye would have them refused."""
+        member = self._membership
+        return len(self._core.committer) > 0 and (member is None or member.commits_open)
+
+    @property
+    def saving(self) -> Set[TopicPartition]:
+        """Partitions of which a commit is under way that has to be stored before anybody asks where they were left.
+
+        By hand a partition goes and comes back at once. A member's commit may wait for the next generation, and the
+        fence ends it if the partition went meanwhile.
+        """
+        return self._core.committer.partitions if self._core.manual else frozenset()
+
+    def before_parting(self, deadline: float) -> None:
+        """What is handled and not committed, of a manual assignment, which has no on_revoked that would commit it."""
+        unsaved = self._core.book.unsaved()
+        self._core.book.pause()
+        if self._core.subscription is None and unsaved:
+            self.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)
+
+    def _call_back(self, commit: Commit) -> None:
+        """Queue the callbacks that are due: each after those of earlier commits of any of its partitions."""
+        looked_at = [commit]
+        while looked_at:
+            one = looked_at.pop()
+            if one not in self._ended or any(self._calls[partition][0] is not one for partition in one.wanted):
+                continue
+            self.callbacks.append(self._ended.pop(one))
+            followers: dict[Commit, None] = {}
+            for partition in one.wanted:
+                self._calls[partition].popleft()
+                if not self._calls[partition]:
+                    del self._calls[partition]
+                else:
+                    followers[self._calls[partition][0]] = None
+            looked_at += sorted(followers, key=lambda follower: follower.number, reverse=True)
+
+    def put(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetToCommit] | None,
+        *,
+        deadline: float,
+        allow_rewind: bool = False,
+        blocking: bool = False,
+        late_at: float | None = None,
+        on_done: OnDone | None = None,
+    ) -> "Promise[None]":
+        """Queue a commit; the promise ends when it is settled. None: all positions, as far as poll has returned.
+
+        `late_at`: of auto-commit, when to report that it is not stored yet (s, monotonic); None for a caller's commit.
+        """
+        planned = self.planned(offsets, allow_rewind=allow_rewind)
+        return self.queue(planned, deadline=deadline, blocking=blocking, late_at=late_at, on_done=on_done)
+
+    def planned(
+        self, offsets: Mapping[TopicPartition, int | OffsetToCommit] | None, *, allow_rewind: bool
+    ) -> PlannedCommit:
+        """The commit as of now. Changes nothing. Raises IllegalState without a group, CommitRewind, and what `plain`
+        raises."""
+        if self._core.config.group is None:
+            raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
+        wanted = self._core.positions.snapshot() if offsets is None else plain(offsets)
+        wanted = {partition: self._with_epoch(partition, to) for partition, to in wanted.items()}
+        backwards = {} if allow_rewind else self._core.book.rewinds(wanted)
+        if backwards:
+            partition, committed = next(iter(backwards.items()))
+            raise CommitRewind(
+                f"the commit of {wanted[partition].offset} would go back behind {committed}",
+                hint="commit(..., allow_rewind=True) if that is meant",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        owned, ids = self._core.assignment, self._core.topic_ids
+        epochs = {partition: owned[partition].epoch for partition in wanted if partition in owned}
+        return PlannedCommit(wanted, epochs, {one.topic: ids[one.topic] for one in wanted if one.topic in ids})
+
+    def queue(
+        self,
+        planned: PlannedCommit,
+        *,
+        deadline: float,
+        blocking: bool = False,
+        late_at: float | None = None,
+        on_done: OnDone | None = None,
+    ) -> "Promise[None]":
+        """As `put`, of what is planned."""
+        future: Promise[None] = Promise()
+        wanted, epochs, known = planned
+
+        def finished(error: KohortError | None) -> None:
+            self._settled(commit, error)
+            if self._automatic.pop(commit, None) is not None:
+                self._report_refused(commit)
+            if on_done is not None:
+                # The caller's thread takes it; no frame of ours comes before the user's.
+                self._ended[commit] = partial(on_done, wanted, error)
+                self._call_back(commit)
+            self._core.news = True  # close waits until none is left
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        commit = Commit(wanted, epochs, deadline, finished, blocking=blocking, topic_ids=known)
+        for partition in wanted if on_done is not None else ():
+            self._calls.setdefault(partition, deque()).append(commit)
+        if not wanted:
+            finished(None)
+        elif self._core.fatal is not None:
+            finished(self._core.fatal)
+        else:
+            if late_at is not None:
+                self._automatic[commit] = late_at
+            self._core.committer.put(commit)
+        return future
+
+    def _with_epoch(self, partition: TopicPartition, to: OffsetToCommit) -> OffsetToCommit:
+        # The epoch lets the next owner notice that the log behind this offset was cut (KIP-320).
+        state = self._core.positions.get(partition)
+        if to.leader_epoch >= 0 or state is None or state.offset != to.offset:
+            return to
+        return to._replace(leader_epoch=state.epoch)
+
+
+def _sample(texts: Iterable[str]) -> str:
+    """The first of them, for a message."""
+    found = iter(texts)
+    text = ", ".join(islice(found, SAMPLE))
+    more = sum(1 for _ in found)
+    return f"{text} and {more} more" if more else text

@@ -1,0 +1,129 @@
+"""Who is in the group, as its coordinator sees it (DescribeGroups): asked again where that helps, until a deadline."""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kohort.common.errors import KohortError, WireError
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.errors import AuthorizationFailed, OperationTimeout
+from kohort.coordinator_client.group.leader_assignment import read_assignment
+from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
+from kohort.network.backoff import FRESH, Attempts
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.promise import Promise
+from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
+from kohort.protocol.errors import BrokerError
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.consumer_core import Core
+
+LOADING: Final = 14
+GROUP_AUTHORIZATION: Final = 30
+NO_SUCH_GROUP: Final = 69  # said of an unknown one since version 6, and of one that speaks KIP-848
+
+
+class GroupMate(NamedTuple):
+    """A member of the group, of whatever client. `host` is where it connects from. `assignment`: None where it is not
+    known, as while the group rebalances."""
+
+    member_id: str
+    client_id: str
+    host: str
+    assignment: frozenset[TopicPartition] | None = None
+
+
+def _told(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
+    try:
+        return read_assignment(bytes(assignment))
+    except WireError:
+        return None  # nothing yet, or another protocol's: a group may hold what is no consumer
+
+
+class _Asked:
+    def __init__(self, deadline: float, future: "Promise[tuple[GroupMate, ...]]") -> None:
+        self.deadline = deadline
+        self.future = future
+        self.under_way = False
+        self.attempts: Attempts = FRESH
+
+
+class GroupQuestion:
+    """Belongs to a Core's questions, and is used under the same lock."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._asked: list[_Asked] = []
+
+    def ask(self, deadline: float) -> "Promise[tuple[GroupMate, ...]]":
+        """The members of the consumer's group; the future raises OperationTimeout, AuthorizationFailed, BrokerError."""
+        asked = _Asked(deadline, Promise())
+        self._asked.append(asked)
+        return asked.future
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._asked)
+
+    def wakes(self) -> list[float]:
+        """When to take a turn again if nothing happens."""
+        again = [one.attempts.not_before for one in self._asked if one.attempts.failures]
+        return [*(one.deadline for one in self._asked), *again]
+
+    def fail(self, error: KohortError) -> None:
+        """Nothing can be asked any more."""
+        asked, self._asked = self._asked, []
+        for one in asked:
+            one.future.set_exception(error)
+
+    def turn(self, now: float) -> None:
+        """Ask what is owed, end what is over."""
+        coordinator = self._core.cluster.coordinator()
+        for one in list(self._asked):
+            if now >= one.deadline:
+                self._end(one, OperationTimeout("no answer about the group's members in time"))
+            elif coordinator is not None and not one.under_way and one.attempts.may_try(now):
+                one.under_way = True
+                self._send(one, Endpoint(coordinator.host, coordinator.port))
+
+    def _send(self, asked: _Asked, to: Endpoint) -> None:
+        core = self._core
+        group = core.config.group or ""
+
+        def again(now: float) -> None:
+            asked.under_way = False
+            asked.attempts = asked.attempts.failed(now, core.backoff, core.chance())
+
+        def done(outcome: Outcome, now: float) -> None:
+            if isinstance(outcome, NotSent):
+                self._end(asked, outcome.error)
+            elif not isinstance(outcome, Answered):
+                core.cluster.coordinator_gone()
+                again(now)
+            else:
+                found = next((one for one in outcome.value.groups if one.group_id == group), None)
+                if found is None:  # what an answer leaves out it says nothing of
+                    again(now)
+                elif found.error_code in NOT_THE_COORDINATOR:
+                    core.cluster.coordinator_gone()
+                    again(now)
+                elif found.error_code == LOADING:
+                    again(now)
+                elif found.error_code == GROUP_AUTHORIZATION:
+                    self._end(asked, AuthorizationFailed("not allowed to describe the group", group=group))
+                elif found.error_code not in (0, NO_SUCH_GROUP):
+                    self._end(asked, BrokerError(found.error_code, "describe the group", group=group))
+                elif asked in self._asked:
+                    self._asked.remove(asked)
+                    asked.future.set_result(
+                        tuple(
+                            GroupMate(one.member_id, one.client_id, one.client_host, _told(one.member_assignment))
+                            for one in found.members
+                        )
+                    )
+
+        request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
+        core.send(core.commits.offsets_line, to, Ask("DescribeGroups", request, done, core.request_s))
+
+    def _end(self, asked: _Asked, error: KohortError) -> None:
+        if asked in self._asked:
+            self._asked.remove(asked)
+            asked.future.set_exception(error)

@@ -1,0 +1,97 @@
+"""How many records wait in a group's topics: asked from coordinator and leaders, for the assignor that plans."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kohort.coordinator_client.group.events import BacklogKnown, OffsetToCommit
+from kohort.coordinator_client.group.ready import BacklogOrder
+from kohort.coordinator_client.lookups import Listed, Lookup
+from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, ResetKind
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.promise import Promise
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.consumer_core import Core
+
+Committed = Mapping[TopicPartition, OffsetToCommit | None]
+
+
+def waiting(
+    committed: Committed,
+    ends: Mapping[TopicPartition, int],
+    beginnings: Mapping[TopicPartition, int],
+    *,
+    reads_old: bool,
+) -> dict[TopicPartition, int]:
+    """Records waiting, for the partitions of which enough is known.
+
+    `reads_old`: whether whoever finds nothing committed reads what is there already, and not only what is yet to come.
+    """
+    from kohort.assignors.lag import lag_from_offsets  # few assignors ask for the backlog
+
+    known = {}
+    for partition, stored in committed.items():
+        end = ends.get(partition)
+        if end is None or (reads_old and partition not in beginnings):
+            continue
+        known[partition] = stored.offset if stored is not None else None if reads_old else end
+    return lag_from_offsets(known, {one: ends[one] for one in known}, beginnings)
+
+
+class Backlogs:
+    """Measures for one Core, under the same lock. A topic whose leaders do not answer costs only its own numbers."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+
+    def measure(self, order: BacklogOrder) -> None:
+        """Ask, and tell the group's machine what is known when all has ended, at the order's deadline at the latest."""
+        _Measurement(self._core, order)
+
+
+class _Measurement:
+    def __init__(self, core: "Core", order: BacklogOrder) -> None:
+        self._core = core
+        self._order = order
+        # Below the log's start only a reset helps, and where that goes to the end nothing waits.
+        self._reads_old = core.positions.policy.kind is not ResetKind.LATEST
+        self._committed: Committed = {}
+        self._found: dict[int, dict[TopicPartition, int]] = {LATEST: {}, EARLIEST: {}}
+        self._why = ""
+        partitions = [TopicPartition(topic, number) for topic, count in order.topics.items() for number in range(count)]
+        self._total = len(partitions)
+        self._open = 1  # ourselves, until everything is asked
+        self._open += 1
+        asked = core.questions.look_up_committed(partitions, order.deadline, stable=False)
+        asked.add_done_callback(self._committed_came)
+        for topic, count in order.topics.items():
+            for timestamp in (LATEST, EARLIEST) if self._reads_old else (LATEST,):
+                self._list(topic, count, timestamp)
+        self._ended(None)
+
+    def _list(self, topic: str, count: int, timestamp: int) -> None:
+        wanted = dict.fromkeys((TopicPartition(topic, number) for number in range(count)), timestamp)
+
+        def finished(result: Listed | KohortError) -> None:
+            found = {one: listed.offset for one, listed in lookup.found.items() if listed.offset >= 0}
+            self._found[timestamp].update(found)
+            self._ended(result if isinstance(result, KohortError) else None)
+
+        lookup = Lookup(wanted, self._order.deadline, finished)
+        self._open += 1
+        self._core.questions.put(lookup)
+
+    def _committed_came(self, future: "Promise[dict[TopicPartition, OffsetToCommit | None]]") -> None:
+        error = future.exception()
+        if error is None:
+            self._committed = future.result()
+        self._ended(error)
+
+    def _ended(self, error: BaseException | None) -> None:
+        self._open -= 1
+        if error is not None and not self._why:
+            self._why = str(error)
+        if self._open:
+            return
+        lag = waiting(self._committed, self._found[LATEST], self._found[EARLIEST], reads_old=self._reads_old)
+        self._core.tell_member(BacklogKnown(self._order.serial, lag, self._total - len(lag), self._why))

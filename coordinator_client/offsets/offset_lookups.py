@@ -1,0 +1,472 @@
+"""Everything the core asks about offsets: committed ones, log ends and times, leader epochs, a topic's partitions.
+
+Each question is asked again where a retry helps, ends where none does, and never outlives its deadline.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from kohort.coordinator_client.errors import IllegalState, OperationTimeout
+from kohort.coordinator_client.group.events import CommitRefused, OffsetToCommit
+from kohort.coordinator_client.group.ready import Coordinator
+from kohort.coordinator_client.lookups import Lookup
+from kohort.coordinator_client.offsets.commit_queue import BEFORE_TOPIC_IDS, NOT_THE_COORDINATOR
+from kohort.coordinator_client.offsets.describe_group import GroupMate, GroupQuestion
+from kohort.coordinator_client.offsets.positions import EpochAsk, ListAsk, ListedOffset
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.backoff import FRESH, Attempts
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.error_mapping import (
+    TOPIC_AUTHORIZATION,
+    UNKNOWN_TOPIC,
+    UNKNOWN_TOPIC_GRACE_S,
+    may_pass,
+    offset_error,
+    topic_error,
+)
+from kohort.network.offset_requests import (
+    CommittedAnswer,
+    ListFailure,
+    committed_offsets,
+    epoch_ends,
+    list_offsets_request,
+    listed_offsets,
+    offset_fetch_request,
+    offset_for_leader_epoch_request,
+)
+from kohort.network.promise import Promise
+from kohort.network.requests import Line
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.consumer_core import Core
+
+RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
+
+
+class _CommittedLookup:
+    """A caller's question for committed offsets."""
+
+    def __init__(
+        self,
+        partitions: tuple[TopicPartition, ...],
+        deadline: float,
+        future: "Promise[dict[TopicPartition, OffsetToCommit | None]]",
+        stable: bool,
+    ) -> None:
+        self.partitions = partitions
+        self.deadline = deadline
+        self.future = future
+        self.stable = stable
+        self.asking = False
+        self.attempts: Attempts = FRESH
+
+
+class _TopicLookup:
+    """A caller's question for one topic's partitions, or (`topic` None) for those of all topics.
+
+    `after`: how many questions had been asked of brokers by then; only the answer to a later one will do. -1: any will.
+    `unknown_since`: when it was first seen that a broker knows of no such topic.
+    """
+
+    def __init__(self, topic: str | None, deadline: float, after: int, future: "Promise[Any]") -> None:
+        self.topic = topic
+        self.deadline = deadline
+        self.after = after
+        self.future = future
+        self.unknown_since: float | None = None
+
+
+class Questions:
+    """Belongs to one Core, and is used under the same lock."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._lookups: list[Lookup] = []
+        self._committed_lookups: list[_CommittedLookup] = []
+        self._topic_lookups: list[_TopicLookup] = []
+        self._mates = GroupQuestion(core)
+
+    def turn(self, now: float) -> None:
+        """Ask what is owed, end what is over."""
+        self._owe_committed(now)
+        self._owe_lists(now)
+        self._owe_validations(now)
+        self._owe_lookups(now)
+        self._owe_topics(now)
+        self._mates.turn(now)
+
+    def wakes(self) -> list[float]:
+        """When to take a turn again if nothing happens."""
+        return [
+            *(one.deadline for one in self._lookups),
+            *(one.attempts.not_before for one in self._lookups if one.attempts.failures),
+            *(one.deadline for one in self._committed_lookups),
+            *(one.attempts.not_before for one in self._committed_lookups if one.attempts.failures),
+            *(one.deadline for one in self._topic_lookups),
+            *self._mates.wakes(),
+        ]
+
+    @property
+    def needs_coordinator(self) -> bool:
+        return bool(self._committed_lookups) or self._mates.waiting
+
+    def fail(self, error: KohortError) -> None:
+        """Nothing can be asked any more."""
+        for lookup in self._lookups:
+            lookup.finished(error)
+        for asked in self._committed_lookups:
+            asked.future.set_exception(error)
+        for one in self._topic_lookups:
+            one.future.set_exception(error)
+        self._lookups, self._committed_lookups, self._topic_lookups = [], [], []
+        self._mates.fail(error)
+
+    # --- committed offsets
+
+    def _owe_committed(self, now: float) -> None:
+        coordinator = self._core.cluster.coordinator()
+        for lookup in list(self._committed_lookups):
+            if now >= lookup.deadline:
+                self._committed_lookups.remove(lookup)
+                lookup.future.set_exception(OperationTimeout("no answer about committed offsets in time"))
+        if coordinator is None or self._core.config.group is None:
+            return
+        owed = self._core.positions.owed_committed(now, self._core.commits.saving)
+        if owed:
+            self._ask_committed(coordinator, tuple(owed), None, owed)
+        for lookup in self._committed_lookups:
+            if not lookup.asking and lookup.attempts.may_try(now):
+                lookup.asking = True
+                self._ask_committed(coordinator, lookup.partitions, lookup)
+
+    def _ask_committed(
+        self,
+        coordinator: Coordinator,
+        partitions: tuple[TopicPartition, ...],
+        lookup: _CommittedLookup | None,
+        serials: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
+        def current() -> list[TopicPartition]:
+            """A partition that went and came back meanwhile is asked about anew: others may have committed since."""
+            return [one for one, serial in serials.items() if self._core.positions.is_current(one, serial)]
+
+        def retry(now: float, again: Iterable[TopicPartition] | None = None) -> None:
+            if lookup is not None:
+                lookup.asking = False
+                lookup.attempts = lookup.attempts.failed(now, self._core.backoff, self._core.chance())
+            else:
+                attempts = FRESH.failed(now, self._core.backoff, self._core.chance())
+                self._core.positions.ask_failed(current() if again is None else again, attempts)
+
+        def done(outcome: Outcome, now: float) -> None:
+            if not isinstance(outcome, Answered):
+                if isinstance(outcome, NotSent):
+                    self._core.fail(outcome.error)
+                self._core.cluster.coordinator_gone()
+                retry(now)
+                return
+            answer = committed_offsets(outcome.value)
+            codes = {answer.error, *answer.failed.values()} - {0}
+            if codes & NOT_THE_COORDINATOR:
+                self._core.cluster.coordinator_gone()
+                if self._core.member is not None and self._core.view is not None:
+                    self._core.tell_member(
+                        CommitRefused(
+                            (codes & NOT_THE_COORDINATOR).pop(), self._core.view.identity, frozenset(partitions)
+                        )
+                    )
+            if lookup is None:
+                # One that a transaction holds, or that we may not read, holds up no other.
+                self._core.commits.remember({one: found for one, found in answer.found.items() if found is not None})
+                asked = current()
+                again = {one for one in asked if answer.code(one) in RETRIED_OFFSET_FETCH}
+                self._committed_known(answer, [one for one in asked if one not in again])
+                if again:
+                    retry(now, again)
+            elif codes and codes <= RETRIED_OFFSET_FETCH:
+                retry(now)
+            elif lookup in self._committed_lookups:
+                self._committed_lookups.remove(lookup)
+                if codes:
+                    partition, code = next(iter(answer.failed.items()), (None, answer.error))
+                    lookup.future.set_exception(offset_error(partition, code or answer.error, self._core.config.group))
+                else:
+                    lookup.future.set_result({one: answer.found.get(one) for one in lookup.partitions})
+
+        request = offset_fetch_request(
+            self._core.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
+        )
+        ask = Ask("OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS)
+        self._core.send(self._core.commits.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
+
+    def _committed_known(self, answer: CommittedAnswer, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if code := answer.code(partition):
+                self._core.positions.fail(partition, offset_error(partition, code, self._core.config.group))
+                self._core.news = True
+                continue
+            self._core.positions.committed(partition, answer.found.get(partition), self._core.wall_ms)
+
+    # --- leader epochs (KIP-320)
+
+    def _owe_validations(self, now: float) -> None:
+        for node, asks in self._core.positions.owed_validations(self._core.keeper.view, now).items():
+            self._ask_epochs(node, asks)
+
+    def _ask_epochs(self, node: int, asks: list[EpochAsk]) -> None:
+        by_partition = {ask.partition: ask for ask in asks}
+
+        def done(outcome: Outcome, now: float) -> None:
+            core = self._core
+            attempts = FRESH.failed(now, core.backoff, core.chance())
+            if isinstance(outcome, NotSent) and isinstance(outcome.error, UnsupportedVersion):
+                for ask in by_partition.values():
+                    core.positions.skip_validation(ask)
+                return
+            if not isinstance(outcome, Answered):
+                core.keeper.stale()
+                core.positions.ask_failed(by_partition, attempts)
+                return
+            for partition, (code, epoch, end_offset) in epoch_ends(outcome.value).items():
+                if partition not in by_partition:
+                    continue
+                asked = by_partition.pop(partition)
+                if code == 0:
+                    core.positions.validated(asked, end_offset, epoch, core.wall_ms)
+                else:
+                    self._refused("OffsetForLeaderEpoch", asked, code, attempts)
+            core.positions.ask_failed(by_partition, attempts)
+            core.news = True
+
+        self._core.ask_node(
+            node,
+            Line.CONTROL,
+            Ask("OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._core.request_s),
+        )
+
+    def _refused(self, api: str, ask: EpochAsk | ListAsk, code: int, attempts: Attempts) -> None:
+        """A leader did not say: it is asked again where that may help, and else the user has to know."""
+        core, partition = self._core, ask.partition
+        if not core.positions.is_current(partition, ask.serial):
+            return  # nobody wants to know any more
+        if code == TOPIC_AUTHORIZATION:
+            core.positions.fail(partition, topic_error(partition.topic, code))
+        elif may_pass(code):
+            core.keeper.stale()
+            core.positions.ask_failed((partition,), attempts)
+        else:
+            core.positions.fail(partition, BrokerError(code, api=api, **partition._asdict()))
+
+    # --- positions that have to be found out
+
+    def _owe_lists(self, now: float) -> None:
+        for node, asks in self._core.positions.owed_lists(self._core.keeper.view, now).items():
+            self._ask_list(node, asks)
+
+    def _ask_list(self, node: int, asks: list[ListAsk]) -> None:
+        by_partition = {ask.partition: ask for ask in asks}
+
+        def done(outcome: Outcome, now: float) -> None:
+            attempts = FRESH.failed(now, self._core.backoff, self._core.chance())
+            if not isinstance(outcome, Answered):
+                if isinstance(outcome, NotSent):
+                    self._core.fail(outcome.error)
+                self._core.keeper.stale()
+                self._core.positions.ask_failed(by_partition, attempts)
+                return
+            for partition, got in listed_offsets(outcome.value).items():
+                ask = by_partition.pop(partition, None)
+                if ask is None:
+                    continue
+                if isinstance(got, ListedOffset) and not got.answers(ask.timestamp):
+                    self._core.positions.ask_failed((partition,), attempts)
+                elif isinstance(got, ListedOffset):
+                    self._core.positions.listed(ask, got, self._core.wall_ms)
+                else:
+                    self._refused("ListOffsets", ask, got.code, attempts)
+            self._core.positions.ask_failed(by_partition, attempts)
+            self._core.news = True
+
+        wanted = [(ask.partition, ask.timestamp, ask.leader_epoch) for ask in asks]
+        self._core.ask_node(
+            node, Line.CONTROL, Ask("ListOffsets", self._list_request(wanted), done, self._core.request_s)
+        )
+
+    def _list_request(self, wanted: list[tuple[TopicPartition, int, int]], *, stable: bool = True) -> Any:
+        return list_offsets_request(
+            wanted,
+            read_committed=stable and self._core.config.isolation_level == "read_committed",
+            timeout_ms=self._core.config.request_timeout_ms,
+        )
+
+    def _owe_lookups(self, now: float) -> None:
+        view = self._core.keeper.view
+        for lookup in list(self._lookups):
+            error = lookup.refused_by(view)
+            if error is None and now >= lookup.deadline:
+                error = lookup.expired(view)
+            if error is not None:
+                self._end_lookup(lookup, error)
+                continue
+            for node, wanted in lookup.owed(view, now).items():
+                self._ask_lookup(lookup, node, wanted)
+
+    def _ask_lookup(self, lookup: Lookup, node: int, wanted: list[tuple[TopicPartition, int, int]]) -> None:
+        partitions = {partition for partition, _timestamp, _epoch in wanted}
+
+        def done(outcome: Outcome, now: float) -> None:
+            if not isinstance(outcome, Answered):
+                self._core.keeper.stale()
+                lookup.failed(partitions, now, self._core.backoff, self._core.chance())
+                if isinstance(outcome, NotSent):
+                    self._end_lookup(lookup, outcome.error)
+                return
+            answer = listed_offsets(outcome.value)
+            if any(isinstance(got, ListFailure) for got in answer.values()):
+                self._core.keeper.stale()
+            if left_out := partitions - answer.keys():
+                lookup.failed(left_out, now, self._core.backoff, self._core.chance())
+            error = lookup.answered(answer, now, self._core.backoff, self._core.chance())
+            if error is not None:
+                self._end_lookup(lookup, error)
+            elif lookup.complete:
+                self._end_lookup(lookup, None)
+
+        request = self._list_request(wanted, stable=lookup.stable)
+        self._core.ask_node(node, Line.CONTROL, Ask("ListOffsets", request, done, self._core.request_s))
+
+    def _owe_topics(self, now: float) -> None:
+        for lookup in list(self._topic_lookups):
+            if lookup.topic is None:
+                self._owe_all_topics(lookup, now)
+            elif (found := self._topic_found(lookup, lookup.topic, now)) is not None:
+                self._topic_lookups.remove(lookup)
+                self._core.keeper.unneed((lookup.topic,))
+                if isinstance(found, KohortError):
+                    lookup.future.set_exception(found)
+                else:
+                    lookup.future.set_result(found)
+
+    def _topic_found(
+        self, lookup: _TopicLookup, topic: str, now: float
+    ) -> tuple[TopicPartition, ...] | KohortError | None:
+        """The partitions, or what is wrong with the topic; None while that is not known."""
+        keeper, over = self._core.keeper, now >= lookup.deadline
+        if keeper.answers > lookup.after:
+            if partitions := keeper.view.partitions_of(topic):
+                return partitions
+            code = keeper.view.refused.get(topic)
+            if code == UNKNOWN_TOPIC and not over and self._may_appear(lookup, now):
+                return None
+            if code is not None:
+                return topic_error(topic, code)
+        return OperationTimeout("no answer about the topic in time", topic=topic) if over else None
+
+    def _may_appear(self, lookup: _TopicLookup, now: float) -> bool:
+        """Whether those who know of no such topic may not have heard of it yet. That nobody answers says nothing of a
+        topic: it takes one more answer to give it up."""
+        if lookup.unknown_since is None:
+            lookup.unknown_since = now
+        return self._core.keeper.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
+
+    def _owe_all_topics(self, lookup: _TopicLookup, now: float) -> None:
+        keeper = self._core.keeper
+        known = keeper.answers > lookup.after and keeper.answered_everything
+        if not known and now < lookup.deadline:
+            return
+        self._topic_lookups.remove(lookup)
+        keeper.unneed_everything()
+        if not known:
+            lookup.future.set_exception(OperationTimeout("no answer about the topics in time"))
+            return
+        hidden = self._core.config.exclude_internal_topics
+        lookup.future.set_result({
+            name: keeper.view.partitions_of(name)
+            for name, topic in sorted(keeper.view.topics.items())
+            if not (topic.internal and hidden)
+        })  # fmt: skip
+
+    def _end_lookup(self, lookup: Lookup, error: KohortError | None) -> None:
+        if lookup in self._lookups:
+            self._lookups.remove(lookup)
+            self._core.keeper.unneed(lookup.topics)
+            lookup.finished(lookup.answer if error is None else error)
+
+    def look_up(
+        self, wanted: Mapping[TopicPartition, int], deadline: float, *, stable: bool = True
+    ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
+        """Ask ListOffsets for a timestamp by partition; `stable`: see `Lookup`."""
+        future: Promise[Mapping[TopicPartition, ListedOffset]] = Promise()
+        if self._core.fatal is not None:
+            future.set_exception(self._core.fatal)
+            return future
+        if not wanted:
+            future.set_result({})
+            return future
+
+        def finished(result: Mapping[TopicPartition, ListedOffset] | KohortError) -> None:
+            if isinstance(result, KohortError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self.put(Lookup(dict(wanted), deadline, finished, stable=stable))
+        return future
+
+    def put(self, lookup: Lookup) -> None:
+        """Ask ListOffsets; `lookup.finished` hears the end of it."""
+        if self._core.fatal is not None:
+            lookup.finished(self._core.fatal)
+            return
+        self._lookups.append(lookup)
+        self._core.keeper.need(lookup.topics)
+
+    def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
+        """Ask for a topic's partitions; `fresh`: as they are from now on, and not as they were known to be."""
+        future: Promise[tuple[TopicPartition, ...]] = Promise()
+        if self._core.fatal is not None:
+            future.set_exception(self._core.fatal)
+            return future
+        keeper = self._core.keeper
+        self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.questions if fresh else -1, future))
+        keeper.need((topic,))
+        if fresh:
+            keeper.stale()
+        return future
+
+    def look_up_topics(self, deadline: float) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
+        """Ask for the partitions of all topics, as they are from now on."""
+        future: Promise[dict[str, tuple[TopicPartition, ...]]] = Promise()
+        if self._core.fatal is not None:
+            future.set_exception(self._core.fatal)
+            return future
+        self._topic_lookups.append(_TopicLookup(None, deadline, self._core.keeper.questions, future))
+        self._core.keeper.need_everything()
+        return future
+
+    def look_up_mates(self, deadline: float) -> "Promise[tuple[GroupMate, ...]]":
+        """Ask the coordinator who is in the group."""
+        if self._core.config.group is None:
+            raise IllegalState("there is no group to ask for", hint='Consumer(..., group="...")')
+        future = self._mates.ask(deadline)
+        if self._core.fatal is not None:
+            self._mates.fail(self._core.fatal)
+        return future
+
+    def look_up_committed(
+        self, partitions: Iterable[TopicPartition], deadline: float, *, stable: bool = True
+    ) -> "Promise[dict[TopicPartition, OffsetToCommit | None]]":
+        """Ask the coordinator what is committed, which is answered in the order of `partitions`; `stable`: and wait for
+        transactions that may change it (KIP-447)."""
+        future: Promise[dict[TopicPartition, OffsetToCommit | None]] = Promise()
+        if self._core.config.group is None:
+            raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
+        if self._core.fatal is not None:
+            future.set_exception(self._core.fatal)
+        elif not (wanted := tuple(dict.fromkeys(partitions))):
+            future.set_result({})
+        else:
+            self._committed_lookups.append(_CommittedLookup(wanted, deadline, future, stable))
+        return future

@@ -1,0 +1,468 @@
+"""What both faces do alike: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from kohort.assignors import get_all as assignors_of
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_core import MOST_AT_ONCE, Core, Decoded, Handed, Offer
+from kohort.coordinator_client.errors import CallbackError, ConcurrentUseError, ConsumerClosed, WakeupError
+from kohort.coordinator_client.fetch.fetch_buffer import Slice
+from kohort.coordinator_client.group.ready import Notice
+from kohort.coordinator_client.health import Health
+from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
+from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.seeing import health_of
+from kohort.fastpath import CorruptRecord, KohortError, RecordColumns, TopicPartition, decode
+from kohort.network._guard import Visit
+from kohort.network.network_client import Driver
+from kohort.network.process_exit import warn_unclosed
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
+
+log = logging.getLogger("kohort.consumer")
+
+T = TypeVar("T")
+
+HOOK_GRACE_S = 2.0
+SIDE_BY_SIDE_BYTES = 1 << 18  # less is decoded before another thread has woken up
+
+
+class Outcome:
+    """A hook call at work: what the hook returned or raised, once it is `over`."""
+
+    __slots__ = ("answer", "call", "error", "over")
+
+    def __init__(self, call: HookCall) -> None:
+        self.call = call
+        self.answer: object = None
+        self.error: BaseException | None = None
+        self.over = False
+
+
+class Observer(Protocol):
+    """Who is told of polls while they happen, on the caller's thread and under no lock (`exporting/spans.py`)."""
+
+    def poll_began(self, now: float) -> None: ...
+    def poll_brought(self, slices: "list[RecordColumns]") -> None: ...
+    def poll_failed(self, error: KohortError) -> None: ...
+    def look(self) -> None: ...
+
+
+class Session:
+    """One consumer's life: its driver, who may use it now, and what its next poll has to do.
+
+    A signal handler may raise in any method here, after any call. So nothing is taken from the core that could then be
+    lost: records stay parked until they are with the user (`Visit.handed`); a hook, a callback and an error are kept in
+    an attribute from the moment when they are taken until they are run or raised.
+    """
+
+    begun = False  # the driver was started
+
+    def __init__(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+        assignors = tuple(assignors_of(config.assignors)) if config.group else ()
+        self.config = config
+        self.driver = Driver(config, partial(Core, config, assignors))
+        self.core: Core = self.driver.core
+        self.driver.chore = self.core.settled
+        self.core.tells_gaps = on_reset is not None
+        self.hooks = RebalanceHooks()
+        self._on_reset = on_reset or (lambda _gap: None)
+        self.in_hook = False
+        self.in_callback = False
+        self.outcome: Outcome | None = None
+        self._callback: Callable[[], object] | None = None
+        self.error: BaseException | None = None  # until it has left the public call
+        self.late: BaseException | None = None  # of a hook in `close`, until that has left the group
+        self.parting = False  # a close has begun
+        self._observer: Observer | None = None
+        self._wakeup = False
+        self._decoded: dict[TopicPartition, Decoded] = {}
+        self.closed = False  # only `close` may be called any more
+        self.begun = True
+        self.driver.start()
+
+    def __del__(self) -> None:
+        if self.begun and not self.driver.stopping:
+            stop = partial(_retire, self.driver)
+            warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver, stop)
+
+    # --- who may come in
+
+    def use(
+        self,
+        *,
+        in_hooks: bool = True,
+        when_crashed: bool = False,
+        when_closed: bool = False,
+        catch_up: bool = True,
+    ) -> Visit:
+        """Everything public runs in here. One thread at a time; not in a forked child; not after close.
+
+        Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
+        """
+        self.driver.own()
+        door = self.core.door
+        door.check()
+        self.driver.check_reentry()
+        if self.closed and not when_closed:
+            raise ConsumerClosed("the consumer is closed")
+        if self.in_hook and not in_hooks:
+            raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
+        if not when_crashed:
+            self.driver.check()
+        if catch_up and self.driver.behind:
+            self.driver.catch_up()
+        return door.visit()  # kept in no variable: what is raised here must not keep it alive
+
+    @property
+    def observer(self) -> Observer | None:
+        return self._observer
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        self._observer = observer
+        self.core.door.look = observer.look if observer is not None else None
+
+    def call(self, what: Callable[[Core], T]) -> T:
+        """Have the driver run `what` on the core: whole, whatever a signal handler raises here."""
+        return self.driver.execute(what)
+
+    def read(self, what: Callable[[Core], T]) -> T:
+        """Run `what`, which changes nothing. Raises ForkError in a forked child."""
+        self.driver.own()
+        self._settle()
+        return self.driver.lock.run(what, self.core)
+
+    def _settle(self) -> None:
+        """Move behind what earlier polls returned."""
+        handed: Handed | None = self.core.door.handed
+        if handed is not None:
+            while not self.driver.lock.run(self.core.settle, handed):
+                pass
+            if handed.outlived:
+                self.driver.wake()
+
+    def health(self) -> Health:
+        """How this consumer is; from any thread."""
+        driver, closed = self.driver, self.closed
+        return self.read(lambda core: health_of(core, driver.now(), crashed=driver.crashed is not None, closed=closed))
+
+    def metrics(self) -> "ConsumerMetrics":
+        """All figures of this moment; from any thread."""
+        from kohort.coordinator_client.metrics.metrics_table import metrics_of  # for those who look
+
+        return self.read(lambda core: metrics_of(core, self.driver.now()))
+
+    def wakeup(self) -> None:
+        """From any thread, and from a signal's handler: it may have interrupted the one who holds the lock."""
+        self._wakeup = True
+        self.core.news = True
+        self.driver.bell.ring()
+        if self.driver.on_news is not None:
+            self.driver.on_news()
+
+    # --- a poll
+
+    def poll_begins(self, *, handled: bool = True) -> None:
+        """The time that the user spends between polls is measured outside of this and `poll_ends` (KIP-62).
+
+        `handled`: whether coming back means that what was returned before is dealt with; a close does not say so.
+        Raises ConcurrentUseError inside another poll, unless a callback calls.
+        """
+        if handled and self.core.door.depth > 1 and not self.in_callback:
+            raise ConcurrentUseError(
+                "poll was called inside poll, as by a signal handler", hint="in a handler call only wakeup()"
+            )
+        self._settle()
+        self.driver.lock.run(lambda: self.core.polled(self.driver.now(), handled=handled))
+        if self.core.owes_loss:
+            self.driver.wake()  # else the machine hears of it at its next turn, which is soon enough
+        if self._observer is not None and handled:
+            self._observer.poll_began(self.driver.now())
+
+    def poll_failed(self, error: KohortError) -> None:
+        """Tell whoever observes."""
+        if self._observer is not None and not isinstance(error, WakeupError):
+            self._observer.poll_failed(error)
+
+    def poll_ends(self) -> None:
+        """See `poll_begins`."""
+        self.driver.lock.run(self.core.poll_ended, self.driver.now())
+
+    def look(self) -> None:
+        """Let whoever observes look, before the outermost visit hands over and ends."""
+        if self._observer is not None and self.core.door.depth == 1:
+            self._observer.look()
+
+    def due(self) -> HookCall | Callable[[], object] | None:
+        """What a poll has to do before it looks for records: run a hook (`run_hook`), or call what is returned.
+
+        Raises errors that are due, and WakeupError once.
+        """
+        self._settle()
+        self.core.news = False
+        if self.error is None and self._wakeup:
+            self.error = WakeupError("wakeup() was called")
+            self._wakeup = False
+        if self.error is not None:
+            raise self.error
+        if (call := self.next_hook()) is not None:
+            return call
+        if (tell := self.next_callback()) is not None:
+            return tell
+        if self.core.error_is_due:
+            self.call(self._take_error)
+            if self.error is not None:
+                raise self.error
+        return None
+
+    def _take_error(self, core: Core) -> None:
+        if self.error is None:
+            self.error = core.take_error()
+
+    # --- hooks and callbacks
+
+    def next_hook(self) -> HookCall | None:
+        """The hook that is due. Hands in what the last one returned, if an interrupt came before; raises its error."""
+        if self.in_hook:
+            return None  # of another task: two never run beside each other
+        self.hook_over()
+        return self.call(lambda core: core.take_hook(self.driver.now())) if self.core.hook_is_due else None
+
+    def hook_over(self) -> None:
+        """Hand in what the hook returned; raises what it raised. Nothing if there is none."""
+        outcome = self.outcome
+        if outcome is None or not outcome.over:
+            return
+        self.call(partial(_hand_in, outcome, self.driver.now()))
+        self.error = error = outcome.error
+        self.outcome = None
+        if error is not None:
+            raise error
+
+    def hook_of(self, call: HookCall) -> Callable[[Any], Any]:
+        """The user's function for this call."""
+        match call.event:
+            case Revoked():
+                return self.hooks.on_revoked
+            case Assigned():
+                return self.hooks.on_assigned
+            case Lost():
+                return self.hooks.on_lost
+
+    def next_callback(self) -> Callable[[], object] | None:
+        """`run_callback`, where a `commit_async` is settled or a reset happened."""
+        if self._callback is None:
+            for waiting in (self.core.commits.callbacks, self.core.untold):
+                if waiting:
+                    first = waiting[0]
+                    self._callback = first if callable(first) else partial(self._on_reset, first)
+                    waiting.popleft()
+                    break
+        return self.run_callback if self._callback is not None else None
+
+    def run_callback(self) -> None:
+        """Call the user's function. One at a time: where it raises, the next poll goes on with the others."""
+        before = self.in_callback
+        call = self._callback
+        if call is None:
+            return
+        self.in_callback = True
+        try:
+            self._callback = None  # and nothing comes between this and the call
+            call()
+        finally:
+            self.in_callback = before
+
+    def run_callbacks(self) -> None:
+        """Callbacks of earlier commits come before a later commit, or close, returns (S-08)."""
+        while self._callback is not None or self.core.commits.callbacks:
+            self.next_callback()
+            self.run_callback()
+
+    # --- the end
+
+    def parting_begins(self, until: float) -> None:
+        """A close begins, or goes on with what an interrupted one has left. Hooks and callbacks may call."""
+        self.parting = True
+        self.closed = False
+        self.call(lambda core: core.commits.before_parting(until))
+
+    def parted(self, until: float) -> bool:
+        """Nothing is left for the driver to do, or there is no time for it."""
+        return self.driver.now() >= until or self.reached(lambda core: core.closing and core.left)
+
+    @property
+    def over(self) -> bool:
+        """No close has anything left to do."""
+        untold = self.late is not None or self._callback is not None or bool(self.core.commits.callbacks)
+        return self.closed and self.driver.ended.is_set() and not untold
+
+    def raise_late(self) -> None:
+        """Raise what a hook has raised in `close`, once."""
+        late = self.late
+        if late is not None:
+            self.late = None  # and nothing comes between this and the `raise`
+            raise late
+
+    # --- records
+
+    def gather(self, most: int) -> Offer:
+        """What a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
+
+        Nothing is taken: it is with the user when the visit has `handed` it. A batch that cannot be decoded is an error
+        where the position is; the sound ones before it are handed over first. Its error is raised by this call, or by a
+        later poll if there is something to return.
+        """
+        core, run = self.core, self.driver.lock.run
+        offer = Offer()
+        room = float(self.config.max_poll_records or "inf")
+        for chunk in self._line(most):
+            slices = run(core.next_slices, chunk, most - len(offer.columns), self.driver.now())
+            if not slices:
+                continue
+            if core.fetcher.held_back:
+                self.driver.wake()  # there is room for the next fetch, which goes out while these are decoded
+            room = run(core.select, self._decode(slices), offer, most, room, self.driver.now())
+            if room <= 0 or len(offer.columns) >= most or most == 1:
+                break
+        if offer.kept or self._decoded:
+            self._decoded = {one.slice_.partition: one for one in offer.kept}
+        if offer.errors:
+            self._refused(offer)
+        if self._observer is not None and offer.columns:
+            self._observer.poll_brought(offer.columns)
+        return offer
+
+    def _line(self, most: int) -> Iterator[list[TopicPartition]]:
+        """The partitions that have anything, by their turns, in chunks that are looked at while the lock is held once.
+        For one slice the line is not copied: what may not be shown leaves it as it is looked at."""
+        run, parked = self.driver.lock.run, self.core.fetcher.parked
+        if most > 1:
+            line = run(parked.line)
+            for at in range(0, len(line), MOST_AT_ONCE):
+                yield line[at : at + MOST_AT_ONCE]
+            return
+        before: list[TopicPartition] = []
+        while (line := run(parked.line, MOST_AT_ONCE)) != before:
+            yield line
+            before = line
+
+    def pass_by(self, offer: Offer) -> None:
+        """Move behind what has nothing for the user: control batches, records of aborted transactions."""
+        self.core.door.handed = Handed(offer)
+        self._settle()
+
+    def _refused(self, offer: Offer) -> None:
+        """What cannot be decoded is fetched again, and its error raised, now or by the next poll."""
+        first = offer.errors[0].error
+        assert first is not None
+
+        def refetch(core: Core) -> None:
+            for one in offer.errors:
+                if core.fetcher.parked.first(one.slice_.partition) is one.slice_:
+                    core.refetch(one.slice_.partition)
+            if offer.columns:
+                core.put_error(first)
+
+        self.call(refetch)
+        if not offer.columns:
+            raise first
+
+    def _decode(self, slices: Sequence[tuple[Slice, int]]) -> list[Decoded]:
+        """Each slice's columns, or what is wrong with it; large ones side by side: decoding lets go of the GIL."""
+        known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
+        decoded = [
+            one if one is not None and one.slice_ is slice_ else None
+            for one, (slice_, _offset) in zip(known, slices, strict=True)
+        ]
+        due = [place for place, one in enumerate(decoded) if one is None]
+        jobs = [partial(_decode_or_error, *slices[place], self.config) for place in due]
+        if len(jobs) > 1 and sum(len(slices[place][0].records) for place in due) >= SIDE_BY_SIDE_BYTES:
+            fresh = self.driver.side_by_side(jobs)
+        else:
+            fresh = [job() for job in jobs]
+        for place, one in zip(due, fresh, strict=True):
+            decoded[place] = one
+            if one.corrupt and one.columns is not None:
+                for skipped in one.columns.corrupt:
+                    text = f"skipped: {skipped}; reading goes on at offset {skipped.resumed_at}"
+                    log.warning("%s", text, extra=self.core.telling.of(one.slice_.partition))
+                    self.core.noted(Notice("batch_skipped", text))
+        return [one for one in decoded if one is not None]
+
+    def reached(self, what: Callable[[Core], bool]) -> bool:
+        """Whether the core is there, or never will be since its driver has ended."""
+        return self.driver.crashed is not None or self.read(what)
+
+    def wait(self, until: float, seen: int, *, wakeable: bool = True) -> bool:
+        """Sleep until something is due or the time has come; False: the time has come. A wakeup() is for polls only.
+
+        `seen`: `driver.bell.rings` before the last look at what is due.
+        """
+        left = until - self.driver.now()
+        if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None or self.closed:
+            return True
+        if self.core.owes_loss:
+            # A poll of no time at all must still be told first that its partitions are gone (B-34).
+            left = max(left, HOOK_GRACE_S)
+        return left > 0 and (self.driver.bell.wait(seen, left) or self.driver.now() < until)
+
+    def wait_quietly(self, until: float) -> bool:
+        """As `wait`, outside of poll: what is due for a poll stays due."""
+        left = until - self.driver.now()
+        if left <= 0 or self.driver.crashed is not None:
+            return False
+        self.driver.bell.wait(self.driver.bell.rings, min(left, 0.05))
+        return True
+
+
+def _hand_in(outcome: Outcome, now: float, core: Core) -> None:
+    try:
+        core.hook_done(outcome.call, outcome.answer, outcome.error, now)
+    except (TypeError, ValueError, KohortError) as wrong:  # kept here, an interrupt of the caller does not lose it
+        outcome.error = wrong
+
+
+def _retire(driver: Driver[Core]) -> None:
+    """Have the driver leave the group and end. By a finalizer, on any thread, under any lock."""
+    driver.core.retired = driver.stop_soon
+    driver.wake()
+
+
+def _decode_or_error(slice_: Slice, offset: int, config: Config) -> Decoded:
+    try:
+        columns = _decode(slice_, offset, config)
+    except KohortError as error:
+        before = error.decoded if isinstance(error, CorruptRecord) else None
+        if before is None or before.next_offset <= offset:
+            return Decoded(slice_, None, error=error)
+        columns = before  # the error is met again, first, by the poll that goes on behind these
+    return Decoded(slice_, columns, len(columns.corrupt))
+
+
+def _decode(slice_: Slice, offset: int, config: Config) -> RecordColumns:
+    partition = slice_.partition
+    columns = decode(
+        slice_.records,
+        topic=partition.topic,
+        partition=partition.partition,
+        from_offset=offset,
+        aborted=slice_.aborted,
+        on_corrupt=config.on_corrupt,
+        high_watermark=slice_.high_watermark,
+        max_decompressed_bytes=config.max_decompressed_bytes,
+    )
+    if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
+        raise CorruptRecord(
+            "the broker answered with bytes that hold no whole batch",
+            hint="raise max_partition_fetch_bytes if the batch is larger",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=slice_.start,
+        )
+    return columns

@@ -1,0 +1,303 @@
+"""What the user asked for, what is owned because of it, and what of that is paused: three frozen values.
+
+`Subscription` is replaced by the user, `Assignment` by the group, `PauseMarks` by the user and, at one point only, by
+the group: when a rebalance has ended. Nothing here is mutated, so a reader on any thread holds a consistent value, and
+"did it change" is a comparison.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from kohort.common.frozen import Frozen
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.errors import IllegalState
+from kohort.coordinator_client.hooks import Assigned, HookCall
+from kohort.network.arguments import fits_the_wire
+
+T = TypeVar("T")
+
+
+class _once(Generic[T]):
+    """functools.cached_property without its lock, which until Python 3.12 all instances of a class share: a thousand
+    members in one process would queue for it. Computing a value twice does no harm here."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        value: T = self._compute(instance)
+        instance.__dict__[self._name] = value
+        return value
+
+
+class _Asked(NamedTuple):
+    topics: frozenset[str] = frozenset()
+    include: str | None = None
+    exclude: str | None = None
+    internal: bool = False
+    broker_pattern: str | None = None
+
+
+class Subscription(_Asked):
+    """Topics by name, or by pattern: `include` and not `exclude`, each matched against the whole topic name; or by
+    `broker_pattern`, which the coordinator matches (KIP-848, RE2 syntax), and only it.
+
+    A pattern never matches an internal topic (`__consumer_offsets`, ...) unless `internal` allows it.
+    """
+
+    @classmethod
+    def of(cls, topics: Iterable[str]) -> "Subscription":
+        """By name. A lone string is refused: its letters are never meant."""
+        if isinstance(topics, str):
+            raise IllegalState("subscribe takes a list of topics, not one string", hint=f"write [{topics!r}]")
+        names = frozenset(topics)
+        if not all(isinstance(name, str) and name for name in names):
+            raise IllegalState("a topic name is a non-empty string", topics=sorted(map(repr, names)))
+        if strange := [name for name in names if not fits_the_wire(name)]:
+            raise IllegalState(f"no topic can have this name: {strange[0][:80]!r}")
+        return cls(topics=names)
+
+    @classmethod
+    def matching(cls, include: str, exclude: str | None = None, *, internal: bool = False) -> "Subscription":
+        """By pattern (Python regular expressions); `IllegalState` for one that does not compile."""
+        for pattern in (include, exclude):
+            try:
+                re.compile(pattern or "")
+            except re.error as error:
+                raise IllegalState(f"not a regular expression: {error}", pattern=pattern) from error
+        return cls(include=include, exclude=exclude, internal=internal)
+
+    @property
+    def by_pattern(self) -> bool:
+        return self.include is not None
+
+    @_once
+    def _patterns(self) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
+        return (
+            None if self.include is None else re.compile(self.include),
+            None if self.exclude is None else re.compile(self.exclude),
+        )
+
+    def matches(self, topic: str, *, internal: bool = False) -> bool:
+        """Whether a topic of this name is wanted; `internal` says that the broker marks it so. What the coordinator
+        matches, it alone knows: then any may be."""
+        if self.broker_pattern is not None:
+            return True
+        include, exclude = self._patterns
+        if include is None:
+            return topic in self.topics
+        if internal and not self.internal:
+            return False
+        return include.fullmatch(topic) is not None and (exclude is None or exclude.fullmatch(topic) is None)
+
+    def resolved(self, known: Mapping[str, bool]) -> frozenset[str]:
+        """The topics meant, given all topics of the cluster (name -> internal). Names stand for themselves, known or
+        not: a topic may be subscribed to before it exists."""
+        if not self.by_pattern:
+            return self.topics
+        return frozenset(topic for topic, internal in known.items() if self.matches(topic, internal=internal))
+
+
+class Start(NamedTuple):
+    """Where to begin reading, and the leader epoch of the record before it (KIP-320); -1: the epoch is not known."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+class Owned(NamedTuple):
+    """One owned partition. `epoch` is the number of the assignment that brought it, and grows with every one that
+    does: what was fetched under another epoch is not ours to show. `start`: where `on_assigned` said to begin reading;
+    None: at the committed offset, else by the reset policy. `Assignment.started` makes a new value for each start that
+    is given; all else keeps the value, so that its identity tells a repeated start from none."""
+
+    epoch: int
+    start: Start | None = None
+
+
+class Assignment(Frozen, Mapping[TopicPartition, Owned]):
+    """What is owned, by partition. `epoch`: of the newest assignment, whether or not it brought anything."""
+
+    epoch: int
+    owned: Mapping[TopicPartition, Owned]
+
+    def __init__(self, epoch: int = 0, owned: Mapping[TopicPartition, Owned] = MappingProxyType({})) -> None:
+        vars(self).update(epoch=epoch, owned=owned)
+
+    def __getitem__(self, partition: TopicPartition) -> Owned:
+        return self.owned[partition]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self.owned)
+
+    def __len__(self) -> int:
+        return len(self.owned)
+
+    @_once
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self.owned)
+
+    def brought(self, partitions: Iterable[TopicPartition]) -> "Assignment":
+        """The next assignment: `partitions` join what is kept, under a new epoch."""
+        epoch = self.epoch + 1
+        return Assignment(epoch, {**self.owned, **{partition: Owned(epoch) for partition in sorted(partitions)}})
+
+    def without(self, partitions: Iterable[TopicPartition]) -> "Assignment":
+        """What is left when `partitions` are gone; the rest keeps its epochs."""
+        gone = frozenset(partitions)
+        return Assignment(self.epoch, {tp: owned for tp, owned in self.owned.items() if tp not in gone})
+
+    def started(self, positions: Mapping[TopicPartition, Start]) -> "Assignment":
+        """With the positions that `on_assigned` answered; those of partitions not owned are ignored."""
+        told = {tp: Owned(self.owned[tp].epoch, position) for tp, position in positions.items() if tp in self.owned}
+        return Assignment(self.epoch, {**self.owned, **told})
+
+    def moved(self, partition: TopicPartition, after: "Assignment") -> bool:
+        """Whether `partition` is not owned all the while from here to `after`."""
+        was, now = self.get(partition), after.get(partition)
+        return now is None or was is None or was.epoch != now.epoch
+
+    def replaced(self, partitions: Iterable[TopicPartition]) -> "Assignment":
+        """A manual assignment: exactly `partitions`; those owned already keep their epochs."""
+        wanted = frozenset(partitions)
+        return self.without(self.partitions - wanted).brought(wanted - self.partitions)
+
+
+class PauseReason(Enum):
+    """Why a partition is paused."""
+
+    CONSUMER = "the whole consumer is paused"
+    TOPIC = "its topic is paused"
+    PATTERN = "its topic matches a paused pattern"
+    HELD = "it is held, assigned or not"
+    PARTITION = "it is paused while it is assigned"
+
+
+class PauseMarks(NamedTuple):
+    """What the user has paused (KIP-822 and beyond it). Belongs to the caller's thread, like the hooks.
+
+    Five kinds, each lifted by its own call, and a partition is paused while any covers it:
+
+    * `partitions`: while assigned. A mark is laid on an assigned partition and lives as long as the partition does not
+      go to somebody else: at the end of a rebalance it stays where the partition is owned (again), and is gone for ever
+      where it is not. That is alike under EAGER and COOPERATIVE, and after a loss.
+    * `topics`, `patterns`: of the subscription, whatever of them is assigned now or later, existing or not.
+    * `held`: any partition, owned or not; only the user lifts it.
+    * `whole`: everything.
+
+    A rebalance touches marks at one moment, `settled` with the `Assigned` call. Until then they are kept as they are,
+    however many attempts it takes, and `on_revoked` may change them like any other code: the user's last word stands.
+    """
+
+    partitions: frozenset[TopicPartition] = frozenset()
+    topics: frozenset[str] = frozenset()
+    patterns: tuple[str, ...] = ()
+    held: frozenset[TopicPartition] = frozenset()
+    whole: bool = False
+
+    # -- by partition
+
+    def pause(self, partitions: Iterable[TopicPartition], assigned: frozenset[TopicPartition]) -> "PauseMarks":
+        """Pause assigned partitions; `IllegalState` if one is not assigned."""
+        wanted = frozenset(partitions)
+        if strange := wanted - assigned:
+            raise IllegalState(
+                "only an assigned partition can be paused",
+                hint="use hold() for partitions that are not assigned",
+                partitions=", ".join(map(str, sorted(strange))),
+            )
+        return self._replace(partitions=self.partitions | wanted)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> "PauseMarks":
+        """Lift the partition marks; a partition that a wider mark covers stays paused by that one."""
+        return self._replace(partitions=self.partitions - frozenset(partitions))
+
+    # -- by topic and pattern
+
+    def pause_topics(self, topics: Iterable[str], subscription: Subscription | None) -> "PauseMarks":
+        """Pause topics of the subscription; `IllegalState` if one is not subscribed to."""
+        wanted = frozenset([topics] if isinstance(topics, str) else topics)
+        strange = {topic for topic in wanted if subscription is None or not subscription.matches(topic)}
+        if strange:
+            raise IllegalState("only a subscribed topic can be paused", topics=", ".join(sorted(strange)))
+        return self._replace(topics=self.topics | wanted)
+
+    def resume_topics(self, topics: Iterable[str]) -> "PauseMarks":
+        return self._replace(topics=self.topics - frozenset([topics] if isinstance(topics, str) else topics))
+
+    def pause_pattern(self, pattern: str, subscription: Subscription | None) -> "PauseMarks":
+        """Pause whatever of the subscription matches, now and later; `IllegalState` without a subscription."""
+        if subscription is None:
+            raise IllegalState("a pattern can be paused only while subscribed", pattern=pattern)
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise IllegalState(f"not a regular expression: {error}", pattern=pattern) from error
+        return self if pattern in self.patterns else self._replace(patterns=(*self.patterns, pattern))
+
+    def resume_pattern(self, pattern: str) -> "PauseMarks":
+        """Lift the mark laid with exactly this pattern."""
+        return self._replace(patterns=tuple(each for each in self.patterns if each != pattern))
+
+    # -- outside the assignment, and everything
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> "PauseMarks":
+        return self._replace(held=self.held | frozenset(partitions))
+
+    def release(self, partitions: Iterable[TopicPartition]) -> "PauseMarks":
+        return self._replace(held=self.held - frozenset(partitions))
+
+    def pause_all(self) -> "PauseMarks":
+        return self._replace(whole=True)
+
+    def resume_all(self) -> "PauseMarks":
+        """Lift the whole-consumer mark only: narrower marks stand."""
+        return self._replace(whole=False)
+
+    # -- what happens to us
+
+    def settled(self, hook: HookCall) -> "PauseMarks":
+        """The marks to lay before `hook` is run: at `Assigned` a partition mark stays only on what is owned now."""
+        return self.kept_on(hook.after) if isinstance(hook.event, Assigned) else self
+
+    def kept_on(self, assigned: frozenset[TopicPartition]) -> "PauseMarks":
+        """Partition marks outside `assigned` are forgotten."""
+        return self if self.partitions <= assigned else self._replace(partitions=self.partitions & assigned)
+
+    def resubscribed(self, subscription: Subscription | None) -> "PauseMarks":
+        """The subscription was replaced, or given up (None): marks that hang on what it no longer has are gone."""
+        if subscription is None:
+            return self._replace(partitions=frozenset(), topics=frozenset(), patterns=())
+        return self._replace(
+            partitions=frozenset(tp for tp in self.partitions if subscription.matches(tp.topic)),
+            topics=frozenset(topic for topic in self.topics if subscription.matches(topic)),
+        )
+
+    # -- asking
+
+    def reason(self, partition: TopicPartition) -> PauseReason | None:
+        """The widest reason for which `partition` is paused; None if it is not."""
+        if self.whole:
+            return PauseReason.CONSUMER
+        if partition.topic in self.topics:
+            return PauseReason.TOPIC
+        if any(re.fullmatch(pattern, partition.topic) for pattern in self.patterns):
+            return PauseReason.PATTERN
+        if partition in self.held:
+            return PauseReason.HELD
+        return PauseReason.PARTITION if partition in self.partitions else None
+
+    def paused(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, PauseReason]:
+        """Which of `assigned` are paused, and why."""
+        if self == _NOTHING:
+            return {}
+        return {tp: reason for tp in assigned if (reason := self.reason(tp)) is not None}
+
+
+_NOTHING = PauseMarks()

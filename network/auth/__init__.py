@@ -1,0 +1,1 @@
+"""TLS and the SASL mechanisms: PLAIN, SCRAM, OAUTHBEARER and GSSAPI."""

@@ -1,0 +1,197 @@
+"""Proving who we are by Kerberos: RFC 4752 over a context of the GSS-API, and the desk at which tickets are waited for.
+
+Pure: a ticket for a broker may have to be fetched from far away, so the driver has that done on a thread of its own
+(`kerberos_tickets.py`). Each login needs a ticket of its own, made for the one broker that it is shown to.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Final, Protocol
+
+from kohort.coordinator_client.errors import AuthenticationFailed, TicketUnavailable
+from kohort.fastpath import KohortError
+from kohort.network.auth.sasl import Conversation
+from kohort.network.backoff import FRESH, Attempts, Backoff
+
+NO_LAYER: Final = 1  # RFC 4752 3.1: bit masks of security layers; Kafka's framing has room for none
+OFFER_BYTES: Final = 4
+PATIENCE: Final = Backoff(500, 10_000)  # between questions to a KDC, or looks at a cache, that has nothing for us
+
+
+class Context(Protocol):
+    """One login's state, as `kerberos_tickets.py` makes it of the library's. Each method raises
+    AuthenticationFailed."""
+
+    @property
+    def complete(self) -> bool: ...
+    def step(self, challenge: bytes) -> bytes: ...
+    def wrap(self, message: bytes) -> bytes: ...
+    def unwrap(self, message: bytes) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """A login that has begun: what the broker is shown first, and the context that reads its answer. Serves once."""
+
+    context: Context = field(repr=False)
+    first: bytes = field(repr=False)
+
+    noun: ClassVar[str] = "Kerberos ticket"
+    check: ClassVar[str] = (
+        "the broker's log says why: are all clocks within five minutes, and is the key in the broker's keytab the one "
+        "that the KDC has of its service?"
+    )
+
+    def conversation(self) -> Conversation:
+        """The messages to send in SaslAuthenticate. No security layer is agreed on: that is what TLS is for."""
+        message = self.first
+        while True:
+            challenge = yield message
+            if self.context.complete:
+                break
+            message = self.context.step(challenge)  # which also checks that the broker knows its own key
+        offer = self.context.unwrap(challenge)
+        if len(offer) != OFFER_BYTES:
+            raise AuthenticationFailed(
+                "the server's part of GSSAPI is not sound: no offer of security layers",
+                hint="somebody else may be answering in the broker's place",
+                mechanism="GSSAPI",
+            )
+        if not offer[0] & NO_LAYER:
+            raise AuthenticationFailed(
+                "the broker insists on a security layer of SASL",
+                hint='Kafka\'s own brokers do not; security_protocol="SASL_SSL" protects the connection',
+                mechanism="GSSAPI",
+            )
+        yield self.context.wrap(bytes([NO_LAYER, 0, 0, 0]))
+
+
+Source = Callable[[str, bool], Ticket | KohortError]
+"""Makes a ticket for a host; the flag says that what was kept until now is not to be used any more."""
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """Where one connection waits for its tickets: the part of a TokenKeeper that connections know."""
+
+    desk: "TicketDesk"
+    host: str
+    ticket: Ticket | None = None
+    life: int = 0
+
+    def take(self, now: float, since: float, *, session_s: float | None = None) -> Ticket | KohortError | None:
+        """As `TokenKeeper.take`. A session that is renewed waits without errors, for as long as it lasts."""
+        if self.ticket is not None:
+            found, self.ticket = self.ticket, None
+            return found
+        return self.desk.wanted(self, now, since, renewing=session_s is not None)
+
+    def accepted(self, _ticket: Ticket) -> None:
+        """A broker has taken it."""
+        self.desk.accepted(self)
+
+    def refused(self, _ticket: Ticket, _now: float) -> bool:
+        """A broker has not. Whether another one is worth a try: once, if we can have one that nothing old is in."""
+        return self.desk.refused(self)
+
+
+@dataclass(slots=True, eq=False)
+class TicketDesk:
+    """The tickets of one client, fetched one at a time. All times are monotonic seconds; the driver's thread only.
+
+    `keeps`: whether what the KDC gave is kept by us, so that we may forget it: a broker's key may have changed since.
+    """
+
+    source: Source
+    timeout_s: float
+    chance: Callable[[], float]
+    keeps: bool = True
+    _queue: deque[Window] = field(default_factory=deque)
+    _serving: Window | None = None
+    _late_at: dict[Window, float] = field(default_factory=dict)
+    _error: KohortError | None = None
+    _attempts: Attempts = FRESH
+    _life: int = 0
+    _forget: bool = False
+    _forgiven: set[str] = field(default_factory=set)
+
+    # --- for connections
+
+    def window(self, host: str) -> Window:
+        """For one connection to `host`."""
+        return Window(self, host)
+
+    def wanted(self, window: Window, now: float, since: float, *, renewing: bool) -> KohortError | None:
+        """A connection waits since `since`; an error: it need not."""
+        if not renewing and self._error is not None and (self._ended or not self._attempts.may_try(now)):
+            self._leave(window)
+            return self._error
+        if window not in self._queue and window is not self._serving:
+            self._queue.append(window)
+        if renewing:
+            self._late_at.pop(window, None)
+            return None
+        self._late_at[window] = since + self.timeout_s
+        if now < since + self.timeout_s:
+            return None
+        self._leave(window)
+        return TicketUnavailable(
+            f"no Kerberos ticket came within {self.timeout_s:g} s",
+            hint="does the KDC answer that krb5.conf names? connection_setup_timeout_ms gives it more time",
+            host=window.host,
+        )
+
+    def accepted(self, window: Window) -> None:
+        self._forgiven.discard(window.host)
+
+    def refused(self, window: Window) -> bool:
+        if window.life < self._life:
+            return True  # it was made of what has been thrown away since
+        if not self.keeps or window.host in self._forgiven:
+            return False
+        self._forgiven.add(window.host)
+        self._life += 1
+        self._forget = True
+        return True
+
+    # --- for the driver
+
+    def owed(self, now: float) -> bool:
+        """Whether a ticket is to be fetched now."""
+        return bool(self._queue) and self._serving is None and not self._ended and self._attempts.may_try(now)
+
+    def asked(self, _now: float) -> Callable[[], Ticket | KohortError]:
+        """Somebody goes to fetch it: what they are to do, however long that takes."""
+        self._serving, forget, self._forget = self._queue.popleft(), self._forget, False
+        self._serving.life = self._life
+        return partial(self.source, self._serving.host, forget)
+
+    def came(self, made: Ticket | KohortError, now: float) -> None:
+        """What they came back with, be it late."""
+        window, self._serving = self._serving, None
+        assert window is not None
+        if isinstance(made, KohortError):
+            self._error = made
+            self._attempts = self._attempts.failed(now, PATIENCE, self.chance())
+            return
+        self._error, self._attempts, window.ticket = None, FRESH, made
+        self._late_at.pop(window, None)
+
+    def wakes(self, now: float) -> float | None:
+        """When to look again though nothing happens (s, monotonic)."""
+        times = [late_at for late_at in self._late_at.values() if late_at > now]
+        if self._queue and self._serving is None and not self._ended:
+            times.append(self._attempts.not_before)
+        return min(times, default=None)
+
+    @property
+    def _ended(self) -> bool:
+        """Who was refused is not asked again."""
+        return isinstance(self._error, AuthenticationFailed)
+
+    def _leave(self, window: Window) -> None:
+        self._late_at.pop(window, None)
+        if window in self._queue:
+            self._queue.remove(window)

@@ -1,0 +1,224 @@
+"""Tickets by the system's own Kerberos, through the library `gssapi` (the extra `kerberos`).
+
+Called on a thread of its own, since it may ask a KDC. Everything ends in a Ticket or in one error: TicketUnavailable
+where a later question may find more (a KDC that is down, a cache that nobody has filled yet), AuthenticationFailed
+where it will not.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from kohort.common.foreign_text import cut, escaped
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.errors import AuthenticationFailed, ConfigError, TicketUnavailable
+from kohort.fastpath import KohortError
+from kohort.network.auth.gssapi import Ticket
+
+INSTALL: Final = (
+    'pip install "kohort[kerberos]": built from source, so it needs a compiler '
+    "and krb5's headers (Debian: libkrb5-dev)"
+)
+NEW_TICKET: Final = "kinit gets a new one; or give sasl_kerberos_keytab, which needs nobody for that"
+
+
+class _Meaning(NamedTuple):
+    text: str
+    hint: str
+    passes: bool = False
+
+
+_NO_CACHE: Final = _Meaning(
+    "there is no Kerberos ticket", f"kinit gets one; {NEW_TICKET.partition('; ')[2]}", passes=True
+)
+_EXPIRED: Final = _Meaning("the Kerberos ticket has expired", NEW_TICKET, passes=True)
+_NO_KDC: Final = _Meaning("no KDC can be reached", "check krb5.conf (KRB5_CONFIG), and that the KDC is up", passes=True)
+_NO_KEY: Final = _Meaning(
+    "the keytab has no key of the principal",
+    "klist -k shows whose it has: sasl_kerberos_keytab, sasl_kerberos_principal",
+)
+_OLD_KEY: Final = _Meaning(
+    "the keytab's key is not the principal's", "it is older than the one that the KDC has: export it anew"
+)
+_CLOCK: Final = _Meaning(
+    "this machine's clock and the KDC's are too far apart", "set them right: five minutes are allowed"
+)
+# MIT krb5's numbers less their base (krb5_err.et, in the order of RFC 4120 7.5.9 up to 127).
+KRB5_BASE: Final = -1765328384
+_MEANINGS: Mapping[int, _Meaning] = MappingProxyType({
+    1: _Meaning("the principal has expired", "ask who runs the KDC"),
+    2: _Meaning("the broker's service principal has expired", "ask who runs the KDC"),
+    6: _Meaning("the KDC does not know the client's principal", "check sasl_kerberos_principal, and the realm"),
+    7: _Meaning(
+        "the KDC does not know the broker's service principal",
+        "it is sasl_kerberos_service_name/HOST, with the host that bootstrap or advertised.listeners names (or what "
+        "krb5.conf makes of it: dns_canonicalize_hostname, rdns)",
+    ),
+    18: _Meaning("the principal is locked or has been revoked", "ask who runs the KDC"),
+    23: _Meaning("the principal's password has expired", "kpasswd"),
+    24: _OLD_KEY,
+    31: _OLD_KEY,
+    32: _EXPIRED,
+    33: _Meaning("the ticket is not yet valid", _CLOCK.hint),
+    37: _CLOCK,
+    141: _NO_CACHE,
+    154: _Meaning("krb5.conf names no KDC of the realm", "[realms] in krb5.conf (KRB5_CONFIG)"),
+    156: _NO_KDC,
+    181: _NO_KEY,
+    195: _NO_CACHE,
+    220: _NO_KDC,
+})  # fmt: skip
+
+# RFC 2744 3.9.1: what the interface above it says, where the mechanism says nothing that we know.
+ROUTINE_ERRORS: Final = 0xFF << 16
+NO_CREDENTIALS: Final = 7 << 16
+CREDENTIALS_EXPIRED: Final = 11 << 16
+
+# What is kept of a keytab's tickets is shared by all clients of this process, one at a time; and how often it was
+# thrown away.
+_locks: defaultdict[tuple[str | None, str | None], threading.Lock] = defaultdict(threading.Lock)
+_lives: defaultdict[tuple[str | None, str | None], int] = defaultdict(int)
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError where no ticket can come."""
+    from importlib.util import find_spec
+
+    if config.sasl_kerberos_keytab is not None and config.sasl_kerberos_ccache is not None:
+        raise ConfigError(
+            "sasl_kerberos_keytab and sasl_kerberos_ccache are two places for one thing",
+            hint="a keytab's tickets are kept in memory",
+            setting="sasl_kerberos_ccache",
+        )
+    if find_spec("gssapi") is None:
+        raise ConfigError("GSSAPI needs the library gssapi", hint=INSTALL, setting="sasl_mechanism")
+
+
+def fetch(config: Config, host: str, forget: bool) -> Ticket | KohortError:
+    """A ticket for `host`, or why there is none. Never raises: it runs on a thread that nobody waits for.
+
+    `forget`: what a keytab has brought until now is not to be used any more.
+    """
+    whose = config.sasl_kerberos_keytab, config.sasl_kerberos_principal
+    try:
+        with _locks[whose]:
+            _lives[whose] += forget
+            return _begun(config, host, f"MEMORY:kohort-{_lives[whose]}-{'-'.join(filter(None, whose))}")
+    except KohortError as error:
+        return error
+    except ImportError as problem:
+        return AuthenticationFailed(f"the library gssapi cannot be used: {problem}", hint=INSTALL)
+    except BaseException as problem:
+        strange = TicketUnavailable(
+            f"the library gssapi raised {type(problem).__name__}", hint="what it raised is this error's cause"
+        )
+        strange.__cause__ = problem
+        return strange
+
+
+def _begun(config: Config, host: str, cache: str) -> Ticket:
+    import gssapi
+
+    service = f"{config.sasl_kerberos_service_name}@{host}"
+    try:
+        target = gssapi.Name(service, gssapi.NameType.hostbased_service)
+        wanted = gssapi.RequirementFlag
+        context = _Context(
+            gssapi.SecurityContext(
+                name=target,
+                creds=_credentials(config, cache),
+                usage="initiate",
+                mech=gssapi.MechType.kerberos,
+                flags=[wanted.mutual_authentication, wanted.integrity, wanted.out_of_sequence_detection],
+            ),
+            service,
+        )
+        return Ticket(context, context.first())
+    except gssapi.exceptions.GSSError as problem:
+        raise explained(problem, config, service) from None
+
+
+def _credentials(config: Config, cache: str) -> Any:
+    """Of the keytab, kept in memory; else those that whoever started us has, as krb5 finds them."""
+    import gssapi
+
+    store = {}
+    if config.sasl_kerberos_keytab is not None:
+        store = {"client_keytab": config.sasl_kerberos_keytab, "ccache": cache}
+    elif config.sasl_kerberos_ccache is not None:
+        store = {"ccache": config.sasl_kerberos_ccache}
+    principal = config.sasl_kerberos_principal
+    name = None if principal is None else gssapi.Name(principal, gssapi.NameType.kerberos_principal)
+    return gssapi.Credentials(name=name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=store or None)
+
+
+class _Context:
+    """The library's context with bytes in and bytes out, and with our errors."""
+
+    def __init__(self, context: Any, service: str) -> None:
+        self._context = context
+        self._service = service
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._context.complete)
+
+    def first(self) -> bytes:
+        return bytes(self._context.step() or b"")
+
+    def step(self, challenge: bytes) -> bytes:
+        return bytes(self._guarded("step", challenge) or b"")
+
+    def wrap(self, message: bytes) -> bytes:
+        return bytes(self._guarded("wrap", message, False).message)
+
+    def unwrap(self, message: bytes) -> bytes:
+        return bytes(self._guarded("unwrap", message).message)
+
+    def _guarded(self, name: str, *given: object) -> Any:
+        import gssapi
+
+        try:
+            return getattr(self._context, name)(*given)
+        except gssapi.exceptions.GSSError as problem:
+            raise AuthenticationFailed(
+                f"the server did not prove that it is {self._service}: {_said(problem)}",
+                hint="somebody else may be answering in the broker's place",
+                mechanism="GSSAPI",
+            ) from None
+
+
+def explained(problem: Any, config: Config, service: str) -> KohortError:
+    """What the library's error means for whoever wants to log in."""
+    place = {
+        "service": service, "principal": config.sasl_kerberos_principal, "keytab": config.sasl_kerberos_keytab,
+        "ccache": config.sasl_kerberos_ccache,
+    }  # fmt: skip
+    place = {name: value for name, value in place.items() if value is not None}
+    number = problem.min_code and _signed(problem.min_code) - KRB5_BASE
+    meaning = _MEANINGS.get(number)
+    if meaning is None:
+        meaning = {NO_CREDENTIALS: _NO_CACHE, CREDENTIALS_EXPIRED: _EXPIRED}.get(problem.maj_code & ROUTINE_ERRORS)
+    if meaning is _NO_CACHE and config.sasl_kerberos_keytab is not None:
+        # The interface says "no credentials" of every failure of a keytab's; a number of its own is another reason.
+        meaning = _NO_KEY if number == 0 or number in _MEANINGS else None
+    if meaning is None:
+        return AuthenticationFailed(
+            f"Kerberos gives no ticket: {_said(problem)}", hint="kinit and kvno may say more", **place
+        )
+    kind = TicketUnavailable if meaning.passes else AuthenticationFailed
+    return kind(f"{meaning.text} ({_said(problem)})", hint=meaning.hint, **place)
+
+
+def _signed(code: int) -> int:
+    """GSS-API has krb5's negative numbers as unsigned ones."""
+    return code - (1 << 32) if code >= 1 << 31 else code
+
+
+def _said(problem: Any) -> str:
+    """The mechanism's own words, which are more to the point than those of the interface above it."""
+    told = problem.get_all_statuses(problem.min_code, False) if problem.min_code else ()
+    text = "; ".join(told) or "; ".join(problem.get_all_statuses(problem.maj_code, True))
+    return cut(escaped(text))

@@ -1,0 +1,291 @@
+"""Where bearer tokens come from: the user's function, or an OpenID Connect issuer (client credentials, RFC 6749 4.4).
+
+Called on a thread of its own, and may take its time. Everything ends in a Token or in one error; AuthenticationFailed
+means that asking again is of no use. The one request is made by the standard library: a form sent by POST, without
+redirections, is not worth a dependency of every client. No token is checked here: that is the brokers' part.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kohort.common.foreign_text import cut, parsed_json, scrubbed
+from kohort.coordinator_client.consumer_config import LOOPBACK, Config
+from kohort.coordinator_client.errors import AuthenticationFailed, ConfigError, TokenUnavailable
+from kohort.fastpath import KohortError
+from kohort.network.auth.token_refresh import Token
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
+    from urllib.request import OpenerDirector, Request
+
+MOST_ANSWER_BYTES = 1 << 20
+LATEST_S = 1e11  # in the year 5138
+TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750; what else it held could change the message around it
+_NAME = re.compile(r"[A-Za-z]+")
+_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+
+Source = Callable[[Config, Callable[[], int]], Token | KohortError]
+
+
+ALLOWED_URLS = "KOHORT_SASL_OAUTH_ALLOWED_URLS"
+"""The environment variable that takes the place of `sasl_oauth_allowed_urls`."""
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError for settings from which no token can come."""
+    if (config.sasl_oauth_token is None) == (config.sasl_oauth_token_endpoint_url is None):
+        raise ConfigError(
+            "OAUTHBEARER needs sasl_oauth_token or sasl_oauth_token_endpoint_url, and not both",
+            setting="sasl_oauth_token",
+        )
+    extensions_of(config.sasl_oauth_extensions)
+    if config.sasl_oauth_token_endpoint_url is not None:
+        _check_endpoint(config, config.sasl_oauth_token_endpoint_url)
+
+
+def _check_endpoint(config: Config, url: str) -> None:
+    from urllib.parse import urlsplit
+
+    if config.sasl_oauth_client_id is None or config.sasl_oauth_client_secret is None:
+        raise ConfigError(
+            "sasl_oauth_token_endpoint_url needs sasl_oauth_client_id and sasl_oauth_client_secret",
+            setting="sasl_oauth_client_id",
+        )
+    setting = "sasl_oauth_token_endpoint_url"
+    try:
+        parts = urlsplit(url)
+        host, user = parts.hostname, parts.username
+    except ValueError:
+        host = user = None
+    if not host or user is not None or parts.scheme not in ("http", "https"):
+        raise ConfigError(f"{setting} is not a URL to ask", hint="https://HOST/PATH, without a user", setting=setting)
+    if parts.scheme == "http" and host not in LOOPBACK:
+        raise ConfigError(f"{setting} would carry the client's secret in the clear", hint="https://", setting=setting)
+    # Others may write to the settings; the deployment alone sets the environment.
+    deployed = os.environ.get(ALLOWED_URLS)
+    if deployed is not None and url not in [one.strip() for one in deployed.split(",")]:
+        raise ConfigError(
+            f"{setting} is not in the environment variable {ALLOWED_URLS}",
+            hint="the deployment allows token endpoints there, with commas between them",
+            setting=setting,
+        )
+    if deployed is None and url not in config.sasl_oauth_allowed_urls:
+        raise ConfigError(
+            f"{setting} is not in sasl_oauth_allowed_urls",
+            hint="if it is yours, allow it there: the client's secret is sent to it",
+            setting=setting,
+        )
+
+
+def extensions_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    """SASL extensions of "name=value" each (KIP-342). Raises ConfigError."""
+    found = dict(pair.partition("=")[::2] for pair in pairs)
+    if wrong := wrong_extension(found):
+        raise ConfigError(f"sasl_oauth_extensions: {wrong}", hint='"name=value"', setting="sasl_oauth_extensions")
+    return found
+
+
+def wrong_extension(extensions: Mapping[Any, Any]) -> str | None:
+    """What RFC 7628 has against them."""
+    for name, value in extensions.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "auth":
+            return f"{name!r} is no name of an extension"
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            return f"{name} has no value that can be sent"
+    return None
+
+
+def fetch(config: Config, wall_ms: Callable[[], int]) -> Token | KohortError:
+    """A token, or why there is none. Never raises: it runs on a thread that nobody waits for."""
+    source: Source = _from_function if config.sasl_oauth_token is not None else _from_endpoint
+    try:
+        return source(config, wall_ms)
+    except KohortError as error:
+        return error
+    except BaseException as problem:
+        return _because(problem, f"no token: {type(problem).__name__}", "please report it")
+
+
+# --- the user's function
+
+
+def _from_function(config: Config, wall_ms: Callable[[], int]) -> Token | KohortError:
+    try:
+        made = config.sasl_oauth_token()
+    except BaseException as problem:
+        text = f"sasl_oauth_token raised {type(problem).__name__}"
+        return _because(problem, text, "what it raised is this error's cause")
+    value, expires_at, extensions = (*made, None, None)[:3] if isinstance(made, tuple) else (made, None, None)
+    if hasattr(made, "__await__"):
+        getattr(made, "close", lambda: None)()
+        return _unusable("a coroutine", "give a plain function: it is called on a thread of its own and may wait")
+    if not isinstance(value, str):
+        return _unusable(type(value).__name__, "a token as str, (token, expires_at) or (token, expires_at, extensions)")
+    if not _TOKEN.fullmatch(value):
+        return _unusable("what is no bearer token", "letters, digits and -._~+/ (RFC 6750), nothing around them")
+    if expires_at is not None and (isinstance(expires_at, bool) or not isinstance(expires_at, int | float)):
+        return _unusable(
+            f"an expiry of type {type(expires_at).__name__}", "seconds since 1970, as time.time() has them"
+        )
+    if extensions is not None and (not isinstance(extensions, Mapping) or wrong_extension(extensions)):
+        return _unusable("extensions that cannot be sent", "a dict of names (letters only) to values of ASCII")
+    chosen = extensions_of(config.sasl_oauth_extensions) if extensions is None else dict(extensions)
+    return Token(value, _left_s(value, expires_at, wall_ms()), chosen)
+
+
+def _because(problem: BaseException, text: str, hint: str) -> TokenUnavailable:
+    error = TokenUnavailable(text, hint=hint)
+    error.__cause__ = problem
+    return error
+
+
+def _unusable(what: str, hint: str) -> AuthenticationFailed:
+    return AuthenticationFailed(f"sasl_oauth_token returned {what}", hint=hint)
+
+
+def _left_s(value: str, expires_at: float | None, wall_ms: int) -> float | None:
+    """How long it lives from now: as was said, or as a JWT's own `exp` has it, or nobody knows."""
+    if expires_at is None:
+        expires_at = _claimed_expiry(value)
+    expires_at = _believed(expires_at)
+    return None if expires_at is None else expires_at - wall_ms / 1000
+
+
+def _believed(seconds: float | None) -> float | None:
+    """JSON has NaN and numbers that no clock reaches, by which the driver would wait for ever, not at all, or end."""
+    return None if seconds is None or seconds != seconds else float(max(-LATEST_S, min(seconds, LATEST_S)))
+
+
+def _claimed_expiry(value: str) -> float | None:
+    import base64
+    import binascii
+
+    parts = value.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = parsed_json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError):
+        return None
+    expires_at = claims.get("exp") if isinstance(claims, dict) else None
+    return expires_at if isinstance(expires_at, int | float) and not isinstance(expires_at, bool) else None
+
+
+# --- an issuer's token endpoint
+
+
+def _from_endpoint(config: Config, wall_ms: Callable[[], int]) -> Token | KohortError:
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+
+    url = config.sasl_oauth_token_endpoint_url or ""
+    try:
+        with _opener(config, url).open(_request(config, url), timeout=config.sasl_oauth_timeout_ms / 1000) as answer:
+            body = answer.read(MOST_ANSWER_BYTES + 1)
+    except HTTPError as problem:
+        return _said_no(config, url, problem)
+    except (OSError, HTTPException) as problem:
+        return _unreachable(url, problem)
+    answered = _object(body)
+    value = answered.get("access_token")
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        return AuthenticationFailed("the token endpoint's answer holds no bearer token", hint="is it one?", url=url)
+    lifetime_s = answered.get("expires_in")
+    if isinstance(lifetime_s, str) and lifetime_s.isdecimal():
+        lifetime_s = int(lifetime_s)
+    if isinstance(lifetime_s, bool) or not isinstance(lifetime_s, int | float):
+        lifetime_s = _left_s(value, None, wall_ms())
+    return Token(value, _believed(lifetime_s), extensions_of(config.sasl_oauth_extensions))
+
+
+def _request(config: Config, url: str) -> "Request":
+    import base64
+    from urllib.parse import quote_plus, urlencode
+    from urllib.request import Request
+
+    who, secret = config.sasl_oauth_client_id or "", config.sasl_oauth_client_secret or ""
+    if config.sasl_oauth_header_urlencode:
+        who, secret = quote_plus(who), quote_plus(secret)
+    form = {"grant_type": "client_credentials"} | (
+        {"scope": config.sasl_oauth_scope} if config.sasl_oauth_scope else {}
+    )
+    headers = {
+        "Authorization": "Basic " + base64.b64encode(f"{who}:{secret}".encode()).decode(),
+        "Accept": "application/json",
+        "User-Agent": "kohort",
+    }
+    return Request(url, urlencode(form).encode(), headers, method="POST")
+
+
+def _opener(config: Config, url: str) -> "OpenerDirector":
+    """Follows no redirection, which would lead around the list of allowed URLs, and asks no proxy for this machine."""
+    import ssl
+    from urllib.parse import urlsplit
+    from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        def redirect_request(self, *_details: object) -> None:
+            return None
+
+    try:
+        context = ssl.create_default_context(cafile=config.sasl_oauth_ca_path)
+    except OSError as problem:
+        raise AuthenticationFailed(
+            f"sasl_oauth_ca_path cannot be used: {problem.strerror or type(problem).__name__}",
+            hint="a PEM file of authorities",
+            path=config.sasl_oauth_ca_path,
+        ) from None
+    proxies = ProxyHandler({}) if urlsplit(url).hostname in LOOPBACK else ProxyHandler()
+    return build_opener(Stay, proxies, HTTPSHandler(context=context))
+
+
+def _secrets(config: Config) -> tuple[str, ...]:
+    """The client's secret, alone and as Basic authentication sends it (RFC 6749 2.3.1)."""
+    from urllib.parse import quote_plus
+
+    name, secret = config.sasl_oauth_client_id or "", config.sasl_oauth_client_secret or ""
+    return (secret, f"{name}:{secret}", f"{quote_plus(name)}:{quote_plus(secret)}") if secret else ()
+
+
+def _said_no(config: Config, url: str, problem: "HTTPError") -> KohortError:
+    with problem:
+        try:
+            answered = _object(problem.read(MOST_ANSWER_BYTES))
+        except OSError:
+            answered = {}
+    said = ": ".join(str(answered[name]) for name in ("error", "error_description") if name in answered)
+    said = cut(scrubbed(said, _secrets(config)))
+    text = f"the token endpoint answered {problem.code}{f' ({said})' if said else ''}"
+    if problem.code in TEMPORARY:
+        return TokenUnavailable(text, url=url)
+    if 300 <= problem.code < 400:
+        return AuthenticationFailed(text, hint="redirections are not followed: give the address itself", url=url)
+    hint = "check sasl_oauth_client_id, sasl_oauth_client_secret and sasl_oauth_scope"
+    return AuthenticationFailed(text, hint=hint if problem.code != 404 else "check the URL", url=url)
+
+
+def _unreachable(url: str, problem: Exception) -> KohortError:
+    import ssl
+
+    reason = getattr(problem, "reason", problem)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return AuthenticationFailed(
+            f"the token endpoint's certificate is not good: {reason.verify_message}",
+            hint="check sasl_oauth_ca_path, and that the certificate names this host",
+            url=url,
+        )
+    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    return TokenUnavailable(f"the token endpoint cannot be reached: {text}", hint="is the issuer up?", url=url)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+
+    try:
+        found = parsed_json(body) if len(body) <= MOST_ANSWER_BYTES else None
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,127 @@
+"""Proving who we are: each mechanism a conversation, a generator of messages that is sent the answers.
+
+RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), RFC 4752 (GSSAPI, in `gssapi.py`). Chance comes
+in as the nonce, tokens and tickets from their keepers; nothing here is ever logged.
+"""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, NamedTuple
+
+from kohort.common.foreign_text import cut, escaped
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.errors import AuthenticationFailed
+
+if TYPE_CHECKING:
+    from kohort.network.auth.gssapi import Ticket
+    from kohort.network.auth.token_refresh import Token
+
+Conversation = Generator[bytes, bytes, None]
+
+CHECK_PASSWORD = "check sasl_username and sasl_password"
+MOST_ITERATIONS = 1_000_000  # about a second of the driver's thread; Apache Kafka allows 16,384
+
+
+class Credentials(NamedTuple):
+    """Who, and how it is proved."""
+
+    mechanism: str
+    username: str
+    password: str
+
+    @classmethod
+    def of(cls, config: Config) -> "Credentials | None":
+        """None unless `security_protocol` asks for SASL."""
+        if not config.security_protocol.startswith("SASL"):
+            return None
+        return cls(config.sasl_mechanism or "", config.sasl_username or "", config.sasl_password or "")
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.mechanism!r}, {self.username!r})"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The spellings that no text may show."""
+        return (self.password, f"\0{self.username}\0{self.password}") if self.password else ()
+
+    @property
+    def needs_token(self) -> bool:
+        return self.mechanism in ("OAUTHBEARER", "GSSAPI")
+
+    def conversation(self, nonce: str, token: "Token | Ticket | None" = None) -> Conversation:
+        """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing.
+
+        Where the broker refuses, `Refused` is thrown in, and what comes out says why.
+        """
+        if token is not None:
+            return token.conversation()
+        return self._plain() if self.mechanism == "PLAIN" else self._scram(nonce)
+
+    def _plain(self) -> Conversation:
+        yield f"\0{self.username}\0{self.password}".encode()
+
+    def _scram(self, nonce: str) -> Conversation:
+        from scramp import ScramClient, ScramException  # loads ssl, which other mechanisms have no use for
+
+        client = ScramClient([self.mechanism], "-", "-", c_nonce=nonce)
+        client.username, client.password = _AsTyped(self.username), _AsTyped(self.password)
+        server_first = yield client.get_client_first().encode()
+        try:
+            client.set_server_first(server_first.decode())  # our nonce in front of its own, 4096 iterations or more
+        except (ScramException, UnicodeDecodeError) as problem:
+            raise self._unsound(f"the server's part of SCRAM is not sound: {cut(str(problem))}") from None
+        if int(client.iterations) > MOST_ITERATIONS:
+            raise self._unsound(f"the server's part of SCRAM is not sound: {client.iterations} iterations")
+        server_final = yield client.get_client_final().encode()
+        try:
+            client.set_server_final(server_final.decode())
+        except (ScramException, UnicodeDecodeError):
+            raise self._unsound("the server did not prove that it knows the password") from None
+
+    def _unsound(self, text: str) -> AuthenticationFailed:
+        return AuthenticationFailed(
+            text, hint="somebody else may be answering in the broker's place", mechanism=self.mechanism
+        )
+
+
+class Refused(Exception):
+    """The broker's SaslAuthenticate answer was an error."""
+
+
+def bearer(token: "Token") -> Conversation:
+    """RFC 7628's messages with `token`."""
+    pairs = {"auth": f"Bearer {token.value}", **token.extensions}
+    challenge = yield ("n,,\1" + "".join(f"{name}={value}\1" for name, value in pairs.items()) + "\1").encode()
+    if not challenge:
+        return
+    # A token that is not taken is answered with the reasons, in JSON; the error comes only after this (RFC 7628 3.2.3).
+    said = _reasons(challenge)
+    try:
+        yield b"\1"
+    except Refused:
+        raise Refused(said) from None
+    raise AuthenticationFailed("the broker refused the token and went on", hint=token.check, status=said)
+
+
+def _reasons(challenge: bytes) -> str:
+    import json
+
+    try:
+        found = json.loads(challenge)
+    except (ValueError, RecursionError):
+        found = None
+    names = ("status", "scope", "openid-configuration")
+    said = [f"{name} {found[name]}" for name in names if found.get(name)] if isinstance(found, dict) else []
+    return cut(escaped(", ".join(said))) or "no reason given"
+
+
+class _AsTyped(str):
+    """A name or password as scramp sends it, without SASLprep: Apache Kafka's brokers keep what was typed."""
+
+    __slots__ = ()
+
+    def __bytes__(self) -> bytes:
+        return self.encode()
+
+    def escape(self) -> str:
+        """RFC 5802's spelling of a name (saslname)."""
+        return self.replace("=", "=3D").replace(",", "=2C")

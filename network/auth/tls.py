@@ -1,0 +1,155 @@
+"""How a connection is protected: plain, or TLS by the standard library's own context."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeGuard
+
+from kohort.common.private_files import is_open_to_others
+from kohort.coordinator_client.consumer_config import LOOPBACK, Config, split_address
+from kohort.coordinator_client.errors import ConfigError
+from kohort.coordinator_client.group.ready import Notice
+
+if TYPE_CHECKING:
+    import ssl
+
+_AUTHORITY = "ssl_ca_path must hold the authority that signed it"
+# OpenSSL's numbers of what is wrong with a broker's certificate -> the cure.
+CURES: Mapping[int, str] = {
+    9: "is this machine's clock right? It is not valid yet",
+    10: "the broker needs a new one, or this machine's clock is wrong",
+    18: "if it is yours, make it known by ssl_ca_path",
+    19: _AUTHORITY,
+    20: _AUTHORITY,
+    21: _AUTHORITY,
+    62: "call the broker by a name that is in it (bootstrap, advertised.listeners), or ssl_check_hostname=False",
+    64: "call the broker by an address that is in it (bootstrap, advertised.listeners), or ssl_check_hostname=False",
+}
+
+_Stamp = tuple[int, int, int] | None
+
+
+class Certificates:
+    """The context that new connections get: made of the files as they are now, or as they were when they last served.
+
+    Certificates of a client live for days in many places, and whoever replaces the files restarts nobody for it
+    (KIP-651). A file that is half written, or whose key has not come yet, changes nothing: it is looked at again.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stamps = self._look()
+        self.context = tls_context(config)
+        self._exposures = exposures(config)
+
+    def renew(self) -> Notice | None:
+        """Take up files that have changed. Returns the next notice: each exposure once, then changes of the files."""
+        if self._exposures:
+            return self._exposures.pop(0)
+        stamps = self._look()
+        if stamps == self._stamps:
+            return None
+        self._stamps = stamps
+        try:
+            self.context = tls_context(self._config)
+        except ConfigError as error:
+            return Notice("tls_files_unusable", f"{error}; new connections use what was there before")
+        return Notice("tls_files_renewed", "the TLS files have changed: new connections use them")
+
+    def _look(self) -> tuple[_Stamp, ...]:
+        config = self._config
+        if not _is_tls(config) or config.ssl_context is not None:
+            return ()
+        return tuple(_stamp(path) for path in (config.ssl_ca_path, config.ssl_cert_path, config.ssl_key_path) if path)
+
+
+def exposures(config: Config) -> list[Notice]:
+    """Notices of secrets that others may read by these settings."""
+    found = []
+    remote = any(split_address(address)[0] not in LOOPBACK for address in config.bootstrap)
+    if config.security_protocol == "SASL_PLAINTEXT" and remote and config.sasl_mechanism in _IN_THE_CLEAR:
+        found.append(
+            Notice(
+                "password_in_the_clear",
+                f"{config.sasl_mechanism} without TLS sends the {_IN_THE_CLEAR[config.sasl_mechanism]} in the clear: "
+                f"set security_protocol='SASL_SSL'",
+            )
+        )
+    key = config.ssl_key_path
+    if _is_tls(config) and key is not None and is_open_to_others(key):
+        found.append(Notice("key_file_open_to_others", f"other users may read the key in {key}: chmod 600 it"))
+    return found
+
+
+_IN_THE_CLEAR = {"PLAIN": "password", "OAUTHBEARER": "token"}
+
+
+def _stamp(path: str) -> _Stamp:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _is_tls(config: Config) -> bool:
+    return config.security_protocol in ("SSL", "SASL_SSL")
+
+
+def tls_context(config: Config) -> ssl.SSLContext | None:
+    """The context for `config`, or None for plaintext. Certificates are always checked.
+
+    Raises ConfigError for files that cannot be read, or do not belong together.
+    """
+    if not _is_tls(config):
+        return None
+    import ssl  # OpenSSL takes longer to load than a broker to answer, and plaintext needs none of it
+
+    if config.ssl_context is not None:
+        if not isinstance(config.ssl_context, ssl.SSLContext):
+            raise ConfigError("ssl_context must be an ssl.SSLContext", setting="ssl_context")
+        return config.ssl_context
+    try:
+        context = ssl.create_default_context(cafile=config.ssl_ca_path)
+    except OSError as error:  # ssl.SSLError is one
+        raise _unusable("ssl_ca_path", error, "a PEM file of authorities", config.ssl_ca_path) from None
+    context.check_hostname = config.ssl_check_hostname
+    if config.ssl_cert_path is not None:
+        try:
+            context.load_cert_chain(config.ssl_cert_path, config.ssl_key_path, config.ssl_key_password or _no_password)
+        except OSError as error:
+            raise _unusable(
+                "ssl_cert_path", error, "PEM files of a certificate and of its key, with ssl_key_password if need be",
+                config.ssl_cert_path,
+            ) from None  # fmt: skip
+    return context
+
+
+def _no_password() -> str:
+    """Else OpenSSL would ask whoever sits at the terminal, and wait."""
+    raise ConfigError("the client's key is encrypted", hint="set ssl_key_password", setting="ssl_key_password")
+
+
+def _unusable(setting: str, error: OSError, hint: str, path: str | None) -> ConfigError:
+    reason = getattr(error, "reason", None) or error.strerror or str(error)
+    return ConfigError(f"{setting} cannot be used: {reason}", hint=hint, setting=setting, path=path)
+
+
+def is_secure(sock: object) -> TypeGuard[ssl.SSLSocket]:
+    """Whether a socket speaks TLS."""
+    return hasattr(sock, "do_handshake")
+
+
+def must_wait(problem: OSError) -> bool:
+    """Whether a TLS socket only has nothing to do now: its protocol wants to read or write something first."""
+    import ssl
+
+    return isinstance(problem, ssl.SSLWantReadError | ssl.SSLWantWriteError)
+
+
+def alerted(problem: OSError) -> str | None:
+    """What a TLS peer said when it ended things; None for whatever is no matter of TLS."""
+    import ssl
+
+    return problem.reason or str(problem) if isinstance(problem, ssl.SSLError) else None

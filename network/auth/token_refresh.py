@@ -1,0 +1,146 @@
+"""A bearer token in time: when one is to be asked for, who may use which, and what is said when there is none.
+
+Pure: the driver asks (on a thread of its own, however long that takes) and hands in what came. A token is renewed at
+PART_OF_LIFE; while that fails, the old one serves new connections until it expires.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import ClassVar
+
+from kohort.coordinator_client.errors import AuthenticationFailed, TokenUnavailable
+from kohort.fastpath import KohortError
+from kohort.network.auth.sasl import Conversation, bearer
+from kohort.network.backoff import FRESH, Attempts, Backoff
+
+PART_OF_LIFE = 0.8  # of a token, as Apache Kafka's client; below the part of a session after which it is proved again
+PATIENCE = Backoff(1_000, 60_000)  # between questions to an issuer that has no answer: nobody is to be locked out
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What the broker is shown. `lifetime_s` counts from when it was made; None: nobody knows, so it serves once."""
+
+    value: str = field(repr=False)
+    lifetime_s: float | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+    noun: ClassVar[str] = "token"
+    check: ClassVar[str] = (
+        "issuer, audience, scope and expiry of a token are checked by the broker: its log says what is wrong"
+    )
+
+    def conversation(self) -> Conversation:
+        """The messages to send in SaslAuthenticate."""
+        return bearer(self)
+
+
+@dataclass(slots=True)
+class TokenKeeper:
+    """The token of one client. All times are monotonic seconds; used by the driver's thread only."""
+
+    timeout_s: float
+    chance: Callable[[], float]
+    source: Callable[[], Token | KohortError]
+    _token: Token | None = None
+    _came_at: float = -inf
+    _fresh_until: float = -inf
+    _expires_at: float = -inf
+    _asked_at: float | None = None
+    _wanted: bool = False
+    _attempts: Attempts = FRESH
+    _error: KohortError | None = None
+    _accepted: bool = False
+    _forgiven: bool = False
+
+    # --- for connections
+
+    def window(self, _host: str) -> "TokenKeeper":
+        """For one connection: one token serves all."""
+        return self
+
+    def take(self, now: float, since: float, *, session_s: float | None = None) -> Token | KohortError | None:
+        """The token to prove oneself with, wanted since `since`; None: wait; an error: there is none now.
+
+        `session_s`: to renew a session that was as long, and which still has some time to wait, without errors, for a
+        token that lasts. The rest of an old one would have it prove itself again and again, ever sooner.
+        """
+        lasts = session_s is None or self._expires_at - now >= session_s
+        if self._token is not None and now < self._fresh_until and lasts:
+            return self._token
+        if self._token is not None and self._came_at >= since:
+            return self._token
+        self._wanted = True
+        if session_s is not None:
+            return None
+        if self._token is not None and now < self._expires_at:
+            return self._token
+        if self._asked_at is not None:
+            return self._late() if now >= self._asked_at + self.timeout_s else None
+        return None if self._error is None or self.owed(now) else self._error
+
+    def accepted(self, token: Token) -> None:
+        """A broker has taken it."""
+        self._accepted = self._accepted or token is self._token
+        self._attempts = FRESH
+
+    def refused(self, token: Token, now: float) -> bool:
+        """A broker has not taken it. Whether another one is worth a try: if brokers took this one before, once."""
+        if token is not self._token:
+            return True  # there is a newer one already
+        if not self._accepted or self._forgiven:
+            return False
+        self._token, self._forgiven, self._fresh_until, self._expires_at = None, True, -inf, -inf
+        self._attempts = self._attempts.failed(now, PATIENCE, self.chance())
+        return True
+
+    # --- for the driver
+
+    def owed(self, now: float) -> bool:
+        """Whether a token is to be asked for now."""
+        if isinstance(self._error, AuthenticationFailed) or self._asked_at is not None:
+            return False  # who was refused is not asked again, and who is slow not a second time
+        return self._attempts.may_try(now) and (self._wanted or (self._renewable and now >= self._fresh_until))
+
+    def asked(self, now: float) -> Callable[[], Token | KohortError]:
+        """Somebody goes to ask: what they are to do, however long that takes."""
+        self._asked_at = now
+        return self.source
+
+    def came(self, made: Token | KohortError, now: float) -> None:
+        """What they came back with, be it late."""
+        self._asked_at, self._wanted = None, False
+        if isinstance(made, Token) and made.lifetime_s is not None and made.lifetime_s <= 0:
+            made = TokenUnavailable(
+                "the token that came has expired already", hint="is this machine's clock right, and the issuer's?"
+            )
+        if isinstance(made, KohortError):
+            self._error = made
+            self._attempts = self._attempts.failed(now, PATIENCE, self.chance())
+            return
+        if self._token is not None:
+            self._forgiven = False
+        self._token, self._error, self._accepted, self._came_at = made, None, False, now
+        self._attempts = self._attempts if self._forgiven else FRESH
+        lifetime_s = made.lifetime_s or 0.0
+        self._fresh_until, self._expires_at = now + PART_OF_LIFE * lifetime_s, now + lifetime_s
+
+    def wakes(self, now: float) -> float | None:
+        """When to look again though nothing happens (s, monotonic)."""
+        if self._asked_at is not None:
+            late_at = self._asked_at + self.timeout_s
+            return late_at if self._wanted and late_at > now else None
+        if isinstance(self._error, AuthenticationFailed) or not (self._wanted or self._renewable):
+            return None
+        return max(self._attempts.not_before, -inf if self._wanted else self._fresh_until)
+
+    @property
+    def _renewable(self) -> bool:
+        return self._token is not None and self._token.lifetime_s is not None
+
+    def _late(self) -> TokenUnavailable:
+        return TokenUnavailable(
+            f"no token came within {self.timeout_s:g} s",
+            hint="sasl_oauth_token, or the token endpoint, does not answer; sasl_oauth_timeout_ms gives it more time",
+        )

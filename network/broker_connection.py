@@ -1,0 +1,446 @@
+"""One connection to one broker, without the socket: handshake, requests in flight, their deadlines, their answers.
+
+What the driver does with it: `opened` when bytes can flow, `outgoing` to write, `received` for each whole frame,
+`overdue` at each turn, `closed` at the end. Every `Ask` has exactly one outcome, whatever happens.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from importlib import import_module
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kohort.common.foreign_text import cut, escaped, scrubbed
+from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
+from kohort.fastpath import KohortError, WireError
+from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, Refused
+from kohort.network.frame_reader import LENGTH_BYTES
+from kohort.network.throttle import Throttle
+from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kohort.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kohort.protocol.catalogue import API, choose_version
+from kohort.protocol.errors import BrokerError, error_name
+from kohort.protocol.wire import WireConnection
+
+if TYPE_CHECKING:
+    from kohort.network.auth.gssapi import Ticket
+    from kohort.network.auth.token_refresh import Token
+    from kohort.network.tape_writer import Keep
+
+UNSUPPORTED_VERSION = 35
+ILLEGAL_SASL_STATE = 34
+PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client: then who we are is proved again
+OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
+LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuthenticate": 1 << 20}
+LOGIN_BUDGET_BYTES = 4 << 20
+LEAST_BUDGET_BYTES = 64 << 20  # 100,000 partitions of any response fit; their frame is a tenth of that
+LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
+# By name, since the package's own front door leads to every layer, also to those above this one.
+OUR_VERSION: str = import_module("kohort").__version__
+TLS_ALERT, TLS_MAJOR = 0x15, 0x03
+
+VersionRanges = Mapping[int, tuple[int, int]]
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{escaped(self.host)}:{self.port}"
+
+
+class Answered(NamedTuple):
+    """The broker answered with `value`, in `version` of the API."""
+
+    value: Any
+    version: int
+
+
+class NotSent(NamedTuple):
+    """Never sent, and trying again would not help: no common version, values that cannot be carried."""
+
+    error: KohortError
+
+
+class Unanswered(NamedTuple):
+    """Sent or not, no answer will come: the connection ended, was refused, or the time was up."""
+
+    error: KohortError
+    timed_out: bool = False
+
+
+Outcome = Answered | NotSent | Unanswered
+
+
+class Ask(NamedTuple):
+    """A request on its way. `request`: the typed value, or a function of the version that makes it.
+
+    `done` is called once, by the driver, with the outcome and the time.
+    """
+
+    api: str
+    request: Any
+    done: Callable[[Outcome, float], None]
+    timeout_s: float
+    at_most: int | None = None
+
+
+class Stage(Enum):
+    """How far a connection has come."""
+
+    OPENING = "opening"  # TCP and TLS: nothing can be written yet
+    PROVING = "proving who we are"  # SASL: everything else waits
+    ASKING_VERSIONS = "asking versions"  # ApiVersions is in flight, everything else waits
+    READY = "ready"
+    ENDED = "ended"
+
+
+class Proofs(Protocol):
+    """Where a connection gets the token or ticket that it shows: `TokenKeeper`, or a `Window` of a `TicketDesk`."""
+
+    def take(self, now: float, since: float, *, session_s: float | None = None) -> Any: ...
+    def accepted(self, proof: Any, /) -> None: ...
+    def refused(self, proof: Any, now: float, /) -> bool: ...
+
+
+class _InFlight(NamedTuple):
+    ask: Ask
+    version: int
+    deadline: float
+
+
+class Connection:
+    """The sans-IO half of a connection. `ranges`: what the broker speaks, when an earlier connection has asked."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client_id: str,
+        max_frame_bytes: int,
+        *,
+        setup_timeout_s: float,
+        opened_at: float,
+        ranges: VersionRanges | None = None,
+        tape: "Keep | None" = None,
+        credentials: Credentials | None = None,
+        nonce: str = "",
+        tokens: Proofs | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.max_frame_bytes = max_frame_bytes
+        self.setup_timeout_s = setup_timeout_s
+        self.ranges = ranges
+        self.tape = tape
+        self.credentials = credentials
+        self.nonce = nonce
+        self.tokens = tokens
+        self.stage = Stage.OPENING
+        self.served = False  # whether something that was asked on it has been answered
+        self._wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
+        self._waiting: deque[tuple[Ask, float]] = deque()
+        self._held: deque[Ask] = deque()
+        self._throttle = Throttle()
+        self._in_flight: dict[int, _InFlight] = {}
+        self._refused: list[tuple[Ask, Outcome]] = []
+        self._out: list[bytes] = []
+        self._conversation: Conversation
+        self._proofs = 0
+        self._ready_by = opened_at + setup_timeout_s
+        self._prove_again_at = inf
+        self._session_s = 0.0
+        self._token: Token | Ticket | None = None
+        self._token_since: float | None = None  # a token is wanted since then
+
+    # --- asking
+
+    def ask(self, ask: Ask, now: float) -> None:
+        """Send when the connection is ready; the request's time begins now, or when the broker may be asked again."""
+        if self.stage is Stage.READY and self._throttle.holds(ask.api, now):
+            self._held.append(ask)
+            return
+        self._waiting.append((ask, now + ask.timeout_s))
+        if self.stage is Stage.READY:
+            self._flush(now)
+
+    def opened(self, now: float) -> None:
+        """Bytes can flow."""
+        if self.ranges is None:
+            self.stage = Stage.ASKING_VERSIONS
+            self._ask_versions(API["ApiVersions"].request.versions[1], now)
+        else:
+            self._prove(now)
+
+    def outgoing(self) -> list[bytes]:
+        """Frames to write, in order; they are given once."""
+        out, self._out = self._out, []
+        return out
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._in_flight or self._waiting or self._held)
+
+    @property
+    def load(self) -> int:
+        return len(self._in_flight) + len(self._waiting) + len(self._held)
+
+    # --- answers
+
+    def received(self, frame: memoryview, now: float) -> list[tuple[Ask, Outcome]]:
+        """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
+        outcomes: list[tuple[Ask, Outcome]] = []
+        self._keep_answer(frame, now)
+        answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget)
+        sent = self._in_flight.pop(answer.correlation_id)
+        if sent.ask.done is not _nobody:
+            # Also while we prove ourselves again: what was asked before is still answered, in its order.
+            self.served = True
+            self._throttle.heard(answer.value, now, self.endpoint)
+            outcomes.append((sent.ask, Answered(answer.value, sent.version)))
+        elif self.stage is Stage.ASKING_VERSIONS:
+            self._versions_answered(answer.value, sent.version, now)
+        else:
+            self._prove_on(answer.value, now)
+        return outcomes
+
+    @property
+    def frame_limit(self) -> int:
+        """The largest frame that may come next. The connection's own requests have small responses.
+
+        Responses come in the order of their requests, so the oldest request in flight decides.
+        """
+        due = next(iter(self._in_flight.values()), None)
+        own = due is None or due.ask.done is _nobody
+        limit = LOGIN_FRAME_BYTES["ApiVersions" if due is None else due.ask.api] if own else self.max_frame_bytes
+        return min(limit, self.max_frame_bytes)
+
+    @property
+    def _budget(self) -> int:
+        """The memory that the values of the next response may take, in bytes."""
+        due = next(iter(self._in_flight.values()), None)
+        if due is None or due.ask.done is _nobody:
+            return LOGIN_BUDGET_BYTES
+        return max(self.max_frame_bytes, LEAST_BUDGET_BYTES)
+
+    def refused_versions(self) -> list[tuple[Ask, Outcome]]:
+        """Asks that cannot be sent on this connection, found out while flushing."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    # --- time and end
+
+    def deadline(self) -> float | None:
+        """When `overdue` has something to do or to say (s, monotonic)."""
+        waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
+        if self.stage in (Stage.OPENING, Stage.PROVING, Stage.ASKING_VERSIONS):
+            if self._token_since is None:  # else its keeper wakes us, and sees to it that this ends
+                waits.append(self._ready_by)
+        elif self._may_prove_again:
+            waits.append(self._prove_again_at)
+        if self._held:
+            waits.append(self._throttle.until)
+        return min(waits, default=None)
+
+    def overdue(self, now: float) -> KohortError | None:
+        """The error to close the connection with, if something has waited too long. What was held back goes out."""
+        if self._held and now >= self._throttle.until:
+            self._waiting.extend((ask, now + ask.timeout_s) for ask in self._held)
+            self._held.clear()
+            self._flush(now)
+        if self.stage is Stage.READY and self._may_prove_again and now >= self._prove_again_at:
+            self._prove_again_at, self._ready_by = inf, now + self.setup_timeout_s
+            self._prove(now)
+        if self._token_since is not None and (tokenless := self._seek_token(now)) is not None:
+            return tokenless
+        limit = self.deadline()
+        if limit is None or now < limit:
+            return None
+        place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
+        if self._token_since is not None and self.stage is not Stage.READY:
+            return TokenUnavailable("no token came in time", hint="what makes them takes longer than requests may")
+        if self.stage is not Stage.READY:
+            return ConnectionFailed("no answer while connecting", hint="is this a Kafka broker's port?", **place)
+        names = sorted({sent.ask.api for sent in self._in_flight.values()})
+        return ConnectionFailed(f"no answer to {', '.join(names) or 'a request'} in time", **place)
+
+    def closed(self, error: KohortError, *, timed_out: bool = False) -> list[tuple[Ask, Outcome]]:
+        """The connection is over: what waited for it gets its outcome."""
+        self.stage = Stage.ENDED
+        asks = [sent.ask for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
+        asks += self._held
+        self._held.clear()
+        self._in_flight.clear()
+        self._waiting.clear()
+        return [(ask, Unanswered(error, timed_out)) for ask in asks if ask.timeout_s >= 0]
+
+    # --- inner
+
+    def _ask_versions(self, version: int, now: float) -> None:
+        request = ApiVersionsRequest(client_software_name="kohort", client_software_version=OUR_VERSION)
+        ask = Ask("ApiVersions", request, _nobody, -1.0)
+        correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
+        self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
+        self._put("ApiVersions", version, correlation_id, frame, now)
+
+    def _versions_answered(self, answer: ApiVersionsResponse, version: int, now: float) -> None:
+        # KIP-511: a broker that does not know our version of ApiVersions says so in the form of version 0.
+        if answer.error_code == UNSUPPORTED_VERSION and version != 0:
+            self._ask_versions(0, now)
+            return
+        if answer.error_code:
+            raise BrokerError(answer.error_code, api="ApiVersions", host=self.endpoint.host, port=self.endpoint.port)
+        self.ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        self._prove(now)
+
+    # --- SASL (KIP-43, KIP-152, KIP-368)
+
+    @property
+    def _may_prove_again(self) -> bool:
+        """Whether the broker would read it: behind a JoinGroup it reads nothing, for as long as the group gathers."""
+        return not any(sent.ask.api == "JoinGroup" for sent in self._in_flight.values())
+
+    def _prove(self, now: float) -> None:
+        """Prove who we are, if that is asked; else everything may go."""
+        if self.credentials is None:
+            self.stage = Stage.READY
+            self._flush(now)
+            return
+        if self.credentials.needs_token and self._token_since is None:
+            # Of a session that is renewed, requests go on until there is a token to renew it with.
+            self.stage = Stage.READY if self.stage is Stage.READY else Stage.PROVING
+            self._token_since = now
+            self._seek_token(now)
+            return
+        self.stage, self._token_since = Stage.PROVING, None
+        self._ask_own("SaslHandshake", SaslHandshakeRequest(mechanism=self.credentials.mechanism), now)
+
+    def _seek_token(self, now: float) -> KohortError | None:
+        """Go on if there is a token; an error: there will be none for this connection."""
+        assert self.tokens is not None
+        assert self._token_since is not None
+        renewing = self.stage is Stage.READY
+        if renewing and not self._may_prove_again:
+            return None
+        found = self.tokens.take(now, self._token_since, session_s=self._session_s if renewing else None)
+        if found is None or isinstance(found, KohortError):
+            return found
+        self._token, self._ready_by = found, now + self.setup_timeout_s
+        self._prove(now)
+        return None
+
+    def _no_handshake(self, answer: SaslHandshakeResponse, place: dict[str, Any]) -> KohortError:
+        assert self.credentials is not None
+        if answer.error_code == ILLEGAL_SASL_STATE and self._proofs:
+            return ConnectionFailed("the broker does not have this session renewed now", **place)
+        if answer.error_code == ILLEGAL_SASL_STATE:
+            return AuthenticationFailed(
+                "nobody logs in on this port", hint="another port, or security_protocol without SASL", **place
+            )
+        offers = cut(scrubbed(", ".join(sorted(answer.mechanisms)), self.credentials.secrets)) or "nothing"
+        return AuthenticationFailed(
+            f"the broker does not offer {self.credentials.mechanism}",
+            hint=f"it offers {offers}; sasl_mechanism is not changed on a broker's word",
+            **place,
+        )
+
+    def _refusal(self, why: str, place: dict[str, Any], now: float) -> KohortError:
+        """What a broker's refusal means: the end, but for a token that brokers took before."""
+        assert self.credentials is not None
+        token = getattr(self._token, "value", "")  # a ticket has none
+        why = cut(scrubbed(why, (*self.credentials.secrets, token)))
+        if self._token is None or self.tokens is None:
+            text, hint = f"the broker refused the credentials: {why}", CHECK_PASSWORD
+        elif self.tokens.refused(self._token, now):
+            return ConnectionFailed(
+                f"the broker takes this {self._token.noun} no longer: {why}", hint="a new one is asked for", **place
+            )
+        else:
+            text, hint = f"the broker refused the {self._token.noun}: {why}", self._token.check
+        return AuthenticationFailed(text, hint=hint, **place)
+
+    def _prove_on(self, answer: SaslHandshakeResponse | SaslAuthenticateResponse, now: float) -> None:
+        assert self.credentials is not None
+        place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
+        try:
+            if isinstance(answer, SaslHandshakeResponse):
+                if answer.error_code:
+                    raise self._no_handshake(answer, place)
+                self._proofs += 1
+                self._conversation = self.credentials.conversation(f"{self.nonce}{self._proofs}", self._token)
+                message = next(self._conversation)
+            elif answer.error_code:
+                message = self._conversation.throw(Refused(answer.error_message or error_name(answer.error_code)))
+            else:
+                if answer.session_lifetime_ms > 0:
+                    self._session_s = answer.session_lifetime_ms / 1000
+                    self._prove_again_at = now + max(PART_OF_LIFETIME * self._session_s, LEAST_SESSION_S)
+                message = self._conversation.send(bytes(answer.auth_bytes))
+        except Refused as refused:
+            raise self._refusal(str(refused), place, now) from None
+        except StopIteration:
+            if self._token is not None and self.tokens is not None:
+                self.tokens.accepted(self._token)
+            self.stage = Stage.READY
+            self._flush(now)
+            return
+        self._ask_own("SaslAuthenticate", SaslAuthenticateRequest(auth_bytes=message), now)
+
+    def _ask_own(self, api: str, request: Any, now: float) -> None:
+        version = choose_version(api, self.ranges or {})
+        correlation_id, frame = self._wire.send(api, version, request)
+        ask = Ask(api, request, _nobody, -1.0)
+        self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
+        self._out.append(frame)  # never on the tape, and neither is its answer
+
+    def _flush(self, now: float) -> None:
+        while self._waiting:
+            ask, deadline = self._waiting.popleft()
+            api = API[ask.api]
+            try:
+                version = choose_version(api.key, self.ranges or {}, ask.at_most)
+                request = ask.request(version) if callable(ask.request) else ask.request
+                correlation_id, frame = self._wire.send(api.key, version, request)
+            except KohortError as error:
+                self._refused.append((ask, NotSent(error)))
+                continue
+            self._in_flight[correlation_id] = _InFlight(ask, version, deadline)
+            self._put(ask.api, version, correlation_id, frame, now)
+
+    def _put(self, api: str, version: int, correlation_id: int, frame: bytes, now: float) -> None:
+        self._out.append(frame)
+        if self.tape is not None:
+            self.tape("request", api, version, correlation_id, frame, now)
+
+    def _keep_answer(self, frame: memoryview, now: float) -> None:
+        """Before it is parsed: a frame that cannot be is the one that people will want to see."""
+        correlation_id = int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
+        sent = self._in_flight.get(correlation_id)
+        if self.tape is not None and sent is not None and sent.ask.api not in OF_A_LOGIN:
+            self.tape("response", sent.ask.api, sent.version, correlation_id, bytes(frame), now)
+
+
+def _nobody(_outcome: Outcome, _now: float) -> None:
+    """ApiVersions is the connection's own question."""
+
+
+def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, answered: bool) -> KohortError:
+    """What a broken beginning most likely means: one side speaking TLS and the other not."""
+    if len(first_bytes) >= 2 and first_bytes[0] == TLS_ALERT and first_bytes[1] == TLS_MAJOR:
+        return ConnectionFailed(
+            "the broker speaks TLS on this port",
+            hint='set security_protocol="SSL" (or "SASL_SSL")',
+            host=endpoint.host,
+            port=endpoint.port,
+        )
+    if isinstance(error, FrameTooLarge | WireError) and not answered:
+        return ConnectionFailed(
+            f"what answers on this port does not speak Kafka's protocol: {error.message}",
+            hint="check host, port and security_protocol",
+            host=endpoint.host,
+            port=endpoint.port,
+        )
+    return error

@@ -1,0 +1,85 @@
+"""Which address to call for a question that any broker can answer, and when to call one again that failed."""
+
+from collections.abc import Callable, Collection, Iterable
+
+from kohort.coordinator_client.consumer_config import Config, split_address
+from kohort.fastpath import KohortError
+from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.broker_connection import Endpoint, VersionRanges
+
+
+class Endpoints:
+    """What calling each address has come to. Known brokers go first; when all of them have failed, the bootstrap
+    addresses are as good as they (KIP-899): the brokers may have come back elsewhere."""
+
+    def __init__(
+        self,
+        bootstrap: tuple[Endpoint, ...],
+        backoff: Backoff,
+        chance: Callable[[], float],
+        *,
+        rebootstrap: bool = True,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.backoff = backoff
+        self.chance = chance
+        self.rebootstrap = rebootstrap
+        self.ever_answered = False
+        self.last_error: KohortError | None = None
+        self._attempts: dict[Endpoint, Attempts] = {}
+        self._ranges: dict[Endpoint, VersionRanges] = {}
+        self._late: set[Endpoint] = set()
+
+    @classmethod
+    def of(cls, config: Config, chance: Callable[[], float]) -> "Endpoints":
+        """Those that the settings name, and how patiently they are called."""
+        return cls(
+            tuple(Endpoint(*split_address(address)) for address in config.bootstrap),
+            Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
+            chance,
+            rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
+        )
+
+    def answered(self, endpoint: Endpoint, ranges: VersionRanges | None = None) -> None:
+        """`ranges`: what is spoken there, if it is known."""
+        self._attempts.pop(endpoint, None)
+        self._late.discard(endpoint)
+        if ranges is not None:
+            self._ranges[endpoint] = ranges
+        self.ever_answered = True
+        self.last_error = None
+
+    def failed(self, endpoint: Endpoint, error: KohortError, now: float) -> None:
+        attempts = self._attempts.get(endpoint, FRESH)
+        self._ranges.pop(endpoint, None)
+        self._late.discard(endpoint)
+        self._attempts[endpoint] = attempts.failed(now, self.backoff, self.chance())
+        self.last_error = error
+
+    def late(self, endpoint: Endpoint) -> None:
+        """Its answer has been waited for so long that another is asked as well: the others go first until it comes."""
+        self._late.add(endpoint)
+
+    def offering(self, api_key: int) -> Endpoint | None:
+        """An address that has answered, has not failed since, and speaks an API that not every broker offers."""
+        return next((endpoint for endpoint, ranges in self._ranges.items() if api_key in ranges), None)
+
+    def may_try(self, endpoint: Endpoint, now: float) -> bool:
+        return self._attempts.get(endpoint, FRESH).may_try(now)
+
+    def pick(self, known: Iterable[Endpoint], now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
+        """The address that failed least and may be called now, or None; none of `but`. Among equals who has answered: a
+        connection is open there, and whoever is asked first may be one that says nothing."""
+        candidates = list(known)
+        if not candidates or (self.rebootstrap and all(self._attempts.get(one, FRESH).failures for one in candidates)):
+            candidates += self.bootstrap
+        ready = [one for one in candidates if one not in but and self.may_try(one, now)]
+        # Where none has answered any will do; chance spreads a thousand clients over the brokers.
+        return min(ready, key=lambda one: (self._troubles(one), one not in self._ranges, self.chance()), default=None)
+
+    def _troubles(self, endpoint: Endpoint) -> int:
+        return self._attempts.get(endpoint, FRESH).failures + (endpoint in self._late)
+
+    def wakes(self) -> list[float]:
+        """When each address that failed may be called again (s, monotonic)."""
+        return [one.not_before for one in self._attempts.values()]

@@ -1,0 +1,189 @@
+"""Threads that drive: each waits for the sockets of the drivers that it was given, and gives them their turns.
+
+The first `MOST_LOOPS` drivers of a process have a thread each. More share these: a thousand threads that one rebalance
+wakes at once would all wait for the GIL, and that wait costs more than what they have to do.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from kohort.network.log_context import speaks_for
+from kohort.network.promise import Flag
+
+log = logging.getLogger("kohort.driver")
+
+MOST_LOOPS: Final = 8
+LONGEST_SLEEP_S: Final = 60.0
+
+Ready = list[tuple[Any, int]]
+"""Of one driver: what it registered sockets with, and what each is ready for."""
+
+
+class Turned(Protocol):
+    """What a loop gives turns to. Its sockets are registered with the loop's `selector`, with `(self, anything)`."""
+
+    stopping: bool
+    ended: Flag
+
+    def who(self) -> Mapping[str, object]: ...
+    def turn(self, ready: Ready) -> float:
+        """Do what is to be done; when (monotonic seconds) that is due again by itself."""
+        ...
+
+    def over(self, defect: BaseException | None) -> None:
+        """There are no more turns: let go of every socket."""
+        ...
+
+
+class Loop:
+    """One thread and one selector. From other threads: `ring` and `join`."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.load = 0  # drivers that it has; changes under _placing
+        self._due: dict[Turned, float] = {}
+        self._rung: deque[Turned] = deque()
+        self._asleep = False
+        self._bell_in, self._bell_out = socket.socketpair()
+        self._bell_in.setblocking(False)
+        self._bell_out.setblocking(False)
+        self.selector.register(self._bell_out, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._run, name=f"kohort-driver-{next(_numbers)}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ring(self, driver: Turned) -> None:
+        """Give `driver` a turn soon."""
+        self._rung.append(driver)
+        if self._asleep:  # it looks at `_rung` once more after it has set this
+            with contextlib.suppress(OSError):  # full: it is ringing already; closed: there is nobody to wake
+                self._bell_in.send(b"!")
+
+    @property
+    def is_current(self) -> bool:
+        """The caller runs on this loop's thread."""
+        return self._thread is threading.current_thread()
+
+    def join(self, driver: Turned, timeout_s: float) -> None:
+        """Wait until a driver has ended, and for the thread if that was its last."""
+        until = time.monotonic() + timeout_s
+        if self.is_current or not self._thread.is_alive():
+            return  # it would wait for itself; or, in a forked child, for a thread that is not there
+        if driver.ended.wait(timeout_s) and not self.load:
+            self._thread.join(max(0.0, until - time.monotonic()))
+
+    # --- the thread
+
+    def _run(self) -> None:
+        try:
+            while self.load:
+                for driver, ready in self._wait().items():
+                    self._give_turn(driver, ready)
+        except BaseException as defect:
+            log.exception("a thread of drivers ended by a defect")
+            _close(self)
+            for driver in {*self._due, *self._rung}:
+                if not driver.ended.is_set():
+                    self._end(driver, defect)
+        self.selector.close()
+        self._bell_in.close()
+        self._bell_out.close()
+
+    def _wait(self) -> dict[Turned, Ready]:
+        """Sleep until somebody is due; who, and what their sockets are ready for."""
+        now = time.monotonic()
+        earliest = min(self._due.values(), default=now + LONGEST_SLEEP_S)
+        due: dict[Turned, Ready] = {}
+        self._asleep = True
+        ready = self.selector.select(0.0 if self._rung else max(earliest - now, 0.0))
+        self._asleep = False
+        for key, mask in ready:
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    self._bell_out.recv(4096)
+            else:
+                driver, what = key.data
+                due.setdefault(driver, []).append((what, mask))
+        while self._rung:
+            due.setdefault(self._rung.popleft(), [])
+        now = time.monotonic()
+        for driver, at in self._due.items():
+            if at <= now:
+                due.setdefault(driver, [])
+        return due
+
+    def _give_turn(self, driver: Turned, ready: Ready) -> None:
+        if driver.ended.is_set():
+            return  # it was rung for once more
+        speaks_for(driver.who)
+        defect: BaseException | None = None
+        try:
+            if not driver.stopping:
+                self._due[driver] = min(driver.turn(ready), time.monotonic() + LONGEST_SLEEP_S)
+        except BaseException as problem:
+            log.exception("the driver's thread ended by a defect")
+            defect = problem
+        if defect is not None or driver.stopping:
+            self._end(driver, defect)
+
+    def _end(self, driver: Turned, defect: BaseException | None) -> None:
+        self._due.pop(driver, None)
+        try:
+            driver.over(defect)
+        except BaseException:  # who shares this thread has done nothing wrong
+            log.exception("a driver ended in disorder")
+        _leave(self)
+        driver.ended.set()
+
+
+_numbers = itertools.count(1)
+_loops: list[Loop] = []
+_placing = threading.Lock()
+
+
+def place(driver: Turned) -> Loop:
+    """The loop that gives `driver` its turns from the next `ring` on: one of its own, while there are few."""
+    with _placing:
+        if len(_loops) >= MOST_LOOPS:
+            loop = min(_loops, key=lambda one: one.load)
+            loop.load += 1
+        else:
+            loop = Loop()
+            loop.load = 1
+            loop.start()
+            _loops.append(loop)
+    return loop
+
+
+def _leave(loop: Loop) -> None:
+    with _placing:
+        loop.load -= 1
+    if not loop.load:
+        _close(loop)
+
+
+def _close(loop: Loop) -> None:
+    """Nobody is placed there any more."""
+    with _placing, contextlib.suppress(ValueError):
+        _loops.remove(loop)
+
+
+def _forget() -> None:
+    """In a forked child no thread of its parent lives."""
+    global _placing
+    _loops.clear()
+    _placing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

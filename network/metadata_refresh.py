@@ -1,0 +1,177 @@
+"""When to ask for metadata, and for what: keeps one `ClusterView` fresh. No I/O, no clock."""
+
+from collections.abc import Iterable
+
+from kohort.coordinator_client.group.events import TopicInfo, TopicsChanged
+from kohort.coordinator_client.group.ready import WantedTopics
+from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.metadata import NO_TOPIC_ID, NOTHING_KNOWN, ClusterView, TopicView
+from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+NAMES_PER_S = 10_000
+"""The most names a second that are asked for again because some of them are missing or have no leader."""
+
+
+class MetadataKeeper:
+    """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
+
+    `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs. `questions`: how many
+    have been asked; `answers`: the number of the last one that was answered, at `answered_at` (s, monotonic).
+    """
+
+    def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
+        self.backoff = backoff
+        self.max_age_s = max_age_s
+        self.auto_create = auto_create
+        self.view: ClusterView = NOTHING_KNOWN
+        self.questions = 0
+        self.answers = 0
+        self._wanted = WantedTopics()
+        self._needed: dict[str, int] = {}
+        self._everything_needed = 0
+        self._answered_for: frozenset[str] | None = frozenset()
+        self._stale = True
+        self._asked: frozenset[str] | None = None
+        self._in_flight = False
+        self.answered_at = float("-inf")
+        self._attempts: Attempts = FRESH
+        self._paced_until = float("-inf")
+
+    def want(self, wanted: WantedTopics) -> None:
+        """What the group, or the manual assignment, has to know; replaces what was wanted before."""
+        if wanted.attempt > self._wanted.attempt:
+            self._stale = True
+        changed = wanted.names != self._wanted.names
+        self._wanted = wanted
+        if changed:
+            self._forget_unwatched()
+
+    def _forget_unwatched(self) -> None:
+        """What nobody watches any more may be another topic of that name when somebody wants it again."""
+        if self._answered_for is not None:
+            self._answered_for &= self.names
+            self.view = self.view.forgetting(self.names)
+
+    def need(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._needed[topic] = self._needed.get(topic, 0) + 1
+
+    def unneed(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._needed[topic] -= 1
+            if not self._needed[topic]:
+                del self._needed[topic]
+
+    def need_everything(self) -> None:
+        """All topics, as they are now: an older answer will not do."""
+        self._everything_needed += 1
+        self._stale = True
+
+    def unneed_everything(self) -> None:
+        self._everything_needed -= 1
+
+    @property
+    def answered_everything(self) -> bool:
+        """Whether the last answer was to a question for all topics."""
+        return self._answered_for is None
+
+    @property
+    def _everything(self) -> bool:
+        return self._wanted.everything or self._everything_needed > 0
+
+    def stale(self) -> None:
+        """Something did not fit the view: ask again soon."""
+        self._stale = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self._wanted.names | self._needed.keys()
+
+    def owed(self, now: float) -> MetadataRequest | None:
+        """The request to send to any broker now, or None. Call `answered` or `failed` before the next."""
+        if self._in_flight or now < self._due():
+            return None
+        self._asked = None if self._everything else self.names
+        self._stale = False
+        self._in_flight = True
+        self.questions += 1
+        topics = None if self._asked is None else tuple(_by_name(name) for name in sorted(self._asked))
+        return MetadataRequest(
+            topics=topics,
+            allow_auto_topic_creation=self.auto_create,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+
+    def _due(self) -> float:
+        """From when on a request is owed: at once for what was never asked for, else at the backoff's pace."""
+        if not self._covers() and not self._attempts.failures:
+            return float("-inf")
+        if self._stale or not self.view.brokers or not self._covers():
+            pace = self.answered_at + self.backoff.initial_ms / 1000
+            paced_until = self._paced_until if self._covers() else float("-inf")
+            return max(self._attempts.not_before, paced_until if self._attempts.failures else pace)
+        return max(self._attempts.not_before, self.answered_at + self.max_age_s)
+
+    def _covers(self) -> bool:
+        if self._answered_for is None:
+            # Whatever existed then is known. What is wanted and was not there may have come since.
+            return self.names <= self.view.topics.keys()
+        return not self._everything and self.names <= self._answered_for
+
+    def answered(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
+        """The view after an answer that names brokers, told the way the group's machine wants to hear it."""
+        asked, self._in_flight = self._asked, False
+        self.answers = self.questions
+        self.view = self.view.updated(answer, asked=asked)
+        self._answered_for = asked
+        self._forget_unwatched()
+        self.answered_at = now
+        # A topic that is not there (yet) or has no leader is asked about again, ever more slowly.
+        missing = self.missing() if asked is None else self.missing() & asked
+        if missing or self._leaderless():
+            self._stale = True
+            self._attempts = self._attempts.failed(now, self.backoff, chance)
+            # A leader repeats the names that other members subscribe to, and these may be any number.
+            self._paced_until = now + min(len(self.names) / NAMES_PER_S, self.max_age_s)
+        else:
+            self._attempts = FRESH
+        return topics_changed(self.view, asked)
+
+    def failed(self, now: float, chance: float) -> None:
+        """No answer came."""
+        self._in_flight = False
+        self._stale = True
+        self._attempts = self._attempts.failed(now, self.backoff, chance)
+
+    def missing(self) -> frozenset[str]:
+        """Topics that are wanted by name and not in the view."""
+        return frozenset(self.names - self.view.topics.keys()) if self.answered_at > float("-inf") else frozenset()
+
+    def _leaderless(self) -> bool:
+        return any(
+            partition.leader not in self.view.brokers
+            for name in self.names
+            if (topic := self.view.topics.get(name))
+            for partition in topic.partitions.values()
+        )
+
+    def wakes(self) -> float | None:
+        """When to call `owed` again if nothing happens (s, monotonic)."""
+        return None if self._in_flight else self._due()
+
+
+def _by_name(name: str) -> MetadataRequestTopic:
+    return MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name)
+
+
+def topics_changed(view: ClusterView, asked: frozenset[str] | None) -> TopicsChanged:
+    """What the group's machine is told of a view; `asked` as in `ClusterView.updated`."""
+    topics = {name: _info(view, topic) for name, topic in view.topics.items()}
+    return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
+
+
+def _info(view: ClusterView, topic: TopicView) -> TopicInfo:
+    racks = view.racks_of(topic.name)
+    count = max(topic.partitions, default=-1) + 1
+    return TopicInfo(count, topic.id, topic.internal, {number: known for number, known in racks.items() if known})

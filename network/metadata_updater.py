@@ -1,0 +1,252 @@
+"""Whom to talk to: metadata, addresses, and the coordinator where there is no membership that looks for it."""
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.errors import AuthenticationFailed, TlsError
+from kohort.coordinator_client.group.events import TopicsChanged
+from kohort.coordinator_client.group.ready import Coordinator
+from kohort.coordinator_client.group.states import MemberState
+from kohort.fastpath import KohortError
+from kohort.network.backoff import FRESH
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.connection_states import Endpoints
+from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S, group_error, topic_error
+from kohort.network.hedged_requests import ELSEWHERE_S, Anybody
+from kohort.network.metadata import believable
+from kohort.network.metadata_refresh import MetadataKeeper
+from kohort.network.request_versions import fit
+from kohort.network.requests import Line
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.protocol.apis.metadata import MetadataResponse
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.consumer_core import Core
+
+REBOOTSTRAP_REQUIRED = 129
+RETRIED_COORDINATOR = frozenset({14, 15, 16})
+IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
+
+
+class Caller(Protocol):
+    """What a client is to its contacts: a Core, or a producer's."""
+
+    config: Config
+    keeper: MetadataKeeper
+    endpoints: Endpoints
+    started: float
+    news: bool
+    chance: Callable[[], float]
+
+    @property
+    def fatal(self) -> KohortError | None: ...
+    @property
+    def request_s(self) -> float: ...
+    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None: ...
+    def fail(self, error: KohortError) -> None: ...
+    def put_error(self, error: KohortError) -> None: ...
+
+
+class Contacts:
+    """Metadata and addresses: what consumers and producers need alike. Used under the same lock as its caller.
+
+    `named`: the topics that the user has named, and hears of if they are not there. `heard` is told of each answer.
+    """
+
+    def __init__(
+        self, core: Caller, named: Callable[[], frozenset[str]], heard: Callable[[TopicsChanged], None] | None = None
+    ) -> None:
+        self._core = core
+        self._named = named
+        self._heard = heard
+        self._told_missing: set[str] = set()
+        self._missing_since: dict[str, float] = {}
+        self._anybody = Anybody(core.endpoints, self.pick, partial(core.send, Line.CONTROL), self._patience_s)
+
+    def turn(self, now: float) -> None:
+        """Ask what is owed."""
+        if self._bootstrap_failed(now):
+            return
+        self._anybody.turn(now)
+        self._owe_metadata(now)
+
+    def wakes(self, now: float) -> list[float | None]:
+        """When to take a turn again if nothing happens."""
+        return [
+            self._core.keeper.wakes(),
+            *self._anybody.wakes(),
+            *(self._core.endpoints.wakes() if self.starving(now) else ()),
+            *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
+            self.bootstrap_limit(),
+        ]
+
+    def forget_missing(self) -> None:
+        """The user named topics anew: tell again of those that are not there."""
+        self._told_missing.clear()
+        self._missing_since.clear()
+
+    def starving(self, now: float) -> bool:
+        return self.pick(now) is None
+
+    def bootstrap_limit(self) -> float | None:
+        if self._core.endpoints.ever_answered or self._core.fatal is not None:
+            return None
+        return self._core.started + self._core.config.bootstrap_timeout_ms / 1000
+
+    # --- metadata
+
+    def _known(self) -> list[Endpoint]:
+        return [Endpoint(broker.host, broker.port) for broker in self._core.keeper.view.brokers.values()]
+
+    def ask_any(self, ask: Ask, now: float) -> None:
+        """A question that changes nothing, of any broker: of another one, too, where one says nothing."""
+        self._anybody.ask(ask, now)
+
+    def pick(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
+        """An address for a request to any broker; none of `but`."""
+        return self._core.endpoints.pick(self._known(), now, but)
+
+    def _owe_metadata(self, now: float) -> None:
+        request = None if self.starving(now) else self._core.keeper.owed(now)
+        if request is not None:
+            self.ask_any(Ask("Metadata", request, self._metadata_came, self._core.request_s), now)
+
+    def _patience_s(self) -> float:
+        """So that at the start several addresses get their turn."""
+        if self._core.endpoints.ever_answered:
+            return ELSEWHERE_S
+        return min(ELSEWHERE_S, self._core.config.bootstrap_timeout_ms / 4000)
+
+    def _metadata_came(self, outcome: Outcome, now: float) -> None:
+        core = self._core
+        # Without brokers it comes from one that is starting and has not been told of the cluster: that topics are not
+        # in it, or called unknown, says nothing of them.
+        if isinstance(outcome, Answered) and outcome.value.brokers:
+            self._metadata_answered(believable(outcome.value, outcome.version), now)
+            return
+        if isinstance(outcome, NotSent):
+            core.fail(outcome.error)
+        elif _says(outcome, REBOOTSTRAP_REQUIRED) and core.endpoints.rebootstrap:
+            core.keeper.view = core.keeper.view.without_brokers()
+        core.keeper.failed(now, core.chance())
+
+    def _metadata_answered(self, answer: MetadataResponse, now: float) -> None:
+        changed = self._core.keeper.answered(answer, now, self._core.chance())
+        if self._heard is not None:
+            self._heard(changed)
+        self._tell_missing(now)
+
+    def _tell_missing(self, now: float) -> None:
+        """A topic that the user named and that is not there: said once, after it had time to appear."""
+        named = self._named()
+        refused = self._core.keeper.view.refused
+        missing = {name for name in named if name in refused}
+        for name in set(self._missing_since) - missing:
+            del self._missing_since[name]
+            self._told_missing.discard(name)
+        for name in missing - self._told_missing:
+            code = refused[name]
+            since = self._missing_since.setdefault(name, now)
+            if code == UNKNOWN_TOPIC and now - since < UNKNOWN_TOPIC_GRACE_S:
+                continue
+            self._told_missing.add(name)
+            self._core.put_error(topic_error(name, code))
+            self._core.news = True
+
+    def _bootstrap_failed(self, now: float) -> bool:
+        if self._core.fatal is not None:
+            return True
+        error = self._core.endpoints.last_error
+        if self._core.endpoints.ever_answered or error is None:
+            return False
+        if isinstance(error, TlsError | AuthenticationFailed):
+            self._core.fail(error)
+            return True
+        patience_s = self._core.config.bootstrap_timeout_ms / 1000
+        if now - self._core.started >= patience_s:
+            tried = len(self._core.endpoints.bootstrap)
+            told = f"no broker was reached in {patience_s:g} s (bootstrap_timeout_ms; addresses tried: {tried})"
+            error.hint = f"{error.hint}; {told}" if error.hint else told
+            self._core.fail(error)
+            return True
+        return False
+
+
+class Cluster(Contacts):
+    """A Core's contacts: also the coordinator, where there is no membership that looks for it."""
+
+    _core: "Core"
+
+    def __init__(self, core: "Core") -> None:
+        super().__init__(core, core.named_topics, core.tell_member)
+        self._core = core
+        self._coordinator: Coordinator | None = None
+        self._looking = False
+        self._look_attempts = FRESH
+
+    def turn(self, now: float) -> None:
+        """Ask what is owed."""
+        super().turn(now)
+        self._owe_coordinator(now)
+
+    def wakes(self, now: float) -> list[float | None]:
+        """When to take a turn again if nothing happens."""
+        return [
+            *super().wakes(now),
+            self._look_attempts.not_before if self._look_attempts.failures else None,
+        ]
+
+    def connection_lost(self, endpoint: Endpoint) -> None:
+        """A coordinator's connection ended."""
+        known = self._coordinator
+        if known is not None and Endpoint(known.host, known.port) == endpoint:
+            self._coordinator = None
+
+    def coordinator(self) -> Coordinator | None:
+        if self._core.view is not None and self._core.view.coordinator is not None:
+            return self._core.view.coordinator
+        return self._coordinator
+
+    def _owe_coordinator(self, now: float) -> None:
+        core = self._core
+        needed = len(core.committer) or core.questions.needs_coordinator or core.positions.needs_committed
+        group = core.config.group
+        if not needed or group is None or self.coordinator() is not None or self._looking:
+            return
+        if core.view is not None and core.view.state not in IDLE:
+            return  # the machine is looking
+        if not self._look_attempts.may_try(now) or self.starving(now):
+            return
+        self._looking = True
+        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
+
+        def done(outcome: Outcome, when: float) -> None:
+            self._looking = False
+            if isinstance(outcome, Answered) and self._found(outcome.value):
+                self._look_attempts = FRESH
+                return
+            if isinstance(outcome, NotSent):
+                self._core.fail(outcome.error)
+            self._look_attempts = self._look_attempts.failed(when, self._core.backoff, self._core.chance())
+
+        ask = Ask("FindCoordinator", lambda version: fit(request, version), done, self._core.request_s)
+        self.ask_any(ask, now)
+
+    def _found(self, answer: FindCoordinatorResponse) -> bool:
+        one = answer.coordinators[0] if answer.coordinators else answer
+        if one.error_code:
+            if one.error_code not in RETRIED_COORDINATOR:
+                self._core.fail(group_error(one.error_code, self._core.config.group))
+            return False
+        self._coordinator = Coordinator(one.node_id, one.host, one.port)
+        return True
+
+    def coordinator_gone(self) -> None:
+        """It said that it is not, or was not reached: look again."""
+        self._coordinator = None
+
+
+def _says(outcome: Outcome, code: int) -> bool:
+    return isinstance(outcome, Answered) and outcome.value.error_code == code

@@ -1,0 +1,590 @@
+"""The only sockets and the only clock of a client; its turns are given by a thread (`event_loop.py`).
+
+A turn: hand in what sockets brought, let the core decide under the lock, write what it owes, say when the next is due.
+User code never runs here and never holds the lock, so nothing a user does delays a heartbeat; a name that takes long
+to resolve does so on a thread of its own, for the same reason.
+"""
+
+import contextlib
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.errors import (
+    AuthenticationFailed,
+    ConcurrentUseError,
+    ConnectionFailed,
+    ForkError,
+    FrameTooLarge,
+    TokenUnavailable,
+)
+from kohort.coordinator_client.group.events import Event
+from kohort.coordinator_client.group.leader_assignment import PlanOrder
+from kohort.coordinator_client.group.ready import Notice
+from kohort.coordinator_client.metrics.sensors import Counters
+from kohort.fastpath import KohortError, WireError
+from kohort.network._guard import Bell, Guard
+from kohort.network.auth.sasl import Credentials
+from kohort.network.auth.tls import Certificates
+from kohort.network.broker_connection import (
+    Answered,
+    Ask,
+    Connection,
+    Endpoint,
+    Outcome,
+    Stage,
+    Unanswered,
+    VersionRanges,
+)
+from kohort.network.event_loop import Loop, Ready, place
+from kohort.network.frame_reader import FrameReader
+from kohort.network.log_context import speaks_for
+from kohort.network.metadata_updater import Caller, Contacts
+from kohort.network.promise import Flag, Helpers, Promise, aside
+from kohort.network.requests import Line, Outgoing, Turn
+from kohort.network.transport import Address, Channel, Ended
+
+if TYPE_CHECKING:
+    import selectors
+    import ssl
+
+    from kohort.network.auth.gssapi import TicketDesk
+    from kohort.network.auth.token_refresh import TokenKeeper
+    from kohort.network.tape_writer import Tape
+
+log = logging.getLogger("kohort.driver")
+
+MOST_HELPERS = 8
+
+
+class Driven(Caller, Protocol):
+    """What a driver drives: everything a client is besides its sockets. Whatever is called here is quick."""
+
+    counters: Counters
+
+    @property
+    def cluster(self) -> Contacts: ...
+    def turn(self, now: float, wall_ms: int) -> Turn: ...
+    def who(self) -> Mapping[str, object]: ...
+    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None: ...
+    def tell_member(self, event: Event) -> None: ...
+    def noted(self, notice: Notice) -> None: ...
+
+
+T = TypeVar("T")
+C = TypeVar("C", bound=Driven)
+Made = TypeVar("Made", bound=Driven, covariant=True)
+
+
+class Maker(Protocol[Made]):
+    """Makes what is driven, out of chance (numbers in [0, 1)) and the time at which it begins."""
+
+    def __call__(self, *, chance: Callable[[], float], started: float) -> Made: ...
+
+
+class _Order(Generic[C, T]):
+    """A change of the core that the driver's thread carries out."""
+
+    __slots__ = ("_change", "value")
+
+    def __init__(self, change: Callable[[C], T]) -> None:
+        self._change = change
+        self.value: Promise[T] = Promise()
+
+    def carry_out(self, core: C) -> None:
+        self.value.give(self._change, core)
+
+
+class Driver(Generic[C]):
+    """Owns the sockets. `lock` guards `core`; `wake` makes the thread look at it again; `bell` rings when the core has
+    news. A caller reads the core by `lock.run`, and changes it by `execute`, which no signal handler can cut in two.
+    """
+
+    def __init__(self, config: Config, core: Maker[C]) -> None:
+        self.config = config
+        self.core = core(chance=random.random, started=self.now())
+        self.lock = Guard(_reentered)
+        self.bell = Bell()
+        self.chore: Callable[[], bool] | None = None  # called before each turn, under the lock, until it is done
+        self.on_news: Callable[[], None] | None = None
+        self.crashed: BaseException | None = None
+        self._orders: deque[_Order[C, Any]] = deque()
+        self._over = False
+        self.pid = os.getpid()
+        self._tape = _tape(config.tape, self.now()) if config.tape else None
+        self._credentials = Credentials.of(config)
+        self._tokens = _keeper(config, self._credentials, self.wall_ms)
+        self._tokens_made: deque[Any] = deque()
+        self._told_tokenless = ""
+        self._certificates = Certificates(config)
+        self._channels: dict[tuple[Line, Endpoint], Channel] = {}
+        self._ranges: dict[Endpoint, VersionRanges] = {}
+        self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
+        self._newest_plan: PlanOrder | None = None
+        self._one_plan = threading.Lock()
+        self._helpers: Helpers | None = None
+        self._loop: Loop | None = None
+        self.stopping = False
+        self.ended = Flag()
+
+    def start(self) -> None:
+        """Have a loop give it turns."""
+        aside(self._start)
+
+    def _start(self) -> None:
+        self._loop = place(self)
+        self._loop.ring(self)
+
+    @staticmethod
+    def now() -> float:
+        """Monotonic seconds: what every deadline here is measured in. Clock jumps do not touch it (B-32)."""
+        return time.monotonic()
+
+    @staticmethod
+    def wall_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    def side_by_side(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """Run jobs that let go of the GIL on as many threads as there are cores; what they return, in order."""
+        if self._helpers is None:
+            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
+        return self._helpers.run(jobs)
+
+    def wake(self) -> None:
+        """Make the thread take a turn soon. From any thread, with or without the lock."""
+        if self._loop is not None:
+            self._loop.ring(self)
+
+    def execute(self, change: Callable[[C], T]) -> T:
+        """Have the driver's thread call `change(core)` under the lock, and return its value, or raise its error.
+
+        A signal handler that raises meanwhile ends the wait only: the change is made whole all the same. Raises
+        ConcurrentUseError in a handler that has interrupted the owner of the lock.
+        """
+        if self._loop is not None and self._loop.is_current:  # a finalizer that runs there; it would wait for itself
+            return self.lock.run(change, self.core)
+        return self.enqueue(change).result()
+
+    def enqueue(self, change: Callable[[C], T]) -> "Promise[T]":
+        """As `execute`, without waiting. Changes are made in the order of these calls."""
+        self.check_reentry()
+        order = _Order(change)
+        self._orders.append(order)
+        self.wake()
+        if self._over:
+            aside(self.lock.run, self._carry_out)  # no thread is left to do it
+        return order.value
+
+    def check_reentry(self) -> None:
+        """Raises ConcurrentUseError in a signal handler that has interrupted the owner of the lock."""
+        if self.lock.owned:
+            raise _reentered()
+
+    @property
+    def behind(self) -> bool:
+        """A change that was enqueued has yet to be made."""
+        return bool(self._orders)
+
+    def catch_up(self) -> None:
+        """Wait for changes whose callers were interrupted."""
+        if self._orders:
+            self.execute(lambda _core: None)
+
+    def stop_soon(self) -> None:
+        """As `stop`, without waiting."""
+        self.stopping = True
+        self.wake()
+        if self._helpers is not None:
+            self._helpers.stop()
+
+    def stop(self, timeout_s: float) -> None:
+        """Take no more turns and close every socket."""
+        self.stop_soon()
+        if self._loop is not None:
+            self._loop.join(self, timeout_s)
+
+    # --- the thread
+
+    def own(self) -> None:
+        """Raises ForkError in a forked child, where nobody would take a turn and the lock may be held for ever."""
+        if os.getpid() != self.pid:
+            raise ForkError("this client belongs to the process that made it", hint="make a new one after forking")
+
+    def check(self) -> None:
+        """Raises KohortError where this driver's thread has ended by a defect, so that nobody waits for it."""
+        if self.crashed is not None:
+            raise KohortError("the driver's thread ended by a defect: please report it") from self.crashed
+
+    @property
+    def _selector(self) -> "selectors.BaseSelector":
+        assert self._loop is not None
+        return self._loop.selector
+
+    def who(self) -> Mapping[str, object]:
+        """Whose the log lines of a turn are."""
+        return self.core.who()
+
+    def turn(self, ready: Ready) -> float:
+        """Hear what sockets brought, let the core decide, write what it owes. When the next is due: 0.0 is at once."""
+        if self.chore is not None:
+            while not self.lock.run(self.chore):
+                pass
+        outcomes: list[tuple[Ask, Outcome]] = []
+        for channel, mask in ready:
+            outcomes += self._on_event(channel, mask)
+        if outcomes:
+            self._settle(outcomes)
+        now = self.now()
+        with self.lock:
+            self._carry_out()
+            turn = self.core.turn(now, self.wall_ms())
+            news = self.core.news
+        if news:
+            self.bell.ring()
+            self._tell()
+        if turn.plan is not None:
+            self._plan(turn.plan)
+        outcomes = []
+        for outgoing in turn.outgoing:
+            outcomes += self._submit(outgoing, now)
+        if self._tokens is not None:
+            self._hand_in_tokens(self._tokens, now)
+        for channel in list(self._channels.values()):
+            outcomes += self._look_after(channel, now)
+        if self._tokens is not None:
+            self._owe_token(self._tokens, now)
+        if outcomes:
+            self._settle(outcomes)
+            return 0.0
+        return self._due_at(turn.wake_at)
+
+    def over(self, defect: BaseException | None) -> None:
+        """The last turn was taken, by a `defect` or since it is stopping."""
+        if defect is not None:
+            self.crashed = defect
+            self.bell.ring()
+            self._tell()
+        self._over = True
+        with self.lock:
+            self._carry_out()
+        for channel in list(self._channels.values()):
+            self._forget(channel)
+        if self._tape is not None:
+            self._tape.close()
+
+    def _carry_out(self) -> None:
+        while self._orders:
+            self._orders.popleft().carry_out(self.core)
+
+    def _plan(self, order: PlanOrder) -> None:
+        """Let the user's assignor run where it can take its time."""
+        self._newest_plan = order
+        _aside("kohort-assignor", self._make_plan, order)
+
+    def _make_plan(self, order: PlanOrder) -> None:
+        with self._one_plan:  # an assignor is called by nobody else while it runs
+            if order is not self._newest_plan or self.stopping:
+                return
+            speaks_for(self.who)
+            made = order.run()
+        with self.lock:
+            self.core.tell_member(made)
+        self.wake()
+
+    def _hand_in_tokens(self, tokens: "TokenKeeper | TicketDesk", now: float) -> None:
+        while self._tokens_made:
+            made = self._tokens_made.popleft()
+            if isinstance(made, KohortError):
+                log.warning("no new proof of who we are: %s", made)
+            tokens.came(made, now)
+
+    def _owe_token(self, tokens: "TokenKeeper | TicketDesk", now: float) -> None:
+        """Let an issuer, a KDC, or the user's function, take its time elsewhere."""
+        if tokens.owed(now):
+            _aside("kohort-token", self._fetch_token, tokens.asked(now))
+
+    def _fetch_token(self, source: Callable[[], object]) -> None:
+        self._tokens_made.append(source())
+        self.wake()
+
+    def _tell(self) -> None:
+        if self.on_news is not None:
+            self.on_news()
+
+    def _settle(self, outcomes: list[tuple[Ask, Outcome]]) -> None:
+        now = self.now()
+        with self.lock:
+            for ask, outcome in outcomes:
+                self.core.counters.requests += 1
+                if isinstance(outcome, Answered):
+                    self.core.counters.throttled_ms += getattr(outcome.value, "throttle_time_ms", 0)
+                else:
+                    self.core.counters.requests_unanswered += 1
+                ask.done(outcome, now)
+
+    def _due_at(self, wake_at: float | None) -> float:
+        if self._resolved or self._tokens_made:
+            return 0.0
+        limits = [channel.connection.deadline() for channel in self._channels.values()]
+        limits += [channel.address_deadline for channel in self._channels.values()]
+        limits.append(self._tokens.wakes(self.now()) if self._tokens is not None else None)
+        return min((limit for limit in (*limits, wake_at) if limit is not None), default=inf)
+
+    # --- connections
+
+    def _submit(self, outgoing: Outgoing, now: float) -> list[tuple[Ask, Outcome]]:
+        endpoint = outgoing.endpoint
+        with self.lock:
+            endpoint = endpoint or self.core.cluster.pick(now)
+            allowed = endpoint is not None and self.core.endpoints.may_try(endpoint, now)
+            error = self.core.endpoints.last_error
+            refused = self.core.fatal if isinstance(self.core.fatal, AuthenticationFailed) else None
+            if refused is not None and endpoint is not None and (outgoing.line, endpoint) not in self._channels:
+                # As if it had failed again, without knocking: a name that is tried too often is locked.
+                self.core.endpoints.failed(endpoint, refused, now)
+                return [(outgoing.ask, Unanswered(refused))]
+        if endpoint is None:
+            nobody = error or ConnectionFailed("no broker can be called now")
+            return [(outgoing.ask, Unanswered(nobody))]
+        channel = self._channels.get((outgoing.line, endpoint))
+        outcomes: list[tuple[Ask, Outcome]] = []
+        if channel is not None and outgoing.renew:
+            outcomes, channel = self._give_up(channel), None
+        if channel is None:
+            if not allowed:
+                away = ConnectionFailed("the broker is not called again yet", host=endpoint.host, port=endpoint.port)
+                return [(outgoing.ask, Unanswered(error or away))]
+            channel = self._open(outgoing.line, endpoint, now)
+            with self.lock:
+                self.core.counters.connections_opened += 1
+        channel.connection.ask(outgoing.ask, now)
+        return outcomes
+
+    def _give_up(self, channel: Channel) -> list[tuple[Ask, Outcome]]:
+        """Close a channel by which answers do not come; that says nothing against its broker."""
+        error = ConnectionFailed("given up: no answer came by it", **_place(channel.endpoint))
+        outcomes = channel.connection.closed(error)
+        self._forget(channel)
+        with self.lock:
+            self.core.counters.connections_ended += 1
+        return outcomes
+
+    def _open(self, line: Line, endpoint: Endpoint, now: float) -> Channel:
+        config = self.config
+        connection = Connection(
+            endpoint=endpoint,
+            client_id=config.client_id,
+            max_frame_bytes=config.max_frame_bytes,
+            setup_timeout_s=config.connection_setup_timeout_ms / 1000,
+            opened_at=now,
+            ranges=self._ranges.get(endpoint),
+            credentials=self._credentials,
+            nonce=_nonce() if self._credentials is not None else "",
+            tokens=self._tokens.window(endpoint.host) if self._tokens is not None else None,
+            tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
+        )
+        channel = Channel(
+            line,
+            connection,
+            FrameReader(config.max_frame_bytes),
+            self._tls(),
+            config.receive_buffer_bytes,
+            config.send_buffer_bytes,
+            answered=connection.ranges is not None,  # then a broker has answered there before
+        )
+        self._channels[line, endpoint] = channel
+        if _is_address(endpoint.host):
+            self._resolve(channel)
+        else:
+            _aside("kohort-resolver", self._resolve, channel)
+        return channel
+
+    def _tls(self) -> "ssl.SSLContext | None":
+        notice = self._certificates.renew()
+        if notice is not None:
+            log.log(logging.INFO if notice.kind == "tls_files_renewed" else logging.WARNING, "%s", notice.text)
+            with self.lock:
+                self.core.noted(notice)
+        return self._certificates.context
+
+    def _resolve(self, channel: Channel) -> None:
+        endpoint = channel.endpoint
+        try:
+            found: list[Address] | KohortError = _addresses(endpoint)
+        except (OSError, ValueError) as problem:  # a broker may name anything as host and port of another
+            found = ConnectionFailed(
+                f"the host's name cannot be resolved: {getattr(problem, 'strerror', None) or problem}",
+                hint="check bootstrap, or the broker's advertised.listeners",
+                host=endpoint.host,
+                port=endpoint.port,
+            )
+        self._resolved.append((channel, found))
+        self.wake()
+
+    def _look_after(self, channel: Channel, now: float) -> list[tuple[Ask, Outcome]]:
+        """Whatever a channel needs at each turn: addresses that came, bytes to write, time that is up."""
+        for one, found in [pair for pair in self._resolved if pair[0] is channel]:
+            self._resolved.remove((one, found))
+            if isinstance(found, KohortError):
+                return self._end(channel, found)
+            try:
+                channel.resolved(found, now)
+            except Ended as ended:
+                return self._end(channel, ended.error)
+        error = channel.connection.overdue(now)
+        if error is not None:
+            return self._end(channel, error, timed_out=True)
+        try:
+            if now >= channel.address_deadline:
+                channel.call_next(ConnectionFailed("no answer while connecting", **_place(channel.endpoint)), now)
+            channel.write()
+        except Ended as ended:
+            return self._end(channel, ended.error)
+        self._watch(channel)
+        return channel.connection.refused_versions()
+
+    def _on_event(self, channel: Channel, mask: int) -> list[tuple[Ask, Outcome]]:
+        now = self.now()
+        outcomes: list[tuple[Ask, Outcome]] = []
+        try:
+            outcomes = channel.on_event(mask, now)
+            channel.write()
+        except Ended as ended:
+            # Good answers may stand before what ended the connection; their asks wait for nothing else (B-02).
+            return outcomes + ended.outcomes + self._end(channel, ended.error)
+        if channel.connection.stage is Stage.READY and channel.connection.served:
+            self._is_ready(channel)  # also a port on which one must log in says which versions it speaks
+        self._watch(channel)
+        return outcomes + channel.connection.refused_versions()
+
+    def _is_ready(self, channel: Channel) -> None:
+        if channel.endpoint not in self._ranges and channel.connection.ranges is not None:
+            self._ranges[channel.endpoint] = channel.connection.ranges
+        with self.lock:
+            self.core.endpoints.answered(channel.endpoint, self._ranges.get(channel.endpoint))
+        self._told_tokenless = ""
+
+    def _watch(self, channel: Channel) -> None:
+        """Keep the selector's idea of a socket equal to the channel's, which may have closed and replaced it."""
+        if channel.watched is not None and channel.watched is not channel.sock:
+            self._unwatch(channel)
+        if channel.sock is None:
+            return
+        if channel.watched is None:
+            self._selector.register(channel.sock, channel.events, (self, channel))
+            channel.watched = channel.sock
+        elif self._selector.get_key(channel.sock).events != channel.events:
+            self._selector.modify(channel.sock, channel.events, (self, channel))
+
+    def _end(self, channel: Channel, error: KohortError, *, timed_out: bool = False) -> list[tuple[Ask, Outcome]]:
+        """Close a channel; what waited for it is told."""
+        connection = channel.connection
+        was_ready = connection.stage is Stage.READY
+        idle = was_ready and not connection.busy
+        outcomes = connection.closed(error, timed_out=timed_out)
+        outcomes += connection.refused_versions()
+        self._forget(channel)
+        self._ranges.pop(channel.endpoint, None)
+        with self.lock:
+            self.core.counters.connections_ended += 1
+            if isinstance(error, AuthenticationFailed):
+                self.core.fail(error)  # who tries again with what was refused is locked out in the end
+            elif self._to_tell(error, was_ready):
+                self.core.put_error(error)  # asking again may bring the same, and somebody has to know
+            if not idle:
+                self.core.endpoints.failed(channel.endpoint, error, self.now())
+            if channel.line is Line.GROUP and not outcomes:
+                self.core.coordinator_lost(channel.endpoint, error)
+            self.core.keeper.stale()
+        log.info("%s connection ended: %s", channel.line.value, error)
+        return outcomes
+
+    def _to_tell(self, error: KohortError, was_ready: bool) -> bool:
+        if isinstance(error, TokenUnavailable) and self.core.endpoints.ever_answered:
+            told, self._told_tokenless = self._told_tokenless, error.message  # once for each reason in a row
+            return told != error.message
+        return was_ready and isinstance(error, FrameTooLarge | WireError)
+
+    def _forget(self, channel: Channel) -> None:
+        self._channels.pop((channel.line, channel.endpoint), None)
+        self._unwatch(channel)
+        channel.close()
+
+    def _unwatch(self, channel: Channel) -> None:
+        if channel.watched is not None:
+            self._selector.unregister(channel.watched)
+            channel.watched = None
+
+
+def _reentered() -> ConcurrentUseError:
+    return ConcurrentUseError(
+        "called from a signal handler while the client is in use",
+        hint="in a handler call only wakeup(), or set a flag that the program looks at",
+    )
+
+
+def _keeper(
+    config: Config, credentials: Credentials | None, wall_ms: Callable[[], int]
+) -> "TokenKeeper | TicketDesk | None":
+    """Of what the mechanism shows to brokers, where that has to be fetched."""
+    if credentials is None or not credentials.needs_token:
+        return None
+    if credentials.mechanism == "GSSAPI":
+        from kohort.network.auth import gssapi, kerberos_tickets
+
+        patience_s, keeps = config.connection_setup_timeout_ms / 1000, config.sasl_kerberos_keytab is not None
+        return gssapi.TicketDesk(partial(kerberos_tickets.fetch, config), patience_s, random.random, keeps)
+    from kohort.network.auth import oauth_tokens
+    from kohort.network.auth import token_refresh as tokens
+
+    source = partial(oauth_tokens.fetch, config, wall_ms)
+    return tokens.TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random, source)
+
+
+def _aside(name: str, work: Callable[..., None], *given: object) -> None:
+    """Let `work` take its time on a thread of its own; here, where there are no more, as at the interpreter's end."""
+    try:
+        threading.Thread(target=work, args=given, name=name, daemon=True).start()
+    except RuntimeError:
+        work(*given)
+
+
+def _tape(path: str, started: float) -> "Tape":
+    from kohort.network.tape_writer import Tape
+
+    return Tape(path, started)
+
+
+def _nonce() -> str:
+    import secrets  # for SASL only
+
+    return secrets.token_urlsafe(24)
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host is written as an address, so that nobody has to be asked for it."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError, ValueError):
+            socket.inet_pton(family, host)
+            return True
+    return False
+
+
+def _addresses(endpoint: Endpoint) -> list[Address]:
+    # As bytes, a name is not passed through IDNA, whose tables nobody needs who writes ASCII.
+    host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
+    found = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM)
+    return [(int(family), address) for family, _kind, _protocol, _name, address in found]
+
+
+def _place(endpoint: Endpoint) -> dict[str, Any]:
+    return {"host": endpoint.host, "port": endpoint.port}

@@ -1,0 +1,185 @@
+"""The requests about offsets, to and from what the rest of this package speaks: plain functions, both directions."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from kohort.coordinator_client.group.events import OffsetToCommit
+from kohort.coordinator_client.offsets.positions import EpochAsk, ListedOffset
+from kohort.fastpath import TopicPartition
+from kohort.network.metadata import NO_TOPIC_ID
+from kohort.protocol.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kohort.protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kohort.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.schema import first_version
+
+R = TypeVar("R")
+
+CONSUMER_REPLICA_ID = -1
+FIRST_VERSION_OF_MANY_GROUPS = first_version(OffsetFetchRequest, "groups")
+FIRST_VERSION_OF_STABLE = first_version(OffsetFetchRequest, "require_stable")
+# Before, an answer was a list of where segments begin.
+FIRST_VERSION_OF_ONE_OFFSET = first_version(ListOffsetsPartitionResponse, "offset")
+FIRST_VERSIONS_OF_TIMESTAMPS = {-3: 7, -4: 8, -5: 9}  # the newest record (KIP-734), local (KIP-405) and tiered ends
+FIRST_VERSION_FOR_CONSUMERS = 3  # of OffsetForLeaderEpoch: from it on who may describe a topic may ask
+
+
+class ListFailure(NamedTuple):
+    """A partition's error code in an answer."""
+
+    code: int
+
+
+def list_offsets_request(
+    wanted: Iterable[tuple[TopicPartition, int, int]], *, read_committed: bool, timeout_ms: int
+) -> Callable[[int], ListOffsetsRequest]:
+    """`wanted`: (partition, timestamp, current leader epoch). By version: a broker that does not know what a timestamp
+    stands for takes it for a time and answers with the log's start, so it raises UnsupportedVersion instead."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    least = FIRST_VERSION_OF_ONE_OFFSET
+    for partition, timestamp, epoch in wanted:
+        least = max(least, FIRST_VERSIONS_OF_TIMESTAMPS.get(timestamp, least))
+        topics.setdefault(partition.topic, []).append(
+            ListOffsetsPartition(partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp)
+        )
+    request = ListOffsetsRequest(
+        replica_id=CONSUMER_REPLICA_ID,
+        isolation_level=int(read_committed),
+        topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(ps)) for name, ps in topics.items()),
+        timeout_ms=timeout_ms,
+    )
+
+    return _since(least, request, "the broker is too old to be asked for such an offset", api="ListOffsets")
+
+
+def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | ListFailure]:
+    """What a leader answered, by partition."""
+    return {
+        TopicPartition(topic.name, one.partition_index): (
+            ListFailure(one.error_code) if one.error_code else ListedOffset(one.offset, one.timestamp, one.leader_epoch)
+        )
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def offset_fetch_request(
+    group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool = True
+) -> Callable[[int], OffsetFetchRequest]:
+    """A request for committed offsets, of all partitions if None, by version: KIP-709 moved everything into a list of
+    groups.
+
+    `stable`: offsets that an open transaction may still change are to be refused, never shown (KIP-447).
+    """
+    topics: dict[str, list[int]] = {}
+    for partition in partitions or ():
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    everything = partitions is None
+
+    def build(version: int) -> OffsetFetchRequest:
+        only_stable = stable and version >= FIRST_VERSION_OF_STABLE
+        if version < FIRST_VERSION_OF_MANY_GROUPS:
+            single = tuple(
+                OffsetFetchRequestTopic(name=name, partition_indexes=tuple(ps)) for name, ps in topics.items()
+            )
+            wanted = None if everything else single
+            return OffsetFetchRequest(group_id=group_id, topics=wanted, groups=(), require_stable=only_stable)
+        many = tuple(
+            OffsetFetchRequestTopics(name=name, topic_id=NO_TOPIC_ID, partition_indexes=tuple(ps))
+            for name, ps in topics.items()
+        )
+        group = OffsetFetchRequestGroup(group_id=group_id, topics=None if everything else many)
+        return OffsetFetchRequest(group_id="", topics=(), groups=(group,), require_stable=only_stable)
+
+    return build
+
+
+class CommittedAnswer(NamedTuple):
+    """`error`: of the whole answer. `found`: None where nothing is committed. `failed`: code by partition."""
+
+    error: int
+    found: Mapping[TopicPartition, OffsetToCommit | None]
+    failed: Mapping[TopicPartition, int]
+
+    def code(self, partition: TopicPartition) -> int:
+        """What keeps this partition's offset from being known; 0: nothing."""
+        return self.error or self.failed.get(partition, 0)
+
+
+def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
+    """What the coordinator answered, in whichever form."""
+    found: dict[TopicPartition, OffsetToCommit | None] = {}
+    failed: dict[TopicPartition, int] = {}
+    error = response.error_code
+    rows = [(topic.name, one) for topic in response.topics for one in topic.partitions]
+    for group in response.groups:
+        error = error or group.error_code
+        rows.extend((topic.name, one) for topic in group.topics for one in topic.partitions)  # type: ignore[misc]
+    for name, one in rows:
+        partition = TopicPartition(name, one.partition_index)
+        if one.error_code:
+            failed[partition] = one.error_code
+        elif one.committed_offset < 0:
+            found[partition] = None
+        else:
+            found[partition] = OffsetToCommit(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+    return CommittedAnswer(error, found, failed)
+
+
+def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int], OffsetForLeaderEpochRequest]:
+    """Where the log of each position's epoch ends, asked from leaders.
+
+    By version: brokers before 2.3 answer only those who may run the cluster, and the oldest do not say which epoch's
+    end it is that they name, so for theirs it raises UnsupportedVersion.
+    """
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for ask in asks:
+        topics.setdefault(ask.partition.topic, []).append(
+            OffsetForLeaderPartition(
+                partition=ask.partition.partition, current_leader_epoch=ask.leader_epoch, leader_epoch=ask.epoch
+            )
+        )
+    request = OffsetForLeaderEpochRequest(
+        replica_id=CONSUMER_REPLICA_ID,
+        topics=tuple(OffsetForLeaderTopic(topic=name, partitions=tuple(ps)) for name, ps in topics.items()),
+    )
+
+    why = "the broker tells only other brokers where epochs end"
+    return _since(FIRST_VERSION_FOR_CONSUMERS, request, why, api="OffsetForLeaderEpoch")
+
+
+def epoch_ends(response: OffsetForLeaderEpochResponse) -> dict[TopicPartition, tuple[int, int, int]]:
+    """(error code, the largest epoch not above the one asked for, its end offset), by partition."""
+    return {
+        TopicPartition(topic.topic, one.partition): (one.error_code, one.leader_epoch, one.end_offset)
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def _since(least: int, request: R, why: str, *, api: str) -> Callable[[int], R]:
+    """The request by version: UnsupportedVersion below `least`."""
+
+    def build(version: int) -> R:
+        if version < least:
+            raise UnsupportedVersion(why, api=api, version=version, least=least)
+        return request
+
+    return build

@@ -1,0 +1,44 @@
+"""At the interpreter's end: a consumer that was not closed leaves, so that its group need not wait for it, and what a
+producer sent gets a little time to be acknowledged."""
+
+import atexit
+import contextlib
+import os
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from kohort.network.network_client import Driver
+
+
+class Closable(Protocol):
+    """What is to be closed, in so much time."""
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+def warn_unclosed(
+    kind: str, client_id: str, group: str | None, driver: "Driver[Any]", stop: Callable[[], None] | None = None
+) -> None:
+    """For `__del__` of a client that was not closed: ResourceWarning, and its driver stops, by `stop` if that is given.
+    Nothing in a forked child, whose driver is its parent's."""
+    if driver.pid != os.getpid():
+        return
+    of = f" of group {group!r}" if group else ""
+    try:
+        warnings.warn(f"unclosed {kind} {client_id!r}{of}: call close(), or use `with`", ResourceWarning, stacklevel=2)
+    finally:  # warnings may be errors
+        (stop or driver.stop_soon)()
+
+
+OPEN: "weakref.WeakSet[Closable]" = weakref.WeakSet()
+EXIT_S = 5.0
+
+
+@atexit.register
+def _close_all() -> None:
+    for one in list(OPEN):
+        with contextlib.suppress(Exception):
+            one.close(EXIT_S)

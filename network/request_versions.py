@@ -1,0 +1,55 @@
+"""Requests whose shape, not only their fields, changed between versions: from what is meant to what a version can say.
+
+The machine fills in everything it means. Kafka's definitions then mark most later fields as ignorable, and the codec
+drops those by itself; three requests replaced one field by another, which only this knows.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kohort.protocol.apis.fetch import FetchRequest, ForgottenTopic
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
+from kohort.protocol.apis.leave_group import LeaveGroupRequest
+from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.schema import Request, first_version
+
+# A text, and the list that later versions have in its place.
+REPLACED: Final[Mapping[type[Request], tuple[str, str]]] = {
+    FindCoordinatorRequest: ("key", "coordinator_keys"),  # KIP-699: many keys at once
+    LeaveGroupRequest: ("member_id", "members"),  # KIP-345: with their instance ids
+}
+
+
+def fit(request: Any, version: int) -> Any:
+    """`request` as `version` of its API can carry it. Requests that need no fitting come back as they are.
+
+    Raises UnsupportedVersion where a static member would become another one by that.
+    """
+    kind: type[Request] = type(request)
+    is_static = getattr(request, "group_instance_id", None) is not None
+    if is_static and version < (since := first_version(kind, "group_instance_id")):
+        raise UnsupportedVersion(
+            "the broker is too old for static members (KIP-345)", hint="Kafka 2.3, or no group_instance_id",
+            api=kind.__name__.removesuffix("Request"), version=version, least=since, group=request.group_id,
+        )  # fmt: skip
+    if kind in REPLACED:
+        text, many = REPLACED[kind]
+        return request._replace(**({many: ()} if version < first_version(kind, many) else {text: ""}))
+    # KIP-848: "" removes a pattern. A version without patterns has none to remove; a pattern itself cannot be left out.
+    if getattr(request, "subscribed_topic_regex", None) == "" and version < first_version(
+        kind, "subscribed_topic_regex"
+    ):
+        return request._replace(subscribed_topic_regex=None)
+    # KIP-516: v13 has ids for names; by name a topic made anew would be forgotten together with the old one.
+    if kind is FetchRequest and version < first_version(ForgottenTopic, "topic_id") and request.forgotten_topics_data:
+        return _without_what_is_told(request)
+    return request
+
+
+def _without_what_is_told(request: FetchRequest) -> FetchRequest:
+    told = {(topic.topic, one.partition) for topic in request.topics for one in topic.partitions}
+    forgotten = (
+        one._replace(partitions=tuple(number for number in one.partitions if (one.topic, number) not in told))
+        for one in request.forgotten_topics_data
+    )
+    return request._replace(forgotten_topics_data=tuple(one for one in forgotten if one.partitions))

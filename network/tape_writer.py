@@ -1,0 +1,54 @@
+"""Keeps every frame of a consumer on a wire tape: a file of JSON lines, without secrets."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO
+
+from kohort.common.private_files import opener
+from kohort.coordinator_client.errors import ConfigError
+from kohort.protocol.tape import Direction, Taped, line
+
+log = logging.getLogger("kohort.connections")
+
+Keep = Callable[[Direction, str, int, int, bytes, float], None]
+"""keep(direction, api, version, correlation_id, frame with its length, now): what a connection calls for each frame."""
+
+
+class Tape:
+    """Appends to `path`; lines are written whole, so a tape of a process that was killed ends at a line's end or in one
+    torn line, and on a full disk it ends there. Used by the driver's thread alone. `started`: monotonic seconds that
+    count as 0."""
+
+    def __init__(self, path: str, started: float) -> None:
+        self._started = started
+        self._connections = 0
+        self._full = False
+        try:
+            self._file: TextIO = open(path, "a", buffering=1, opener=opener)  # noqa: SIM115 -- open as long as the driver
+        except OSError as error:
+            raise ConfigError(f"the tape cannot be written: {error.strerror}", setting="tape", path=path) from None
+
+    def connection(self, node: str) -> Keep:
+        """What one connection to `node` calls for each of its frames."""
+        self._connections += 1
+        number = self._connections
+
+        def keep(direction: Direction, api: str, version: int, correlation_id: int, frame: bytes, now: float) -> None:
+            taped = Taped(now - self._started, node, number, direction, api, version, correlation_id, frame)
+            self._write(line(taped))
+
+        return keep
+
+    def close(self) -> None:
+        with suppress(OSError):  # what a full disk did not take is tried again, and no news
+            self._file.close()
+
+    def _write(self, text: str) -> None:
+        if self._full:
+            return
+        try:
+            self._file.write(text)
+        except OSError as error:  # a consumer is worth more than its tape
+            self._full = True
+            log.warning("the tape ends here, it cannot be written: %s", error.strerror)

@@ -1,0 +1,274 @@
+"""One socket of a connection: connecting, TLS, frames in and out; never blocks. Used by the driver only."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import TYPE_CHECKING, Any
+
+from kohort.coordinator_client.errors import ConnectionFailed, TlsError
+from kohort.fastpath import KohortError
+from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
+from kohort.network.broker_connection import Ask, Connection, Endpoint, Outcome, Stage, explained
+from kohort.network.frame_reader import FrameReader
+from kohort.network.requests import Line
+
+if TYPE_CHECKING:
+    import ssl
+
+READS_AT_ONCE = 64
+
+DEAD_AFTER_30_S = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+"""When a connection that answers nothing at all is over: a join or a long fetch may wait for minutes by right, and what
+is left of a connection whose path has gone would else be found out two hours later (B-25). Linux's names and units."""
+
+WANTS_CERTIFICATE = "does it want a client's certificate of an authority that it trusts (ssl_cert_path, ssl_key_path)?"
+
+Address = tuple[int, Any]  # family, sockaddr
+
+
+class Ended(Exception):
+    """The socket is of no more use, because of `error`. `outcomes`: what it had brought before, still to be told."""
+
+    def __init__(self, error: KohortError, outcomes: Sequence[tuple[Ask, Outcome]] = ()) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.outcomes = list(outcomes)
+
+
+class Channel:
+    """A connection and its socket. `addresses` are tried in order until one accepts."""
+
+    def __init__(
+        self,
+        line: Line,
+        connection: Connection,
+        reader: FrameReader,
+        tls: ssl.SSLContext | None,
+        receive_buffer_bytes: int = -1,
+        send_buffer_bytes: int = -1,
+        *,
+        answered: bool = False,
+    ) -> None:
+        self.line = line
+        self.connection = connection
+        self.reader = reader
+        self.tls = tls
+        self.receive_buffer_bytes = receive_buffer_bytes
+        self.send_buffer_bytes = send_buffer_bytes
+        self.answered = answered
+        self.addresses: deque[Address] = deque()
+        self.sock: socket.socket | None = None
+        self.watched: socket.socket | None = None  # the one that the selector knows
+        self.events = 0
+        self.address_deadline = float("inf")
+        self._address_s = 0.0
+        self._shaking_hands = False
+        self._to_write: deque[memoryview] = deque()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.connection.endpoint
+
+    # --- opening
+
+    def resolved(self, addresses: Sequence[Address], now: float) -> None:
+        """The name's addresses are known: call the first. Raises Ended if there is none that can be called."""
+        self.addresses = deque(addresses)
+        # Each address gets its share of the time, so that a dead first one does not take all of it (B-28).
+        self._address_s = self.connection.setup_timeout_s / max(len(addresses), 1)
+        self.call_next(ConnectionFailed("the name has no address", **self._place()), now)
+
+    def call_next(self, error: KohortError, now: float) -> None:
+        """Call the next address; Ended(error) when none is left."""
+        self._drop_socket()
+        while self.addresses:
+            family, address = self.addresses.popleft()
+            try:
+                self._call(family, address)
+            except OSError as problem:
+                error = self._failed(problem)
+                self._drop_socket()
+                continue
+            self.address_deadline = now + self._address_s
+            return
+        raise Ended(error)
+
+    def _call(self, family: int, address: Any) -> None:
+        self.sock = socket.socket(family, socket.SOCK_STREAM)
+        self.sock.setblocking(False)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in DEAD_AFTER_30_S.items():
+            if hasattr(socket, name):
+                self.sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        if self.receive_buffer_bytes >= 0:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+        if self.send_buffer_bytes >= 0:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
+        code = self.sock.connect_ex(address)
+        if code not in (0, 115, 36, 10035):  # in progress, on Linux, macOS and Windows
+            raise OSError(code, f"cannot connect: {code}")
+        self.events = EVENT_WRITE
+
+    def _connected(self, now: float) -> None:
+        assert self.sock is not None
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self.call_next(self._failed(OSError(code, "")), now)
+            return
+        self.address_deadline = float("inf")
+        if self.tls is None:
+            self._open(now)
+            return
+        host = self.endpoint.host
+        try:
+            self.sock = self.tls.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
+        except (OSError, ValueError) as problem:  # gone again already; or no name that a certificate can be for
+            self.call_next(self._failed(problem), now)
+            return
+        self._shaking_hands = True
+        self._shake_hands(now)
+
+    def _shake_hands(self, now: float) -> None:
+        import ssl
+
+        assert isinstance(self.sock, ssl.SSLSocket)
+        try:
+            self.sock.do_handshake()
+        except ssl.SSLWantReadError:
+            self.events = EVENT_READ
+        except ssl.SSLWantWriteError:
+            self.events = EVENT_WRITE
+        except (ssl.SSLError, OSError) as problem:
+            raise Ended(self._tls_error(problem)) from problem
+        else:
+            self._shaking_hands = False
+            self._open(now)
+
+    def _tls_error(self, problem: OSError) -> TlsError:
+        import ssl
+
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            return TlsError(
+                f"the broker's certificate is not good: {problem.verify_message}",
+                hint=CURES.get(problem.verify_code, "check ssl_ca_path"),
+                **self._place(),
+            )
+        reason = alerted(problem) or str(problem)
+        plaintext = "is this a plaintext port? Then security_protocol without SSL"
+        hint = WANTS_CERTIFICATE if "ALERT" in reason else plaintext
+        return TlsError(f"no TLS handshake: {reason}", hint=hint, **self._place())
+
+    def _open(self, now: float) -> None:
+        self.events = EVENT_READ
+        self.connection.opened(now)
+
+    # --- both ways
+
+    def on_event(self, mask: int, now: float) -> list[tuple[Ask, Outcome]]:
+        """The socket is ready for `mask`. Outcomes of asks; raises Ended."""
+        if self.sock is None:
+            return []
+        if self._shaking_hands:
+            self._shake_hands(now)
+            return []
+        if self.connection.stage is Stage.OPENING:
+            self._connected(now)
+            return []
+        if mask & EVENT_WRITE:
+            self.write()
+        return self._read(now) if mask & EVENT_READ else []
+
+    def write(self) -> None:
+        """Write what the connection owes, as far as the socket takes it."""
+        self._to_write.extend(map(memoryview, self.connection.outgoing()))
+        if self.sock is None or self.connection.stage in (Stage.OPENING, Stage.ENDED):
+            return
+        while self._to_write:
+            try:
+                sent = self.sock.send(self._to_write[0])
+            except BlockingIOError:
+                self.events = EVENT_READ | EVENT_WRITE
+                return
+            except OSError as problem:
+                if is_secure(self.sock) and must_wait(problem):
+                    self.events = EVENT_READ | EVENT_WRITE
+                    return
+                raise Ended(self._failed(problem)) from problem
+            rest = self._to_write[0][sent:]
+            self._to_write.popleft()
+            if rest:
+                self._to_write.appendleft(rest)
+        self.events = EVENT_READ
+
+    def _read(self, now: float) -> list[tuple[Ask, Outcome]]:
+        assert self.sock is not None
+        outcomes: list[tuple[Ask, Outcome]] = []
+        left = READS_AT_ONCE
+        self.reader.limit = self.connection.frame_limit
+        while left > 0 or self._withheld:
+            left -= 1
+            try:
+                count = self.sock.recv_into(self.reader.target())
+            except BlockingIOError:
+                break
+            except OSError as problem:
+                if is_secure(self.sock) and must_wait(problem):
+                    break
+                raise Ended(self._failed(problem), outcomes) from problem
+            if count == 0:
+                raise Ended(self._hung_up(), outcomes)
+            try:
+                for frame in self.reader.received(count):
+                    outcomes += self.connection.received(frame, now)
+                    self.reader.limit = self.connection.frame_limit
+                    self.answered = True
+            except KohortError as error:
+                first = self.reader.first_bytes()
+                raise Ended(explained(error, first, self.endpoint, answered=self.answered), outcomes) from error
+            if outcomes and not self._withheld:
+                break
+        return outcomes
+
+    @property
+    def _withheld(self) -> bool:
+        """Whether a TLS socket holds decrypted bytes, of which no selector knows: it is read until it has none."""
+        return is_secure(self.sock) and self.sock.pending() > 0
+
+    def _hung_up(self) -> KohortError:
+        if self.answered:
+            login = None
+            if self.connection.credentials is None and not self.connection.served:
+                login = 'does one have to log in on this port (security_protocol="SASL_SSL" or "SASL_PLAINTEXT")?'
+            return ConnectionFailed("the broker closed the connection", hint=login, **self._place())
+        hint = (
+            "is this port TLS, or not Kafka at all?"
+            if self.tls is None
+            else f"is this port Kafka's? {WANTS_CERTIFICATE}"
+        )
+        error = ConnectionFailed("the connection was closed before anything was answered", hint=hint, **self._place())
+        return explained(error, self.reader.first_bytes(), self.endpoint, answered=False)
+
+    def _failed(self, problem: OSError | ValueError) -> KohortError:
+        if is_secure(self.sock) and isinstance(problem, OSError) and (alert := alerted(problem)) is not None:
+            # In TLS 1.3 a broker may judge our certificate when we believe that we are in.
+            return TlsError(f"the broker ended TLS: {alert}", hint=WANTS_CERTIFICATE, **self._place())
+        reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
+        hint = WANTS_CERTIFICATE if is_secure(self.sock) and not self.answered else None
+        return ConnectionFailed(f"cannot reach the broker: {reason}", hint=hint, **self._place())
+
+    def _place(self) -> dict[str, Any]:
+        return {"host": self.endpoint.host, "port": self.endpoint.port}
+
+    def _drop_socket(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+
+    def close(self) -> None:
+        self._drop_socket()
+        self.events = 0

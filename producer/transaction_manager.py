@@ -1,0 +1,610 @@
+"""Under which id a producer writes, and what its transaction wants: requests to coordinators, one at a time (KIP-98,
+KIP-360, KIP-447). An idempotent producer is here too: it only ever asks for an id, of any broker.
+
+What an error code means is the table `REACTIONS`; a code that it lacks is retried if Kafka calls it retriable, fails
+the transaction if it is said of what is to be in it, and else ends the producer.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, IllegalState
+from kohort.coordinator_client.group.events import Identity, OffsetToCommit
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.backoff import FRESH
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.requests import Line
+from kohort.producer.coordinators import Coordinators, Kind
+from kohort.producer.errors import ProducerFenced, TransactionAborted
+from kohort.producer.producer_batch import NOBODY, Lane, ProducerId
+from kohort.producer.transaction_states import TxnState, TxnTrigger, after
+from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kohort.protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from kohort.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kohort.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kohort.protocol.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.protocol.schema import first_version
+
+if TYPE_CHECKING:
+    from kohort.producer.producer_core import ProducerCore
+
+log = logging.getLogger("kohort.producer")
+
+LAST_EPOCH = 32_767
+FIRST_WITH_OWN_ID = first_version(InitProducerIdRequest, "producer_id")  # KIP-360
+FIRST_WITH_MEMBER = first_version(TxnOffsetCommitRequest, "member_id")  # KIP-447
+# The versions up to which a client does all the asking; with later ones brokers take partitions and offsets into a
+# transaction by themselves, where the feature of KIP-890 is switched on.
+AT_MOST: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3, "EndTxn": 4, "TxnOffsetCommit": 4}
+
+
+class Reaction(Enum):
+    """What an error code of a transaction's request means."""
+
+    RETRY = "ask again after a while"
+    REDISCOVER = "the coordinator is another one: find it, then ask again"
+    ABORT = "the transaction has failed"
+    DIE = "no transaction of ours will ever succeed"
+
+
+_R = Reaction
+
+REACTIONS: Final[Mapping[int, Reaction]] = {
+    15: _R.REDISCOVER,
+    16: _R.REDISCOVER,
+    14: _R.RETRY,
+    51: _R.RETRY,  # CONCURRENT_TRANSACTIONS: the last one is being settled
+    3: _R.RETRY,
+    # By an id of its own a producer learns whether these mean a newer instance or a transaction that took too long.
+    47: _R.ABORT,  # INVALID_PRODUCER_EPOCH
+    90: _R.ABORT,  # PRODUCER_FENCED
+    49: _R.ABORT,  # INVALID_PRODUCER_ID_MAPPING: the coordinator has forgotten us
+    120: _R.ABORT,  # TRANSACTION_ABORTABLE
+    48: _R.DIE,  # INVALID_TXN_STATE
+    50: _R.DIE,  # INVALID_TRANSACTION_TIMEOUT
+    53: _R.DIE,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    31: _R.DIE,  # CLUSTER_AUTHORIZATION_FAILED
+}
+FENCED = frozenset({47, 90})
+UNKNOWN_ID = 49
+NOT_ATTEMPTED = 55
+# What fills a transaction: while these are asked its outcome is not decided yet.
+FILLING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"})
+ENDING = frozenset({TxnState.COMMITTING, TxnState.ABORTING})
+# The group has another owner of the partitions, or is rebalancing.
+GROUP_WENT_ON = frozenset({22, 25, 27, 82})
+
+
+@dataclass(slots=True, eq=False)
+class OffsetsOrder:
+    """A group's offsets, to be committed with the transaction."""
+
+    offsets: Mapping[TopicPartition, OffsetToCommit]
+    group: Identity
+    done: bool = False
+    error: KohortError | None = None
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What a transaction has in it at its coordinator."""
+
+    partitions: set[TopicPartition] = field(default_factory=set)
+    wanted: set[TopicPartition] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+
+    @property
+    def any(self) -> bool:
+        return bool(self.partitions or self.groups)
+
+
+class Transactions:
+    """Belongs to one ProducerCore, and is used under the same lock."""
+
+    def __init__(self, core: "ProducerCore") -> None:
+        self._core = core
+        self.transactional_id = core.settings.transactional_id
+        self.state = TxnState.IDENTIFYING
+        self.producer = NOBODY
+        self.cause: KohortError | None = None
+        self.coordinators = Coordinators(core, self._no_coordinator)
+        self._contents = _Contents()
+        self._orders: list[OffsetsOrder] = []
+        self._asked = False
+        self._attempts = FRESH
+        self._new_epoch = False  # whether something was sent that nobody knows the end of: it could still come late
+        self._dropped: KohortError | None = None
+        self.untold: TxnTrigger | None = None  # the last begin, commit or abort, until its caller knows how it went
+
+    # --- the caller's side
+
+    def begin(self) -> None:
+        """Open a transaction. One that a call opened which an interrupt then ended (`untold`) is taken over. Raises
+        IllegalState, or what the producer died of."""
+        self._need_id()
+        self.raise_cause()
+        if self.state is TxnState.OPEN and self.untold is TxnTrigger.BEGUN:
+            return
+        if self.state is not TxnState.IDLE:
+            raise IllegalState(f"a transaction cannot begin now: {self.state.value}", hint="commit() or abort() first")
+        self.untold = TxnTrigger.BEGUN
+        self._go(TxnTrigger.BEGUN)
+
+    def may_take_records(self) -> None:
+        """Raises what keeps records from being taken now."""
+        if self.transactional_id is not None and self.state is not TxnState.OPEN:
+            self.raise_cause()
+            raise IllegalState("a transactional producer sends within a transaction", hint="begin() first")
+
+    def commit(self) -> None:
+        """Begin to commit, or go on with it; `settled` tells when it is over."""
+        self._need_id()
+        if self.state is TxnState.OPEN:
+            self._core.close_batches()
+            self.untold = TxnTrigger.COMMIT_ASKED
+            self._go(TxnTrigger.COMMIT_ASKED)
+        elif self.state is not TxnState.COMMITTING and not self._came_about(TxnTrigger.COMMIT_ASKED):
+            self.raise_cause()
+            raise IllegalState("there is no transaction to commit", hint="begin() first")
+
+    def abort(self) -> None:
+        """Begin to abort, or go on with it."""
+        self._need_id()
+        if self.state in (TxnState.OPEN, TxnState.FAILED):
+            was_open = self.state is TxnState.OPEN
+            self.untold = TxnTrigger.ABORT_ASKED
+            self._go(TxnTrigger.ABORT_ASKED)
+            if was_open:
+                self._drop(TransactionAborted("the transaction was aborted", transactional_id=self.transactional_id))
+        elif self.state is TxnState.COMMITTING:
+            raise IllegalState("the transaction is being committed", hint="commit() again waits for it")
+        elif self.state not in (TxnState.ABORTING, TxnState.FAILING) and not self._came_about(TxnTrigger.ABORT_ASKED):
+            self.raise_cause()
+            raise IllegalState("there is no transaction to abort", hint="begin() first")
+
+    def order(self, offsets: Mapping[TopicPartition, OffsetToCommit], group: Identity) -> OffsetsOrder:
+        """Have a group's offsets committed with the transaction."""
+        self._need_id()
+        self.may_take_records()
+        if not isinstance(group, Identity):
+            raise IllegalState("offsets are fenced by the group's metadata", hint="consumer.group_metadata()")
+        order = OffsetsOrder(offsets, group)
+        self._orders.append(order)
+        return order
+
+    def close(self) -> TxnState:
+        """The producer is being closed: abort what is open. The state before that."""
+        before = self.state
+        if before is TxnState.OPEN:
+            self.abort()
+        return before
+
+    @property
+    def settled(self) -> bool:
+        """Whether a commit or an abort that was asked for is over, however it ended."""
+        return self.state in (TxnState.IDLE, TxnState.FAILED, TxnState.DEAD)
+
+    @property
+    def at_rest(self) -> bool:
+        """No transaction has to be ended at its coordinator."""
+        return self.transactional_id is None or self.settled or not self._contents.any
+
+    def _came_about(self, asked: TxnTrigger) -> bool:
+        """Whether the transaction has ended so, after whoever asked for it had given up waiting."""
+        return self.state is TxnState.IDLE and self.untold is asked
+
+    def raise_cause(self) -> None:
+        """Raises what ended the producer, or the transaction."""
+        if self._core.fatal is not None:
+            raise self._core.fatal
+        if self.state in (TxnState.FAILING, TxnState.FAILED):
+            raise TransactionAborted(
+                "the transaction has failed", hint="abort(), then begin() again", transactional_id=self.transactional_id
+            ) from self.cause
+
+    def _need_id(self) -> None:
+        if self.transactional_id is None:
+            raise IllegalState("this producer has no transactions", hint='Producer(..., transactional_id="...")')
+
+    # --- what the sender asks and tells
+
+    def uses(self, partition: TopicPartition) -> None:
+        """A record of the partition waits to be sent."""
+        if self.transactional_id is not None and partition not in self._contents.partitions:
+            self._contents.wanted.add(partition)
+
+    def may_send(self, partition: TopicPartition) -> bool:
+        """Whether a batch of the partition may go out now."""
+        if self.producer is NOBODY:
+            return False
+        if self.transactional_id is None:
+            return True
+        in_it = partition in self._contents.partitions
+        return in_it and self.state in (TxnState.OPEN, TxnState.COMMITTING)
+
+    def lost_count(self, lane: Lane, code: int) -> None:
+        """A broker does not know where we are in a partition."""
+        topic, partition = lane.partition
+        if self.transactional_id is not None:
+            self.failed(BrokerError(code, api="Produce", topic=topic, partition=partition))
+        else:
+            log.warning("%s: %s, going on under a new epoch", lane.partition, BrokerError(code).name)
+            lane.rewrite = True
+
+    def recount(self, lane: Lane) -> None:
+        """Nothing of the lane is in flight: number it anew (KIP-360)."""
+        if lane.producer == self.producer and self.producer is not NOBODY:
+            if self.producer.epoch < LAST_EPOCH:
+                self.producer = ProducerId(self.producer.id, self.producer.epoch + 1)
+            else:
+                self.producer = NOBODY
+                self._go(TxnTrigger.FAILED)
+        lane.renumber()
+
+    def batch_failed(self, error: KohortError) -> None:
+        """A batch was given up."""
+        if self.transactional_id is not None and self.state in (TxnState.OPEN, TxnState.COMMITTING):
+            self.failed(error)
+
+    def failed(self, error: KohortError) -> None:
+        """The transaction cannot be committed any more."""
+        if self.state not in (TxnState.OPEN, TxnState.COMMITTING, TxnState.ABORTING):
+            return
+        self._go(TxnTrigger.FAILED)
+        self.cause = error
+        self._attempts = FRESH
+        dropped = TransactionAborted("the transaction has failed", transactional_id=self.transactional_id)
+        dropped.__cause__ = error
+        self._drop(dropped)
+
+    def die(self, error: KohortError) -> None:
+        """The producer is of no more use."""
+        if self.state is not TxnState.DEAD:
+            self._go(TxnTrigger.DIED)
+            self._core.fail(error)
+            self._end_orders(error)
+
+    def _drop(self, error: KohortError) -> None:
+        """Nothing more of this transaction is sent. What is in flight is heard out, for its answers belong to batches;
+        what of it would be sent again is dropped in its turn."""
+        self._dropped = error
+        self._new_epoch = self._core.sender.give_up(error) or self._new_epoch
+        self._end_orders(error)
+
+    def _end_orders(self, error: KohortError) -> None:
+        for order in self._orders:
+            order.done, order.error = True, error
+        self._orders.clear()
+
+    def _go(self, trigger: TxnTrigger) -> None:
+        self.state = after(self.state, trigger)
+        self._core.news = True
+        if self.state in (TxnState.IDLE, TxnState.FAILED):
+            self._contents = _Contents()
+            self._new_epoch, self._dropped = False, None
+        if self.state is TxnState.FAILED:
+            self.untold = None
+        if self.state is TxnState.IDLE:
+            self.cause = None
+            if self.transactional_id is not None:
+                self._core.failures.clear()  # the outcome of the transaction has told of them
+
+    # --- requests
+
+    def turn(self, now: float) -> None:
+        """Ask what is owed."""
+        if self._asked or not self._attempts.may_try(now) or self._core.fatal is not None:
+            return
+        match self.state:
+            case TxnState.IDENTIFYING:
+                self._owe_identity(now)
+            case TxnState.FAILING:
+                if self._heard_out():
+                    self._owe_identity(now)
+            case TxnState.OPEN | TxnState.COMMITTING:
+                self._owe_contents(now)
+            case TxnState.ABORTING:
+                self._owe_abort(now)
+
+    def wakes(self) -> list[float | None]:
+        return [self._attempts.not_before if self._attempts.failures else None, *self.coordinators.wakes()]
+
+    def _owe_identity(self, now: float) -> None:
+        if self.transactional_id is not None and self._coordinator(now) is None:
+            return
+        again = self.state is TxnState.FAILING and self.producer is not NOBODY
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._core.settings.transaction_timeout_ms,
+            producer_id=self.producer.id if again else -1,
+            producer_epoch=self.producer.epoch if again else -1,
+        )
+
+        def made(version: int) -> InitProducerIdRequest:
+            if again and version < FIRST_WITH_OWN_ID:
+                # Without the id that we have, a zombie would not hear that it is one, and keep out who came after it.
+                why = "an answer was lost" if self.cause is None else self.cause.message
+                raise UnsupportedVersion(
+                    f"the transaction has failed ({why}), and brokers before 2.5 cannot end one and have us go on",
+                    hint="make another producer with the same transactional id: that aborts it", api="InitProducerId",
+                    version=version, least=FIRST_WITH_OWN_ID,
+                ) from self.cause  # fmt: skip
+            return request
+
+        self._ask("InitProducerId", made, self._identified, now)
+
+    def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
+        code = answer.error_code
+        if code in FENCED:
+            self.die(self._fenced(code))
+        elif code == UNKNOWN_ID and self.producer is not NOBODY:
+            self.producer = NOBODY  # the coordinator has forgotten us: as a new one, then
+        elif self._went_well("InitProducerId", code, now):
+            self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
+            self._go(TxnTrigger.IDENTIFIED)
+
+    def _owe_contents(self, now: float) -> None:
+        if self._contents.wanted:
+            self._owe_partitions(now)
+        elif self._orders:
+            self._owe_offsets(self._orders[0], now)
+        elif self.state is TxnState.COMMITTING and self._core.sender.idle:
+            self._owe_end(now, committed=True)
+
+    def _owe_partitions(self, now: float) -> None:
+        wanted = frozenset(self._contents.wanted)
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(wanted):
+            topics.setdefault(topic, []).append(partition)
+        request = AddPartitionsToTxnRequest(
+            transactions=(),
+            v3_and_below_transactional_id=self._name,
+            v3_and_below_producer_id=self.producer.id,
+            v3_and_below_producer_epoch=self.producer.epoch,
+            v3_and_below_topics=tuple(
+                AddPartitionsToTxnTopic(name=name, partitions=tuple(numbers)) for name, numbers in topics.items()
+            ),
+        )
+
+        def answered(answer: AddPartitionsToTxnResponse, when: float) -> None:
+            codes = {
+                TopicPartition(topic.name, one.partition_index): one.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for one in topic.results_by_partition
+            }
+            # Those that another's error kept from being attempted say nothing of themselves.
+            bad = {place: code for place, code in codes.items() if code not in (0, NOT_ATTEMPTED)}
+            if not bad:
+                self._attempts = FRESH
+                self._contents.partitions |= wanted
+                self._contents.wanted -= wanted
+                return
+            place, code = min(bad.items(), key=lambda one: _mends_itself(one[1]))
+            self._went_well("AddPartitionsToTxn", code, when, topic=place.topic, partition=place.partition)
+
+        self._ask("AddPartitionsToTxn", request, answered, now)
+
+    def _owe_offsets(self, order: OffsetsOrder, now: float) -> None:
+        group = order.group
+        if group.group_id not in self._contents.groups:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=self._name,
+                producer_id=self.producer.id,
+                producer_epoch=self.producer.epoch,
+                group_id=group.group_id,
+            )
+
+            def answered(answer: AddOffsetsToTxnResponse, when: float) -> None:
+                if self._went_well("AddOffsetsToTxn", answer.error_code, when, group=group.group_id):
+                    self._contents.groups.add(group.group_id)
+
+            self._ask("AddOffsetsToTxn", request, answered, now)
+            return
+        where = self.coordinators.of(Kind.GROUP, group.group_id, now)
+        if where is None:
+            return
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), to in sorted(order.offsets.items()):
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=to.offset,
+                    committed_leader_epoch=to.leader_epoch,
+                    committed_metadata=to.metadata,
+                )
+            )
+        commit = TxnOffsetCommitRequest(
+            transactional_id=self._name,
+            group_id=group.group_id,
+            producer_id=self.producer.id,
+            producer_epoch=self.producer.epoch,
+            generation_id=group.generation,
+            member_id=group.member_id,
+            group_instance_id=group.instance_id,
+            topics=tuple(TxnOffsetCommitRequestTopic(name=n, partitions=tuple(p)) for n, p in topics.items()),
+        )
+
+        def committed(answer: TxnOffsetCommitResponse, when: float) -> None:
+            codes = [one.error_code for topic in answer.topics for one in topic.partitions if one.error_code]
+            self._offsets_committed(order, min(codes, key=_mends_itself, default=0), where, when)
+
+        def made(version: int) -> TxnOffsetCommitRequest:
+            if version < FIRST_WITH_MEMBER and group.member_id:
+                # Not said whose they are, they would be stored also for a member that has lost the partitions.
+                raise UnsupportedVersion(
+                    "brokers before 2.5 do not know whose offsets a transaction stores (KIP-447)",
+                    hint="Kafka 2.5 or newer", api="TxnOffsetCommit", version=version, least=FIRST_WITH_MEMBER,
+                    group=group.group_id,
+                )  # fmt: skip
+            return commit
+
+        self._ask("TxnOffsetCommit", made, committed, now, where)
+
+    def _offsets_committed(self, order: OffsetsOrder, code: int, where: Endpoint, now: float) -> None:
+        group = order.group.group_id
+        if code in GROUP_WENT_ON:
+            if order not in self._orders:
+                return  # an abort has given it up meanwhile
+            error = CommitFailed(
+                f"the group has gone on without this member: {BrokerError(code).name}",
+                hint="abort(), and poll the consumer before sending again",
+                group=group,
+                generation=order.group.generation,
+            )
+            order.done, order.error = True, error
+            self._orders.remove(order)
+            self.failed(error)
+        elif REACTIONS.get(code) is Reaction.REDISCOVER:
+            self.coordinators.gone(where)
+            self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
+        elif self._went_well("TxnOffsetCommit", code, now, group=group) and order in self._orders:
+            order.done = True
+            self._orders.remove(order)
+            self._core.news = True
+
+    def _heard_out(self) -> bool:
+        if self._core.sender.in_flight:
+            return False
+        if self._dropped is not None:
+            self._drop(self._dropped)
+        return True
+
+    def _owe_abort(self, now: float) -> None:
+        if not self._heard_out():
+            return
+        if self._new_epoch:
+            # A batch was sent and nobody knows what became of it: under a new epoch it cannot come late.
+            self._go(TxnTrigger.FAILED)
+            self._owe_identity(now)
+        else:
+            self._owe_end(now, committed=False)
+
+    def _owe_end(self, now: float, *, committed: bool) -> None:
+        if not self._contents.any:
+            self._go(TxnTrigger.ENDED)  # nothing ever was in it: its coordinator does not know of it
+            return
+        request = EndTxnRequest(
+            transactional_id=self._name,
+            producer_id=self.producer.id,
+            producer_epoch=self.producer.epoch,
+            committed=committed,
+        )
+
+        def answered(answer: EndTxnResponse, when: float) -> None:
+            if self._went_well("EndTxn", answer.error_code, when):
+                self._go(TxnTrigger.ENDED)
+
+        self._ask("EndTxn", request, answered, now)
+
+    # --- asking and reacting
+
+    @property
+    def _name(self) -> str:
+        return self.transactional_id or ""
+
+    def _coordinator(self, now: float) -> Endpoint | None:
+        return self.coordinators.of(Kind.TRANSACTION, self._name, now)
+
+    def _ask(
+        self, api: str, request: Any, answered: Callable[[Any, float], None], now: float, where: Endpoint | None = None
+    ) -> None:
+        if where is None and self.transactional_id is not None:
+            where = self._coordinator(now)
+            if where is None:
+                return
+        state = self.state
+
+        def done(outcome: Outcome, when: float) -> None:
+            self._asked = False
+            self._core.news = True
+            match outcome:
+                case Answered(value):
+                    # An answer to what an older state asked changes nothing any more.
+                    if self.state is state or (state is TxnState.OPEN and self.state in ENDING):
+                        answered(value, when)
+                case NotSent(error):
+                    self.die(error)
+                case Unanswered():
+                    if where is not None:
+                        self.coordinators.gone(where)
+                    self._attempts = self._attempts.failed(when, self._core.backoff, self._core.chance())
+                    # Whether a partition was added is not known; on an abort a new epoch ends what there may be.
+                    self._new_epoch = True
+
+        self._asked = True
+        ask = Ask(api, request, done, self._core.request_s, AT_MOST.get(api))
+        if where is None:
+            self._core.cluster.ask_any(ask, now)  # for an id: one too many does no harm
+        else:
+            self._core.send(Line.GROUP, where, ask)
+
+    def _went_well(self, api: str, code: int, now: float, **place: Any) -> bool:
+        """Whether `code` is none; else what it asks for is done."""
+        if code == 0:
+            self._attempts = FRESH
+            return True
+        error = BrokerError(code, api=api, transactional_id=self.transactional_id, **place)
+        match self._reaction(api, error):
+            case Reaction.RETRY:
+                self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
+            case Reaction.REDISCOVER:
+                where = self._coordinator(now)
+                if where is not None:
+                    self.coordinators.gone(where)
+                self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
+            case Reaction.ABORT:
+                self.failed(error)
+            case Reaction.DIE:
+                self.die(_forbidden(error))
+        return False
+
+    def _reaction(self, api: str, error: BrokerError) -> Reaction:
+        known = REACTIONS.get(error.code)
+        if known is Reaction.ABORT and self.state not in (TxnState.OPEN, TxnState.COMMITTING, TxnState.ABORTING):
+            return Reaction.DIE
+        if known is not None:
+            return known
+        if error.retriable:
+            return Reaction.RETRY
+        return Reaction.ABORT if api in FILLING else Reaction.DIE
+
+    def _no_coordinator(self, kind: Kind, key: str, error: KohortError) -> None:
+        if kind is Kind.GROUP:
+            # A search may outlive the transaction that it was begun for.
+            if any(order.group.group_id == key for order in self._orders):
+                self.failed(error)
+        else:
+            self.die(_forbidden(error))
+
+    def _fenced(self, code: int) -> ProducerFenced:
+        why = f"a newer producer has this transactional id: {BrokerError(code).name}"
+        return ProducerFenced(why, hint="stop this one", transactional_id=self.transactional_id)
+
+
+def _mends_itself(code: int) -> bool:
+    """Of several codes in an answer one that does not decides, whichever comes first: asking again would be in vain."""
+    return BrokerError(code).retriable
+
+
+def _forbidden(error: KohortError) -> KohortError:
+    if isinstance(error, BrokerError) and error.code == 53:
+        return AuthorizationFailed("not allowed to use the transactional id", hint="grant WRITE on it", **error.place)
+    if isinstance(error, BrokerError) and error.code == 31:
+        return AuthorizationFailed(
+            "not allowed to write idempotently", hint="grant IDEMPOTENT_WRITE on the cluster, or WRITE on the topic",
+            **error.place,
+        )  # fmt: skip
+    return error

@@ -1,0 +1,132 @@
+"""A declaration -> one construct a version, interpreted: the readable truth, and what runs without the extension.
+
+`kohort wire explain` walks these trees too, so that it shows what the declarations say.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import construct
+
+from kohort.common.errors import WireError
+from kohort.protocol.construct_types import Array, Malformed, Nullable, Source, Tagged, Tags, subcon_of
+from kohort.protocol.schema import MISSING, UNBOUNDED, Buffer, Maker, Struct, Top, members
+
+TAGS = "_tags"  # the construct name of a flexible struct's tagged fields
+
+
+class Typed(construct.Adapter):  # type: ignore[misc]
+    """A construct.Struct whose values are of `type`. Its `subcon.subcons` are the fields that `version` has, in order;
+    in flexible versions the last one is named `_tags` and holds the tagged fields."""
+
+    kind = "struct"
+
+    def __init__(self, type_: type[Struct], version: int, flexible: bool) -> None:
+        self.type = type_
+        self.version = version
+        self.flexible = flexible
+        plain, tagged = members(type_, CONSTRUCTS, version, flexible)
+        subcons = [each.name / subcon for _, each, subcon in plain]
+        if flexible:
+            subcons.append(
+                TAGS / Tags(tuple(Tagged(each.tag_number, each.name, of, each.zero) for _, each, of in tagged))
+            )
+        super().__init__(construct.Struct(*subcons))
+
+    def _decode(self, obj: Any, context: object, path: str) -> Struct:
+        tagged = obj.get(TAGS, {})
+        return self.type._make(
+            obj[name] if name in obj else tagged.get(name, zero)
+            for name, zero in zip(self.type._fields, self.type._zeros, strict=True)
+        )
+
+    def _encode(self, obj: Any, context: object, path: str) -> dict[str, Any]:
+        if isinstance(obj, self.type):
+            given: Mapping[str, Any] = obj._asdict()
+        elif isinstance(obj, Mapping):
+            given = dict(zip(self.type._fields, self.type._defaults, strict=True)) | dict(obj)
+        else:
+            raise Malformed(f"{self.type.__name__} or a mapping is needed, not {type(obj).__name__}", path)
+        if len(given) > len(self.type._fields):
+            extra = next(name for name in given if name not in self.type._fields)
+            raise Malformed(f"{self.type.__name__} has no such field", f"{path} -> {extra}")
+        values: dict[str, Any] = {}
+        for each in self.type._table:
+            value = given[each.name]
+            if self.version in each.versions:
+                if value is MISSING:
+                    raise Malformed("missing, and it has no default", f"{path} -> {each.name}")
+                values[each.name] = value
+            elif not each.ignorable and value is not MISSING and value != each.zero:
+                raise Malformed(
+                    f"only versions {each.versions} have it, and it cannot be left out", f"{path} -> {each.name}"
+                )
+        return {**values, TAGS: values}
+
+
+@functools.cache
+def struct_of(type_: type[Struct], version: int, flexible: bool) -> Typed:
+    """The construct of one struct in one version; built at first use. The declarations bound how many there are."""
+    return Typed(type_, version, flexible)
+
+
+class _Constructs:
+    """The maker of constructs."""
+
+    def plain(self, name: str, *, flexible: bool, nullable: bool) -> construct.Construct:
+        return subcon_of(name, flexible=flexible, nullable=nullable)
+
+    def array(self, element: construct.Construct, *, flexible: bool, nullable: bool) -> construct.Construct:
+        return Array(element, "uvarint" if flexible else "int32", nullable=nullable)
+
+    def nullable(self, struct: construct.Construct) -> construct.Construct:
+        return Nullable(struct)
+
+    def struct(self, type_: type[Struct], version: int, flexible: bool) -> construct.Construct:
+        return struct_of(type_, version, flexible)
+
+
+CONSTRUCTS: Maker[construct.Construct] = _Constructs()
+
+
+class ConstructCodec(NamedTuple):
+    """The reference: construct itself, interpreted."""
+
+    name: str
+    version: int
+    subcon: Typed
+
+    def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
+        stream = Source(data)
+        stream.seek(at)
+        try:
+            return self.subcon.parse_stream(stream), stream.tell()
+        except Malformed as error:
+            raise self._error(error) from None
+
+    def write(self, value: object) -> bytes:
+        stream = io.BytesIO()
+        try:
+            self.subcon.build_stream(value, stream)
+        except Malformed as error:
+            raise self._error(error) from None
+        return stream.getvalue()
+
+    def _error(self, error: Malformed) -> WireError:
+        return WireError(
+            error.reason, api=self.name, version=self.version, path=field_path(error.path), offset=error.offset
+        )
+
+
+def field_path(path: str) -> str | None:
+    """construct's "(parsing) -> topics -> [3] -> name" as "topics[3].name"; None for the message itself."""
+    return ".".join(path.split(" -> ")[1:]).replace(".[", "[") or None
+
+
+def interpreted(type_: type[Top], version: int) -> ConstructCodec:
+    """The codec of a message in a version that it has."""
+    return ConstructCodec(type_.__name__, version, struct_of(type_, version, version in type_._flexible))

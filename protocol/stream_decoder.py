@@ -1,0 +1,88 @@
+"""Both directions of one connection as seen from outside: byte streams in, explained frames out.
+
+For captures and proxies, which see what a client and a broker say without being either. Responses do not say what they
+answer, so requests are remembered by correlation id until their answer comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kohort.common.errors import WireError
+from kohort.protocol.catalogue import API
+from kohort.protocol.explain import Part, explain_request, explain_response
+from kohort.protocol.framing import Unframer
+
+Direction = Literal["request", "response"]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One frame, explained. `bytes_` has its length in front."""
+
+    direction: Direction
+    bytes_: bytes
+    part: Part
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One connection. After a stream that cannot be cut into frames, that direction says no more."""
+
+    _open: dict[int, tuple[int, int]] = field(default_factory=dict)  # correlation id -> API key, version
+    _requests: Unframer | None = field(default_factory=Unframer)
+    _responses: Unframer | None = field(default_factory=Unframer)
+
+    def request_bytes(self, data: bytes) -> list[Said]:
+        """What the client sent; the requests that are complete with it."""
+        if self._requests is None:
+            return []
+        try:
+            return [self._request(body) for body in self._requests.push(data)]
+        except WireError as error:
+            self._requests = None
+            return [_broken("request", data, error)]
+
+    def response_bytes(self, data: bytes) -> list[Said]:
+        """What the broker sent; the responses that are complete with it."""
+        if self._responses is None:
+            return []
+        try:
+            return [self._response(body) for body in self._responses.push(data)]
+        except WireError as error:
+            self._responses = None
+            return [_broken("response", data, error)]
+
+    def unanswered(self) -> list[str]:
+        """Requests whose answer never came, oldest first."""
+        return [f"{API[key].name} v{version}, correlation id {number}" for number, (key, version) in self._open.items()]
+
+    def _request(self, body: bytes) -> Said:
+        frame = len(body).to_bytes(4, "big") + body
+        part = explain_request(frame)
+        key, version, number = _head(body)
+        if key in API and API[key].versions[0] <= version <= API[key].versions[1]:
+            self._open[number] = (key, version)
+        return Said("request", frame, part)
+
+    def _response(self, body: bytes) -> Said:
+        frame = len(body).to_bytes(4, "big") + body
+        number = int.from_bytes(body[:4], "big", signed=True)
+        asked = self._open.pop(number, None)
+        if asked is None:
+            fault = f"correlation id {number} answers no request that was seen"
+            return Said("response", frame, Part("response", "frame", 0, len(frame), body, fault=fault))
+        return Said("response", frame, explain_response(frame, *asked))
+
+
+def _head(body: bytes) -> tuple[int, int, int]:
+    return (
+        int.from_bytes(body[:2], "big", signed=True),
+        int.from_bytes(body[2:4], "big", signed=True),
+        int.from_bytes(body[4:8], "big", signed=True),
+    )
+
+
+def _broken(direction: Direction, data: bytes, error: WireError) -> Said:
+    return Said(direction, data, Part(direction, "stream", 0, len(data), fault=str(error)))

@@ -1,0 +1,126 @@
+"""What a test may do to a call before the fake answers it: observe, delay, hold, replace, alter, bend, drop, close.
+
+A control is a function of a Call, registered with `FakeBroker.control(api, fn)`. It returns an action of this module,
+or None to let things take their course. It runs on the fake's thread and must not block; the fake's own methods may be
+called. What it raises ends the connection, and is in `FakeBroker.faults`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kohort.protocol.schema import Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as it came. `number` counts calls of its API from 0; `node` got it; `connection` is its number."""
+
+    api_key: int
+    api: str
+    version: int
+    correlation_id: int
+    client_id: str | None
+    request: Request
+    node: int
+    connection: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer with this, and do nothing else; the state stays as it was. `correlation_id` may lie."""
+
+    response: Response
+    correlation_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """Do the work, then answer with what `change` makes of the response."""
+
+    change: Callable[[Any], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Do what this request of the same API asks for, and answer that."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Write these bytes instead of an answer, whatever they are; a frame needs its own length. State stays."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Never answer; `after_work` decides whether the work is done all the same. The connection stays open."""
+
+    after_work: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the connection instead of answering; a TCP reset with `reset`."""
+
+    after_work: bool = False
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Wait, then do the work and answer."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Wait until `release()`, then do the work and answer (or only answer, with `after_work`).
+
+    `reached` is set once a call waits here, so that a test needs no sleeping.
+    """
+
+    after_work: bool = False
+    reached: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def release(self) -> None:
+        """Let every call that waits here, or will, go on; callable from any thread."""
+        self.released.set()
+
+
+Action = Answer | Alter | Instead | Raw | Drop | Close | Delay | Hold | None
+ControlFunction = Callable[[Call], Action]
+
+
+@dataclass(eq=False, slots=True)
+class Control:
+    """A registered function; `calls` counts the calls that it acted on."""
+
+    api_key: int
+    function: ControlFunction
+    times: int | None
+    calls: int = 0
+    _list: list[Control] = field(default_factory=list, repr=False)
+
+    def remove(self) -> None:
+        """It is asked no more."""
+        if self in self._list:
+            self._list.remove(self)
+
+    def ask(self, call: Call) -> Action:
+        """Its action for `call`, counted unless it is None; None once it has acted `times` times."""
+        if call.api_key != self.api_key or (self.times is not None and self.calls >= self.times):
+            return None
+        action = self.function(call)
+        if action is not None:
+            self.calls += 1
+        return action

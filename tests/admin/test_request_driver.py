@@ -1,0 +1,155 @@
+"""How long a call may take, and what becomes of it when its admin is closed, dies, or is another process's."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kohort.admin import Admin, AdminClosed
+from kohort.coordinator_client.errors import ForkError, OperationTimeout
+from kohort.fastpath import KohortError, TopicPartition
+from kohort.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kohort.protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from kohort.protocol.apis.list_groups import ListedGroup, ListGroupsResponse
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Alter, Answer, Delay, Drop
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, in_a_child
+from tests.network.test_silent_broker import CLIENTS, silent
+
+PLACE = TopicPartition("topic", 0)
+NOT_CONTROLLER = 41
+
+
+def test_all_that_a_call_asks_shares_one_timeout() -> None:
+    slow = ("FindCoordinator", "ListOffsets", "Metadata", "OffsetFetch")
+    with (
+        FakeBroker(topics={"topic": 1}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=1_500, request_timeout_ms=1_400) as admin,
+    ):
+        assert admin.reset_offsets("group", {PLACE: 0}, dry_run=True)
+        for api in slow:
+            fake.control(api, lambda _call: Delay(0.6))  # each in time by itself
+        with pytest.raises(OperationTimeout, match="in time"):
+            admin.reset_offsets("group", {PLACE: 0}, dry_run=True)
+
+
+@pytest.mark.proves("B-27")
+def test_another_is_asked_where_an_address_takes_connections_and_says_nothing() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, silent() as addresses:
+        for _ in range(CLIENTS):
+            with Admin([*addresses, fake.bootstrap], default_api_timeout_ms=6_000) as admin:
+                assert [one.topic for one in admin.list_topics()] == ["topic"]
+
+
+@pytest.mark.proves("B-27")
+def test_another_is_asked_where_a_broker_falls_silent_that_had_answered() -> None:
+    with (
+        FakeBroker(topics={"topic": 1}, nodes=2) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=6_000) as admin,
+    ):
+        assert admin.list_topics()
+        frozen = fake.calls_of("Metadata")[-1].node
+        fake.control("Metadata", lambda call: Drop() if call.node == frozen else None)
+        assert [one.topic for one in admin.list_topics()] == ["topic"]
+        fake.control("Metadata", lambda _call: Drop())
+        with pytest.raises(OperationTimeout, match="Metadata"):
+            admin.list_topics()
+
+
+def test_a_broker_before_3_0_is_not_asked_for_the_newest_record() -> None:
+    """It would look for the first one that is not older than 3 ms before 1970, and name the oldest."""
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"ListOffsets": (1, 6)}) as fake,
+        Admin(fake.bootstrap) as admin,
+    ):
+        fake.produce("topic", 0, [(None, b"0")])
+        assert admin.end_offsets([PLACE]) == {PLACE: 1}
+        with pytest.raises(UnsupportedVersion, match="too old"):
+            admin.newest_ms([PLACE])
+
+
+def under_way(call: Callable[[], object], end: Callable[[], object]) -> list[BaseException]:
+    """What a call in another thread raises when something ends its admin, while no broker answers."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    end()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    return raised
+
+
+def test_a_call_that_is_under_way_when_its_admin_is_closed_ends_and_so_does_every_later_one() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        admin = Admin(fake.bootstrap)
+        assert admin.list_topics()
+        fake.control("Metadata", lambda _call: Drop())
+        (error,) = under_way(admin.list_topics, admin.close)
+        assert isinstance(error, AdminClosed)
+        for call in (admin.list_topics, admin.list_groups):
+            with pytest.raises(AdminClosed):
+                call()
+        admin.close()
+
+
+def test_a_call_that_is_under_way_when_its_driver_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        admin = Admin(fake.bootstrap)
+        assert admin.list_topics()
+        fake.control("Metadata", lambda _call: Drop())
+        (error,) = under_way(admin.list_topics, lambda: crash(admin._driver, monkeypatch))
+        assert isinstance(error, KohortError)
+        assert "ended by a defect" in str(error)
+
+
+@pytest.mark.proves("B-35")
+def test_a_forked_child_gets_an_error() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
+        assert in_a_child(admin.list_topics, admin.close) == [ForkError.__name__] * 2
+        assert admin.list_topics()
+
+
+def test_topics_are_made_and_deleted_by_the_controller_where_no_other_broker_may() -> None:
+    """As in a cluster with ZooKeeper, whose brokers do not pass such requests on."""
+
+    made = CreateTopicsResponse(topics=(CreatableTopicResult(name="topic", error_code=NOT_CONTROLLER),))
+    gone = DeleteTopicsResponse(responses=(DeletableTopicResult(name="topic", error_code=NOT_CONTROLLER),))
+    with FakeBroker(nodes=2) as fake:
+        fake.control("Metadata", lambda _call: Alter(lambda answer: answer._replace(controller_id=2)))
+        for api, refusal in (("CreateTopics", made), ("DeleteTopics", gone)):
+            fake.control(api, lambda call, refusal=refusal: None if call.node == 2 else Answer(refusal))  # type: ignore[misc]
+        for asked_first in fake.bootstrap.split(","):
+            with Admin(asked_first) as admin:
+                admin.create_topic("topic")
+                assert [one.topic for one in admin.list_topics()] == ["topic"]
+                admin.delete_topics("topic")
+                assert admin.list_topics() == []
+        assert {call.node for call in fake.calls_of("CreateTopics")} == {1, 2}
+
+
+@pytest.mark.parametrize("code", [14, 15])
+def test_groups_of_a_broker_that_still_loads_them_are_waited_for(code: int) -> None:
+    loads = ListGroupsResponse(error_code=code)
+    listed = ListGroupsResponse(groups=(ListedGroup(group_id="group", protocol_type="consumer"),))
+    with (
+        FakeBroker(nodes=2, versions={"ListGroups": (0, 5)}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=1_500) as admin,
+    ):
+        fake.control("ListGroups", lambda _call: Answer(loads), times=2)
+        all_of_them = fake.control("ListGroups", lambda _call: Answer(listed))
+        assert [one.group for one in admin.list_groups()] == ["group"]
+        all_of_them.remove()
+        fake.control("ListGroups", lambda call: Answer(loads if call.node == 2 else listed))
+        with pytest.raises(BrokerError) as raised:
+            admin.list_groups()
+        assert raised.value.code == code

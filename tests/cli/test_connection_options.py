@@ -1,0 +1,142 @@
+"""Where commands learn who the brokers are and who we are: what wins over what, profiles, and Java's words."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.connection_options import Connection, properties
+from kohort.cli.main import main
+from kohort.common.errors import KohortError
+from kohort.testing.broker_selection import Broker
+
+FILE = """
+# everybody's
+client.id = ops
+key.serializer=a.b.C
+
+[local]
+bootstrap.servers=localhost:9092
+[prod]
+bootstrap.servers=kafka-1:9093,\\
+    kafka-2:9093
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+    username="me" password="s3 cret";
+ssl.truststore.type=PEM
+ssl.truststore.location=/ca.pem
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "client.properties"
+    path.write_text(FILE)
+    return path
+
+
+def told(
+    environment: Mapping[str, str], bootstrap: str = "", config: Path | None = None, profile: str | None = None, *x: str
+) -> dict[str, str]:
+    return properties(bootstrap, config, x, profile, environment=environment)
+
+
+def test_a_profile_adds_to_what_is_everybodys_and_java_is_understood(file: Path) -> None:
+    assert told({}, config=file, profile="local") == {"client.id": "ops", "bootstrap.servers": "localhost:9092"}
+    assert told({}, config=file, profile="prod") == {
+        "client.id": "ops", "bootstrap.servers": "kafka-1:9093,kafka-2:9093", "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "s3 cret", "ssl.ca.location": "/ca.pem",
+    }  # fmt: skip
+
+
+def test_what_is_typed_wins_over_the_environment_which_wins_over_a_file_nobody_typed(file: Path) -> None:
+    named = {"KOHORT_CONFIG": str(file), "KOHORT_PROFILE": "local"}
+    assert told(named)["bootstrap.servers"] == "localhost:9092"
+    both = named | {"KOHORT_BOOTSTRAP": "env:1", "KOHORT_CLIENT_ID": "of-env"}
+    assert told(both) == {"client.id": "of-env", "bootstrap.servers": "env:1"}
+    assert told(both, profile="prod")["bootstrap.servers"] == "kafka-1:9093,kafka-2:9093"
+    assert told(both, "", file, "local")["client.id"] == "ops"
+    assert told(both, "", None, None, "client.id=x")["client.id"] == "x"
+    assert told(both, "typed:2", file, "prod", "bootstrap.servers=x:3")["bootstrap.servers"] == "typed:2"
+
+
+def test_a_file_of_kcats_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "kcat.conf"
+    path.write_text("metadata.broker.list=kafka:9092\nsecurity.protocol=SASL_SSL\nsasl.mechanisms=PLAIN\n")
+    assert told({}, config=path) == {
+        "bootstrap.servers": "kafka:9092", "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN",
+    }  # fmt: skip
+    environment = {"KOHORT_CONFIG": str(path), "KOHORT_BOOTSTRAP": "env:1"}
+    assert told(environment)["bootstrap.servers"] == "env:1"
+    assert told(environment, "", None, None, "metadata.broker.list=x:2")["bootstrap.servers"] == "x:2"
+
+
+def test_every_setting_has_its_variable() -> None:
+    environment = {"KOHORT_BOOTSTRAP": "a:1", "KOHORT_SASL_PASSWORD": "p", "KOHORT_REQUEST_TIMEOUT_MS": "5",
+                   "KOHORT_BROKER_VERSION": "4.3.1", "HOME": "/nowhere"}  # fmt: skip
+    assert told(environment) == {"bootstrap.servers": "a:1", "sasl.password": "p", "request.timeout.ms": "5"}
+
+
+def test_the_usual_file_is_found(tmp_path: Path) -> None:
+    usual = tmp_path / "kohort" / "config"
+    usual.parent.mkdir()
+    usual.write_text("bootstrap.servers=usual:1\n[far]\nbootstrap.servers=far:2\n")
+    assert told({"XDG_CONFIG_HOME": str(tmp_path)}) == {"bootstrap.servers": "usual:1"}
+    assert told({"XDG_CONFIG_HOME": str(tmp_path)}, profile="far") == {"bootstrap.servers": "far:2"}
+    below = tmp_path / "home" / ".config" / "kohort"
+    below.mkdir(parents=True)
+    (below / "config").write_text("bootstrap.servers=home:1\n")
+    assert told({"HOME": str(tmp_path / "home")}) == {"bootstrap.servers": "home:1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "profile", "says"),
+    [
+        ("bootstrap.servers", None, r"not a property .*line=1"),
+        ("a=1\n\nb\\\n c\n", None, r"not a property .*line=3"),
+        ("[one]\nclient.id=x\n", "two", r"no profile 'two' .*there: one"),
+        ("client.id=x\n", "two", r"no profile 'two' .*there: none"),
+        ("client.id=x\n", None, "no broker is named"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, profile: str | None, says: str) -> None:
+    path = tmp_path / "wrong.properties"
+    path.write_text(text)
+    with pytest.raises(KohortError, match=says):
+        told({"HOME": "/nowhere"}, config=path, profile=profile)
+
+
+def test_a_profile_of_no_file_and_a_file_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(KohortError, match="profile 'prod' of no file"):
+        told({"HOME": str(tmp_path)}, profile="prod")
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(KohortError, match="cannot be read"):
+            told({}, config=path)
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(KohortError, match="not text"):
+        told({}, config=binary)
+
+
+def test_a_connection_does_not_show_passwords_and_one_from_outside_is_no_member() -> None:
+    typed = ("bootstrap.servers=a:1", "sasl.password=canary", "group.id=billing", "enable.auto.commit=true")
+    connection = Connection(x=typed)
+    assert "canary" not in repr(connection)
+    assert connection.properties["group.id"] == "billing"
+    assert connection.outside() == {"bootstrap.servers": "a:1", "sasl.password": "canary"}
+
+
+@pytest.mark.broker
+def test_a_command_goes_where_the_profile_says(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(f"[here]\nbootstrap.servers={broker.bootstrap}\n[nowhere]\nbootstrap.servers=127.0.0.1:1\n")
+    monkeypatch.setenv("KOHORT_CONFIG", str(path))
+    monkeypatch.setenv("KOHORT_PROFILE", "nowhere")
+    monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
+    assert main(["topic", "list", "--json", "--profile", "here"]) == 0
+    assert capsys.readouterr().out.startswith("[")
+    assert main(["topic", "list", "--json"]) == 1
+    assert "cannot reach the broker" in capsys.readouterr().err

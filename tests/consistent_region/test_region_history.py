@@ -1,0 +1,109 @@
+"""A member's timeline: what a person would tell of it, in the order in which it happened."""
+
+import pytest
+
+from kohort import KohortError, TopicPartition
+from kohort.consistent_region import events as ev
+from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.region_history import KEPT_MOMENTS, Diary, Moment
+from kohort.consistent_region.states import RegionState
+from kohort.consistent_region.store import MemoryStore
+from kohort.coordinator_client.hooks import Assigned
+from tests.consistent_region.region_hand import CAUSE, Hand
+from tests.consistent_region.region_rig import P0, P1, Rig, recs
+
+
+class Watched(Rig):
+    """A rig whose diary is kept as a conductor keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Moment] = []
+        self.diary = Diary(self.heard.append)
+
+    def step(self, event: ev.Event) -> object:  # type: ignore[override]
+        ready = super().step(event)
+        self.diary.saw(self.member, self.now, event)
+        self.now += 1.0
+        return ready
+
+    def told(self) -> list[tuple[str, str]]:
+        return [(one.kind, one.state.name) for one in self.diary.timeline]
+
+
+def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_told_in_order() -> None:
+    rig = Watched()
+    rig.reading(*recs(P0, 0, 1, 2))
+    rig.handle(3)
+    rig.barrier(1)
+    rig.step(ev.Contributed(rig.view))
+    rig.sees(barrier=None, newest=1)
+    rig.step(ev.Revoked(5))
+    rig.assigned({P0: 3}, generation=6)
+    rig.went_back({P0: 3}, epoch=1)
+    rig.step(ev.Lost(6))
+    assert rig.told() == [
+        ("state", "EVENT_THREAD_STARTED"),
+        ("state", "SUBSCRIBED"),
+        ("assigned", "SUBSCRIBED"),
+        ("state", "RECORDS_FETCHED"),
+        ("checkpoint", "RECORDS_FETCHED"),
+        ("revoked", "CR_RESET_PENDING"),
+        ("reset_wanted", "CR_RESET_PENDING"),
+        ("assigned", "CR_RESET_PENDING"),
+        ("went_back", "RESET_COMPLETE"),
+        ("lost", "CR_RESET_PENDING"),
+        ("reset_wanted", "CR_RESET_PENDING"),
+    ]
+    assert list(rig.diary.timeline) == rig.heard
+    by_kind = {one.kind: one for one in rig.diary.timeline}
+    assert by_kind["checkpoint"].checkpoint == 1
+    assert by_kind["checkpoint"].records == 3
+    assert [one.partitions for one in rig.heard if one.kind == "revoked"] == [frozenset({P0, P1})]
+    assert by_kind["assigned"].partitions == frozenset({P0})
+    assert (by_kind["went_back"].epoch, by_kind["went_back"].checkpoint) == (1, 1)
+    assert [one.text for one in rig.heard if one.kind == "reset_wanted"] == [
+        "partitions moved after records were read",
+        "the group went on without this member",
+    ]
+    assert [one.at_s for one in rig.heard] == sorted(one.at_s for one in rig.heard)
+
+
+def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
+    rig = Watched()
+    rig.subscribed()
+    for generation in range(1, KEPT_MOMENTS + 50):
+        starts = {TopicPartition("t", 0): Position(0)}
+        rig.step(ev.Assigned(frozenset(starts), generation, starts, rig.view))
+    assert len(rig.diary.timeline) == KEPT_MOMENTS
+    assert rig.diary.timeline[-1].generation == KEPT_MOMENTS + 49
+    assert rig.member.state is RegionState.SUBSCRIBED
+
+
+def unheard(hand: Hand, kind: str) -> None:
+    """Have `hand` be told of a kind of moment in vain."""
+
+    def tell(moment: Moment) -> None:
+        if moment.kind == kind:
+            raise KohortError("nobody listens")
+
+    hand.conductor.diary = Diary(tell)
+
+
+@pytest.mark.proves("B-43")
+def test_whoever_hears_of_an_assignment_and_raises_does_not_lose_where_it_is_read_from() -> None:
+    hand = Hand(MemoryStore())
+    unheard(hand, "assigned")
+    # Without these the consumer would go on where the group has committed, whatever the region has read.
+    assert hand.conductor.on_assigned(Assigned(frozenset({P0}), frozenset({P0}), 5, CAUSE)) == {P0: 0}
+    hand.consumer.assignment = frozenset({P0})
+    with pytest.raises(KohortError, match="nobody listens"):
+        hand.turn()
+
+
+@pytest.mark.proves("CR-85")
+def test_whoever_hears_of_the_end_and_raises_does_not_keep_the_member_from_saying_goodbye() -> None:
+    hand = Hand(MemoryStore())
+    unheard(hand, "state")
+    hand.conductor.stop()
+    assert hand.coordinator.record().members["a"].lease_until == 0.0

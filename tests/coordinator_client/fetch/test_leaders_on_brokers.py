@@ -1,0 +1,201 @@
+"""Three brokers in three racks: the nearest replica is read, leaders move and say where to, a log is cut for good."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client import Consumer, Gap
+from kohort.protocol import tape
+from kohort.testing import RealCluster
+from kohort.testing.kafka_node import KafkaNode
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.consumer_helpers import addresses, numbers, poll_until, produce, read
+
+RACKS = ("a", "b", "c")
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+NOT_LEADER, FENCED_EPOCH = 6, 74
+
+Name = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RealCluster]:
+    properties = {
+        "replica.selector.class": SELECTOR, "broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500,
+        "auto.leader.rebalance.enable": False,
+    }  # fmt: skip
+    with RealCluster(3, racks=RACKS, properties=properties) as running:
+        yield running
+
+
+def leader_of(cluster: RealCluster, topic: str) -> tuple[KafkaNode, list[KafkaNode]]:
+    """(the leader's node, the other replicas' nodes) of partition 0, as a broker that is up says it."""
+    from confluent_kafka.admin import AdminClient
+
+    alive = ",".join(node.bootstrap for node in cluster.nodes if node.running)
+    told = AdminClient({"bootstrap.servers": alive}).list_topics(topic, timeout=20).topics[topic].partitions[0]
+    nodes = {node.node_id: node for node in cluster.nodes}
+    return nodes[told.leader], [nodes[one] for one in told.replicas if one != told.leader]
+
+
+def in_sync(cluster: RealCluster, topic: str) -> set[int]:
+    from confluent_kafka.admin import AdminClient
+
+    alive = ",".join(node.bootstrap for node in cluster.nodes if node.running)
+    listed = AdminClient({"bootstrap.servers": alive}).list_topics(topic, timeout=20).topics[topic].partitions[0]
+    return set(listed.isrs)
+
+
+def wait_for(reached: Callable[[], bool], what: str) -> None:
+    limit = time.monotonic() + 120
+    while not reached():
+        assert time.monotonic() < limit, what
+        time.sleep(0.1)
+
+
+def start(node: KafkaNode, brokers: int) -> None:
+    node.launch(remove_if_orphaned=None)
+    node.wait_ready(brokers=brokers, timeout_s=150)
+
+
+def fetched_from(path: Path, node: KafkaNode) -> list[Any]:
+    """The Fetch answers on the tape that came from `node`."""
+    answers = [each for each in tape.read(path.read_text().splitlines()) if each.direction == "response"]
+    return [tape.value(each) for each in answers if each.api == "Fetch" and each.node in addresses(node)]
+
+
+@pytest.mark.broker
+@pytest.mark.proves("E-07")
+def test_the_nearest_replica_is_read_and_the_leader_when_that_one_dies(
+    cluster: RealCluster, unique: Name, tmp_path: Path
+) -> None:
+    topic = unique("near")
+    tp = TopicPartition(topic, 0)
+    create_topic(cluster.bootstrap, topic, replicas=3)
+    leader, (near, _) = leader_of(cluster, topic)
+    path = tmp_path / "tape"
+    with Consumer(
+        cluster.bootstrap, rack=RACKS[near.node_id], auto_offset_reset="earliest", tape=str(path)
+    ) as consumer:
+        consumer.assign([tp])
+        produce(cluster.bootstrap, topic, numbers(0, 20))
+        assert [record.value for record in read(consumer, 20)] == numbers(0, 20)
+        produce(cluster.bootstrap, topic, numbers(20, 20))
+        assert [record.value for record in read(consumer, 20)] == numbers(20, 20)
+        with_records = [
+            data
+            for answer in fetched_from(path, near)
+            for response in answer.responses
+            for data in response.partitions
+            if data.records
+        ]
+        assert with_records, "records came from the replica in our own rack"
+        near.kill()
+        produce(leader.bootstrap, topic, numbers(40, 20))
+        assert [record.value for record in read(consumer, 20, patience_s=120)] == numbers(40, 20)
+    start(near, 3)
+
+
+@pytest.mark.broker
+@pytest.mark.proves("E-07")
+def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, tmp_path: Path) -> None:
+    from confluent_kafka import ElectionType
+    from confluent_kafka import TopicPartition as Peer
+    from confluent_kafka.admin import AdminClient
+
+    topic = unique("moved")
+    create_topic(cluster.bootstrap, topic, replicas=3)
+    preferred, others = leader_of(cluster, topic)
+    preferred.kill()
+    wait_for(lambda: leader_of(cluster, topic)[0] in others, "nobody else leads")
+    interim = leader_of(cluster, topic)[0]
+    start(preferred, 3)
+    wait_for(lambda: len(in_sync(cluster, topic)) == 3, "not in sync again")
+    path = tmp_path / "tape"
+    with Consumer(cluster.bootstrap, auto_offset_reset="earliest", tape=str(path)) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        produce(cluster.bootstrap, topic, numbers(0, 10))
+        read(consumer, 10)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.elect_leaders(ElectionType.PREFERRED, [Peer(topic, 0)]).result(120)
+        produce(cluster.bootstrap, topic, numbers(10, 10))
+        assert [record.value for record in read(consumer, 10)] == numbers(10, 10)
+    refusals = [
+        (data, answer.node_endpoints)
+        for answer in fetched_from(path, interim)
+        for response in answer.responses
+        for data in response.partitions
+        if data.error_code in (NOT_LEADER, FENCED_EPOCH)
+    ]
+    assert refusals
+    data, endpoints = refusals[0]
+    assert data.current_leader.leader_id == preferred.node_id
+    (said,) = endpoints
+    assert f"{said.host}:{said.port}" in addresses(preferred)
+    assert fetched_from(path, preferred), "and was fetched from"
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-38", "E-08")
+def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(cluster: RealCluster, unique: Name) -> None:
+    topic = unique("cut")
+    create_topic(cluster.bootstrap, topic, replicas=2, config={"unclean.leader.election.enable": "true"})
+    leader, (follower,) = leader_of(cluster, topic)
+    third = next(node for node in cluster.nodes if node not in (leader, follower))
+    gaps: list[Gap] = []
+    with Consumer(cluster.bootstrap, auto_offset_reset="earliest", on_reset=gaps.append) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        produce(cluster.bootstrap, topic, numbers(0, 10), acks="all")
+        read(consumer, 10)
+        follower.kill()
+        wait_for(lambda: in_sync(cluster, topic) == {leader.node_id}, "the follower still counts")
+        produce(leader.bootstrap, topic, numbers(10, 10))
+        read(consumer, 10)  # ten records that only the leader has
+        leader.kill()
+        start(follower, 2)
+        wait_for(lambda: leader_of(cluster, topic)[0] is follower, "no unclean election")
+        alive = f"{follower.bootstrap},{third.bootstrap}"
+        produce(alive, topic, numbers(100, 5))
+        again = read(consumer, 5, patience_s=120)
+        assert [(record.offset, record.value) for record in again] == [(10 + n, b"%d" % (100 + n)) for n in range(5)]
+        poll_until(consumer, lambda: any(gap.wanted == 20 for gap in gaps))
+    assert [(gap.wanted, gap.start) for gap in gaps if gap.wanted is not None] == [(20, 10)]
+    start(leader, 3)
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-38", "E-08")
+def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_in_silence(
+    cluster: RealCluster, unique: Name
+) -> None:
+    """No record has been read, so the only epoch to find the truncation by is that of the ListOffsets response."""
+    topic = unique("end")
+    tp = TopicPartition(topic, 0)
+    create_topic(cluster.bootstrap, topic, replicas=2, config={"unclean.leader.election.enable": "true"})
+    leader, (follower,) = leader_of(cluster, topic)
+    third = next(node for node in cluster.nodes if node not in (leader, follower))
+    gaps: list[Gap] = []
+    with Consumer(cluster.bootstrap, auto_offset_reset="latest", on_reset=gaps.append) as consumer:
+        consumer.assign([tp])
+        produce(cluster.bootstrap, topic, numbers(0, 10), acks="all")
+        follower.kill()
+        wait_for(lambda: in_sync(cluster, topic) == {leader.node_id}, "the follower still counts")
+        produce(leader.bootstrap, topic, numbers(10, 10))
+        consumer.seek_to_end()
+        poll_until(consumer, lambda: consumer.position(tp) == 20)
+        epoch = consumer.position_of(tp).leader_epoch
+        assert epoch >= 0
+        leader.kill()
+        start(follower, 2)
+        wait_for(lambda: leader_of(cluster, topic)[0] is follower, "no unclean election")
+        produce(f"{follower.bootstrap},{third.bootstrap}", topic, numbers(100, 15))  # the log grows beyond the position
+        again = read(consumer, 15, patience_s=120)
+        assert [(record.offset, record.value) for record in again] == [(10 + n, b"%d" % (100 + n)) for n in range(15)]
+        assert consumer.position_of(tp).leader_epoch > epoch
+        poll_until(consumer, lambda: any(gap.wanted == 20 for gap in gaps))
+    assert [(gap.wanted, gap.start) for gap in gaps if gap.wanted is not None] == [(20, 10)]
+    start(leader, 3)

@@ -1,0 +1,100 @@
+"""`assign(..., until=...)`: all that is before the end, nothing from there on, and no fetch behind it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client import Consumer, poll_loop
+from kohort.fastpath import RecordColumns, TopicPartition, decode
+from kohort.protocol import tape
+from kohort.testing.broker_selection import Broker
+from tests.coordinator_client.consumer_helpers import read
+from tests.coordinator_client.fetch.test_fetcher import P0, P1, Rig, asked, batch, data
+from tests.coordinator_client.fetch.test_partial_decode import produce_in_batches
+
+MakeTopic = Callable[..., str]
+
+
+def offsets(consumer: Consumer, count: int) -> list[int]:
+    return [record.offset for record in read(consumer, count)]
+
+
+def test_no_fetch_is_asked_for_behind_the_end() -> None:
+    rig = Rig()
+    rig.fetcher.until = {P0: 105, P1: 100}
+    assert asked(rig.owed()[1]) == {P0: 100}
+    rig.answer(1, data(0, batch(100)))
+    assert asked(rig.owed()[1]) == {P0: 103}
+    rig.answer(1, data(0, batch(103)))
+    assert 1 not in rig.owed()
+    rig.fetcher.forget(P1)
+    assert asked(rig.owed()[1]) == {P1: 100}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"max_poll_records": 7}, {"max_decompressed_bytes": 2_500}, {"max_partition_fetch_bytes": 1}],
+    ids=["whole", "in parts", "by and by", "a batch a fetch"],
+)
+@pytest.mark.broker
+def test_an_end_inside_a_batch_is_kept_and_can_be_moved(
+    settings: dict[str, Any], broker: Broker, make_topic: MakeTopic
+) -> None:
+    tp = TopicPartition(make_topic(1), 0)
+    produce_in_batches(broker.bootstrap, tp.topic, 10, each=10, value=bytes(200))
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20, **settings) as consumer:
+        consumer.assign({tp: 3}, until={tp: 25})
+        assert offsets(consumer, 22) == list(range(3, 25))
+        assert consumer.position(tp) == 25
+        fetches = consumer.metrics().fetch_total
+        assert consumer.poll(0.3) == []
+        assert consumer.metrics().fetch_total == fetches
+        consumer.assign([tp], until={tp: 28})
+        assert offsets(consumer, 3) == [25, 26, 27]
+        consumer.seek(tp, 26)
+        assert offsets(consumer, 2) == [26, 27]
+        assert consumer.poll(0.1) == []
+        consumer.assign([tp])
+        assert offsets(consumer, 72) == list(range(28, 100))
+
+
+@pytest.mark.broker
+def test_a_batch_behind_the_end_may_be_corrupt(
+    broker: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tp = TopicPartition(make_topic(1), 0)
+    produce_in_batches(broker.bootstrap, tp.topic, 3, each=10, value=bytes(20))
+
+    def on_a_bad_disk(buffer: Any, **options: Any) -> RecordColumns:
+        spoilt = bytearray(buffer)
+        spoilt[-1] ^= 1
+        return decode(bytes(spoilt), **options)
+
+    monkeypatch.setattr(poll_loop, "decode", on_a_bad_disk)
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign({tp: 0}, until={tp: 20})
+        assert offsets(consumer, 20) == list(range(20))
+        assert consumer.poll(0.2) == []
+        assert consumer.position(tp) == 20
+
+
+def test_an_end_of_what_is_not_read_is_refused() -> None:
+    with Consumer("127.0.0.1:1") as consumer, pytest.raises(ValueError, match="not to be read: t-1"):
+        consumer.assign([TopicPartition("t", 0)], until={TopicPartition("t", 1): 5})
+
+
+@pytest.mark.broker
+def test_a_bounded_read_takes_no_session_of_a_broker(broker: Broker, make_topic: MakeTopic, tmp_path: Path) -> None:
+    """It has a thousand, which it keeps for minutes; tasks of a Spark job would take them all."""
+    tp, path = TopicPartition(make_topic(1), 0), tmp_path / "life.tape"
+    produce_in_batches(broker.bootstrap, tp.topic, 10, each=10, value=bytes(200))
+    with Consumer(broker.bootstrap, tape=str(path), fetch_max_wait_ms=20, max_partition_fetch_bytes=1) as consumer:
+        consumer.assign({tp: 0}, until={tp: 100})
+        assert offsets(consumer, 100) == list(range(100))
+    with path.open() as lines:
+        fetches = [each for each in tape.read(lines) if each.api == "Fetch"]
+    asked_with = {tape.value(each).session_epoch for each in fetches if each.direction == "request"}
+    assert asked_with == {-1}
+    assert {tape.value(each).session_id for each in fetches if each.direction == "response"} == {0}

@@ -1,0 +1,108 @@
+"""Which partition, and so which broker, coordinates a group; and the patience of whoever looks for it."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch, coordinator_partition
+from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.ready import Coordinator
+from kohort.coordinator_client.group.states import CoordinatorState, IllegalTransition
+from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kohort.protocol.catalogue import API
+from kohort.testing import RealCluster
+from kohort.testing.plain_wire import ask
+from tests.coordinator_client.consumer_helpers import node_at, poll_until
+
+ONE = Coordinator(1, "one", 9092)
+
+
+@pytest.mark.proves("G-01")
+@pytest.mark.parametrize(
+    ("group", "hash_code"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99_162_322),
+        ("Aa", 2_112),
+        ("BB", 2_112),
+        ("\N{GRINNING FACE}", 31 * 0xD83D + 0xDE00),
+        ("polygenelubricants", -2_147_483_648),
+    ],
+)
+def test_the_partition_of_a_group_is_javas_hash_of_its_name(group: str, hash_code: int) -> None:
+    expected = 0 if hash_code == -(2**31) else abs(hash_code)
+    for partitions in (1, 50, 53):
+        assert coordinator_partition(group, partitions) == expected % partitions
+
+
+@pytest.mark.broker
+@pytest.mark.proves("G-01", "G-02")
+def test_the_leader_of_that_partition_is_the_coordinator_the_brokers_name(
+    cluster3: RealCluster, unique: Callable[[str], str]
+) -> None:
+    seen = set()
+    for number in range(6):
+        group = unique(f"group-{number}")
+        with Consumer(cluster3.bootstrap, group=group) as consumer:
+            consumer.subscribe(["no-such-topic-yet"])
+            poll_until(consumer, lambda consumer=consumer: consumer.health().coordinator is not None)  # type: ignore[misc]
+            found = node_at(cluster3, consumer.health().coordinator).node_id
+        assert found == _leader(cluster3, group)
+        seen.add(found)
+    assert len(seen) > 1, "six groups on three brokers, and all with one of them?"
+
+
+def _leader(cluster: RealCluster, group: str) -> int:
+    deadline = time.monotonic() + 120
+    while not (answer := _offsets_topic(cluster)).topics[0].partitions:
+        assert time.monotonic() < deadline, "the first node has not heard of the offsets topic"
+        time.sleep(0.05)
+    partitions = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
+    return partitions[coordinator_partition(group, len(partitions))]
+
+
+def _offsets_topic(cluster: RealCluster) -> MetadataResponse:
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(name="__consumer_offsets"),),
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    body = API["Metadata"].request.build(request, 8)
+    answer = API["Metadata"].response.parse(ask(cluster.nodes[0].bootstrap, 3, 8, body, timeout_s=10), 8)
+    assert isinstance(answer, MetadataResponse)
+    return answer
+
+
+@pytest.mark.proves("F-05", "B-27")
+def test_the_first_search_after_good_times_starts_at_once_and_only_an_answer_from_it_ends_bad_ones() -> None:
+    search = CoordinatorSearch(MemberSettings(group_id="g", retry_backoff_ms=100, retry_backoff_ms_max=1_000))
+    search.asked()
+    search.found(ONE)
+    search.gone(10.0)
+    assert search.due(10.0)
+    waits = []
+    for _ in range(6):
+        search.asked()
+        search.found(ONE)
+        search.gone(10.0)
+        waits.append(search.retry_at - 10.0)
+    assert waits == sorted(waits)
+    assert waits[0] == pytest.approx(0.1)
+    assert waits[-1] == pytest.approx(1.0)
+    search.asked()
+    search.found(ONE)
+    search.proved()
+    search.gone(20.0)
+    assert search.due(20.0)
+
+
+def test_what_cannot_happen_to_a_search_is_refused() -> None:
+    search = CoordinatorSearch(MemberSettings(group_id="g"))
+    with pytest.raises(IllegalTransition):
+        search.gone(1.0)
+    with pytest.raises(IllegalTransition):
+        search.found(ONE)
+    assert search.state is CoordinatorState.UNKNOWN

@@ -1,0 +1,64 @@
+"""While the group gathers: kept partitions are committed and read, and a member can leave, whoever else dawdles."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.group.states import MemberState
+from kohort.fastpath import TopicPartition
+from kohort.testing.broker_selection import Broker
+from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce, read
+
+Name = Callable[[str], str]
+MakeTopic = Callable[..., str]
+
+
+def member(broker: Broker, group: str) -> Consumer:
+    return Consumer(
+        broker.bootstrap,
+        group=group,
+        assignors=["cooperative-sticky"],
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=300,
+        request_timeout_ms=8_000,
+        default_api_timeout_ms=8_000,
+    )
+
+
+def state(consumer: Consumer) -> str:
+    return consumer.health().state
+
+
+@pytest.mark.broker
+@pytest.mark.proves("G-08", "E-05", "B-36")
+def test_a_member_that_dawdles_holds_up_neither_commits_nor_records_nor_goodbyes(
+    broker: Broker, make_topic: MakeTopic, unique: Name
+) -> None:
+    """A broker reads nothing behind a join that it has not answered, so all else needs another way to it."""
+    stable, gathering = MemberState.STABLE.value, MemberState.JOINING.value
+    topic, group = make_topic(2), unique("group")
+    with member(broker, group) as keen, member(broker, group) as slow, member(broker, group) as idle:
+        keen.subscribe([topic])
+        slow.subscribe([topic])
+        poll_all_until([keen, slow], lambda: len(keen.assignment) == len(slow.assignment) == 1)
+        poll_all_until([keen, slow], lambda: state(keen) == state(slow) == stable)
+        # From here on `slow` does not poll: the first rebalance it follows without its user, up to on_assigned; the
+        # second has to wait for it.
+        idle.subscribe([topic])
+        poll_all_until([keen, idle], lambda: state(keen) == state(idle) == stable)
+        last = member(broker, group)
+        last.subscribe([topic])
+        poll_until(keen, lambda: state(keen) == state(last) == gathering and bool(last.health().member_id))
+        (mine,) = keen.assignment
+        produce(broker.bootstrap, topic, numbers(0, 10), partition=mine.partition)
+        assert [record.offset for record in read(keen, 10)] == list(range(10))
+        keen.commit({mine: 10})
+        found = keen.committed([mine])[mine]
+        assert found is not None
+        assert found.offset == 10
+        last.close(timeout_s=5)
+        assert state(keen) == gathering, "all of that happened while the group was gathering"
+        poll_all_until([keen, slow, idle], lambda: state(keen) == state(slow) == state(idle) == stable)
+        assert keen.assignment == {mine}
+        assert keen.assignment | slow.assignment == {TopicPartition(topic, 0), TopicPartition(topic, 1)}

@@ -1,0 +1,275 @@
+"""Unsubscribe and close, from every state: let go, commit, leave, and be done in time."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kohort.coordinator_client.group import events as ev
+from kohort.coordinator_client.group.ready import Ready
+from kohort.coordinator_client.hooks import Lost, Revoked, Why
+from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
+
+T = tps("t-0..1")
+
+
+def walk_to(state: str) -> Rig:
+    """A member in `state`, with partitions wherever the state allows it."""
+    rig = Rig("range", max_poll_interval_ms=20_000)
+    walks: dict[str, Callable[[], object]] = {
+        "OUT": lambda: None,
+        "JOINING": rig.reach_joining,
+        "PLANNING": lambda: (rig.reach_joining(), rig.joined(**as_leader(said("m1", "t"), said("m2", "u")))),
+        "SYNCING": rig.reach_syncing,
+        "ASSIGNING": lambda: (rig.reach_syncing(), rig.synced(assigned=T)),
+        "STABLE": lambda: rig.reach_stable(T),
+        "REVOKING": lambda: (rig.reach_stable(T), rig.heartbeat(27)),
+        "COMMITTING": lambda: (
+            rig.reach_stable(T),
+            rig.heartbeat(27),
+            rig.run_hook(commit=dict.fromkeys(T, 1)),
+        ),
+        "LOSING": lambda: (rig.reach_stable(T), rig.heartbeat(25)),
+        "STALLED": lambda: (rig.reach_stable(T), rig.after(21)),
+        "LEAVING": lambda: (rig.reach_stable(()), rig.tell(ev.Unsubscribed())),
+        "FAILED": lambda: (rig.reach_joining(), rig.joined(30)),
+    }
+    walks[state]()
+    assert rig.state == state
+    return rig
+
+
+STATES = [
+    *("OUT", "JOINING", "PLANNING", "SYNCING", "ASSIGNING", "STABLE"),
+    *("REVOKING", "COMMITTING", "LOSING", "STALLED", "LEAVING", "FAILED"),
+]
+
+
+def play_out(rig: Rig, commit: bool = False) -> list[object]:
+    """Be a good user and a good coordinator until nothing is left to be done; the hook events on the way."""
+    seen: list[object] = []
+    for _ in range(20):
+        if rig.ready.hook is not None:
+            seen.append(rig.hook.event)
+            rig.run_hook(commit=dict.fromkeys(rig.hook.event.partitions, 1) if commit else None)
+        elif rig.state == "COMMITTING":
+            rig.settle()
+        elif rig.state == "LEAVING":
+            rig.left()
+        else:
+            break
+    return seen
+
+
+@pytest.mark.proves("E-06", "B-36")
+@pytest.mark.parametrize("state", STATES)
+def test_close_ends_from_every_state(state: str) -> None:
+    rig = walk_to(state)
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    play_out(rig)
+    assert rig.state == "CLOSED"
+    assert rig.owned == frozenset()
+    assert rig.ready.wake_at is None
+    assert rig.ready.hook is None
+
+
+@pytest.mark.proves("E-06", "B-36")
+@pytest.mark.parametrize("state", STATES)
+def test_close_ends_at_its_deadline_though_nobody_answers(state: str) -> None:
+    rig = walk_to(state)
+    rig.tell(ev.CloseRequested(rig.now + 2))
+    if rig.state != "CLOSED":
+        assert rig.ready.wake_at is not None
+        assert rig.ready.wake_at <= rig.now + 2
+        rig.after(2)
+    assert rig.state == "CLOSED"
+    assert rig.ready.wake_at is None
+    rig.tell(ev.Polled(rig.now))
+    rig.subscribe("t")
+    assert rig.state == "CLOSED"
+
+
+@pytest.mark.proves("E-06")
+@pytest.mark.parametrize("state", [state for state in STATES if state != "OUT"])
+def test_unsubscribe_ends_out_of_the_group_from_every_state_and_a_subscription_begins_anew(state: str) -> None:
+    rig = walk_to(state)
+    rig.tell(ev.Unsubscribed())
+    play_out(rig)
+    assert rig.state == "OUT"
+    assert rig.owned == frozenset()
+    assert rig.ready.view.identity.generation == -1
+    rig.subscribe("t")
+    assert rig.state == "JOINING"
+
+
+@pytest.mark.proves("E-06", "F-09")
+@pytest.mark.parametrize("state", ["PLANNING", "SYNCING", "ASSIGNING", "STABLE", "REVOKING", "COMMITTING"])
+def test_a_dynamic_member_says_goodbye_with_a_reason(state: str) -> None:
+    """KIP-800."""
+    rig = walk_to(state)
+    rig.tell(ev.CloseRequested(rig.now + 10, reason="scaled in"))
+    play_out(rig)
+    (leave,) = rig.asked("LeaveGroup")
+    assert (leave.members[0].member_id, leave.members[0].reason) == ("m1", "scaled in")
+
+
+@pytest.mark.proves("S-04")
+def test_close_revokes_commits_leaves_in_this_order() -> None:
+    rig = walk_to("STABLE")
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    assert isinstance(rig.hook.event, Revoked)
+    assert rig.hook.event.cause.why is Why.CLOSED
+    assert not rig.asked("LeaveGroup")
+    rig.run_hook(commit=dict.fromkeys(T, 8))
+    assert rig.state == "COMMITTING"
+    assert rig.order is not None
+    assert rig.order.deadline <= rig.now + 10
+    assert not rig.asked("LeaveGroup")
+    rig.settle()
+    assert rig.asked("LeaveGroup")
+    assert rig.state == "LEAVING"
+
+
+@pytest.mark.proves("B-36")
+def test_close_while_lost_says_so_and_does_not_commit() -> None:
+    rig = walk_to("LOSING")
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    (event,) = play_out(rig, commit=True)
+    assert isinstance(event, Lost)
+    assert rig.order is None
+
+
+@pytest.mark.proves("B-36")
+def test_close_after_a_stall_tells_of_the_loss() -> None:
+    rig = walk_to("STALLED")
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    (event,) = play_out(rig)
+    assert isinstance(event, Lost)
+    assert event.cause.why is Why.POLL_STALLED
+
+
+@pytest.mark.proves("B-36")
+def test_close_before_anybody_heard_of_the_arrival_does_not_revoke_it() -> None:
+    rig = walk_to("ASSIGNING")
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    assert play_out(rig) == []
+
+
+@pytest.mark.proves("B-36")
+def test_close_in_the_middle_of_on_assigned_revokes_afterwards() -> None:
+    rig = walk_to("ASSIGNING")
+    call = rig.start_hook()
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.end_hook(call)
+    (event,) = play_out(rig)
+    assert isinstance(event, Revoked)
+    assert event.partitions == T
+    assert rig.state == "CLOSED"
+
+
+@pytest.mark.proves("B-36")
+def test_close_in_the_middle_of_on_revoked_does_not_join_again() -> None:
+    rig = walk_to("REVOKING")
+    call = rig.start_hook()
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.end_hook(call)
+    assert rig.state == "LEAVING"
+    assert len(rig.asked("JoinGroup")) == 1
+
+
+@pytest.mark.proves("E-06")
+@pytest.mark.parametrize("state", ["STABLE", "JOINING"])
+def test_close_without_a_coordinator_does_not_wait_for_one(state: str) -> None:
+    rig = walk_to(state)
+    rig.tell(ev.Disconnected(None, 1, "down"))
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    play_out(rig)
+    assert rig.state == "CLOSED"
+
+
+@pytest.mark.proves("E-06")
+def test_a_leave_whose_connection_breaks_is_over() -> None:
+    rig = walk_to("LEAVING")
+    rig.cut("LeaveGroup")
+    assert rig.state == "OUT"
+
+
+@pytest.mark.proves("E-06")
+def test_a_leave_that_is_never_answered_is_over_in_time() -> None:
+    rig = walk_to("LEAVING")
+    rig.after(31)
+    assert rig.state == "OUT"
+
+
+@pytest.mark.proves("E-06")
+def test_subscribing_again_while_the_leave_is_under_way_joins_as_somebody_new() -> None:
+    rig = walk_to("LEAVING")
+    rig.subscribe("t")
+    assert rig.state == "JOINING"
+    assert rig.last("JoinGroup").member_id == ""
+    assert [send.api for send in rig.sends[-2:]] == ["LeaveGroup", "JoinGroup"], "in this order on one connection"
+    rig.left()
+    assert rig.state == "JOINING"
+
+
+@pytest.mark.proves("E-06")
+def test_unsubscribe_and_subscribe_while_a_hook_runs_stays_in_the_group() -> None:
+    rig = walk_to("REVOKING")
+    call = rig.start_hook()
+    rig.tell(ev.Unsubscribed())
+    rig.subscribe("u")
+    rig.end_hook(call)
+    assert rig.state == "JOINING"
+    assert rig.told().topics == ("u",)
+    assert not rig.asked("LeaveGroup")
+
+
+@pytest.mark.proves("E-06")
+def test_an_unsubscription_before_the_group_answered_leaves_nothing_behind() -> None:
+    rig = walk_to("JOINING")
+    stale: Ready = rig.tell(ev.Unsubscribed())
+    assert stale.view.state.name == "OUT"
+    rig.joined(generation=3)
+    assert rig.state == "OUT"
+    assert rig.ready.view.identity.generation == -1
+
+
+@pytest.mark.proves("B-36", "E-06")
+def test_a_goodbye_does_not_queue_behind_a_join_that_waits_for_the_others() -> None:
+    """Seen on a real broker: it reads nothing behind a JoinGroup that it has not answered, so that a leave sent on the
+    same connection took the whole rebalance timeout, and close with it."""
+    rig = walk_to("STABLE")
+    rig.heartbeat(27)
+    rig.run_hook()
+    assert rig.state == "JOINING"
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    assert rig.state == "LEAVING"
+    assert rig.waiting("LeaveGroup").aside
+    assert not rig.waiting("JoinGroup").aside
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("end", ["answered", "cut"])
+def test_once_the_join_is_off_the_wire_a_goodbye_goes_the_usual_way(end: str) -> None:
+    rig = walk_to("JOINING")
+    rig.tell(ev.Unsubscribed())
+    if end == "answered":
+        rig.joined(generation=2)
+    else:
+        rig.cut("JoinGroup")
+    rig.reach_stable(())
+    rig.tell(ev.CloseRequested(rig.now + 10))
+    assert not rig.waiting("LeaveGroup").aside
+
+
+def test_the_response_to_a_join_that_was_given_up_changes_nothing() -> None:
+    rig = Rig("cooperative-sticky")
+    rig.reach_stable(T, protocol="cooperative-sticky")
+    rig.heartbeat(27)
+    assert rig.state == "JOINING"
+    rig.tell(ev.Unsubscribed())
+    sent = len(rig.sends)
+    rig.joined(generation=2, protocol="cooperative-sticky")
+    assert (rig.state, rig.owned, len(rig.sends)) == ("REVOKING", T, sent)
+    assert rig.ready.view.identity.generation == 1
+    rig.run_hook()
+    assert rig.state == "LEAVING"

@@ -1,0 +1,144 @@
+"""The history of a member: cause, who, phases with durations, what moved, commits refused."""
+
+import pytest
+
+from kohort.coordinator_client.group import events as ev
+from kohort.coordinator_client.group.rebalance_history import KEPT_REBALANCES, KEPT_STEPS, Timeline
+from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.hooks import Cause, Why
+from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
+from tests.coordinator_client.group.test_member_cooperative import Cooperative
+
+T = tps("t-0..1")
+
+
+def test_a_rebalance_is_told_from_cause_to_outcome_with_durations() -> None:
+    rig = Rig()
+    rig.reach_stable(T, generation=4)
+    rig.heartbeat(27)
+    started = rig.now
+    rig.after(0.5)  # the user's handler runs on
+    call = rig.start_hook()
+    rig.after(0.25)  # the hook takes its time
+    rig.end_hook(call, commit=dict.fromkeys(T, 1))
+    rig.after(0.125)
+    rig.settle()
+    rig.after(2)
+    rig.joined(generation=5)
+    rig.after(1)
+    rig.synced(assigned=tps("t-0"))
+    rig.run_hook()
+    told = rig.member.timeline.rebalances[-1]
+    assert told.cause.why is Why.COORDINATOR_ASKED
+    assert (told.started_at, told.ended_at, told.outcome) == (started, rig.now, MemberState.STABLE)
+    assert [(phase.state.name, phase.lasted_s(rig.now)) for phase in told.phases] == [
+        ("REVOKING", 0.75),
+        ("COMMITTING", 0.125),
+        ("JOINING", 2),
+        ("SYNCING", 1),
+        ("ASSIGNING", 0),
+    ]
+    assert told.seconds_in(MemberState.JOINING, rig.now) == 2
+    assert (told.revoked, told.added, told.kept, told.lost) == (T, tps("t-0"), frozenset(), frozenset())
+    assert (told.generation, told.protocol, told.leader, told.attempts) == (5, "range", False, 1)
+    assert "rebalance_ended" in rig.kinds
+
+
+def test_a_leader_tells_who_came_and_who_left() -> None:
+    rig = Rig()
+    rig.topics(t=2)
+    rig.reach_joining()
+    rig.joined(**as_leader(said("m1", "t"), said("m2", "t")))
+    rig.synced(assigned=tps("t-0"))
+    rig.run_hook()
+    assert rig.member.timeline.rebalances[-1].members_joined == frozenset(), "whom to compare with is not known yet"
+    rig.heartbeat(27)
+    rig.run_hook()
+    rig.joined(generation=2, **as_leader(said("m1", "t"), said("m3", "t")))
+    told = rig.member.timeline.rebalances[-1]
+    assert told.members_joined == {"m3"}
+    assert told.members_left == {"m2"}
+
+
+def test_a_cooperative_rebalance_is_two_stories_of_which_the_second_says_it_follows_up() -> None:
+    rig = Rig(Cooperative())
+    rig.reach_stable(T, protocol="gentle")
+    rig.heartbeat(27)
+    rig.again(tps("t-0"), generation=2, protocol="gentle")
+    rig.run_hook()
+    rig.run_hook()
+    first, second = rig.member.timeline.rebalances[-2:]
+    assert (first.revoked, first.kept, first.outcome) == (tps("t-1"), tps("t-0"), MemberState.STABLE)
+    assert second.cause.why is Why.FOLLOW_UP
+    assert second.ended_at is None
+    assert rig.member.timeline.current is second
+
+
+def test_a_loss_is_told_with_what_was_lost() -> None:
+    rig = Rig()
+    rig.reach_stable(T)
+    rig.heartbeat(25)
+    rig.run_hook()
+    told = rig.member.timeline.rebalances[-1]
+    assert (told.cause.why, told.lost) == (Why.UNKNOWN_MEMBER, T)
+    assert told.ended_at is None, "it goes on until the member stands again"
+
+
+def test_a_loss_in_the_middle_is_a_trouble_of_the_same_story() -> None:
+    rig = Rig()
+    rig.reach_stable(())
+    rig.heartbeat(27)
+    count = len(rig.member.timeline.rebalances)
+    rig.joined(25)
+    assert len(rig.member.timeline.rebalances) == count
+    told = rig.member.timeline.rebalances[-1]
+    assert told.cause.why is Why.COORDINATOR_ASKED
+    assert any(Why.UNKNOWN_MEMBER.value in line for line in told.troubles)
+
+
+@pytest.mark.proves("E-05")
+def test_refused_commits_are_told_with_their_codes() -> None:
+    rig = Rig()
+    rig.reach_stable(T)
+    rig.tell(ev.CommitRefused(27, rig.ready.view.identity, T))
+    assert rig.member.timeline.rebalances[-2].commits_refused == tuple((tp, 27) for tp in sorted(T))
+
+
+def test_the_history_is_bounded_and_what_was_read_of_it_stays_as_it_was() -> None:
+    timeline = Timeline()
+    timeline.begin(Cause(Why.ENFORCED), 0.0)
+    read = timeline.rebalances
+    for number in range(3 * KEPT_REBALANCES):
+        timeline.entered(MemberState.JOINING, number)
+        timeline.end(MemberState.STABLE, number)
+        timeline.begin(Cause(Why.ENFORCED, str(number)), number)
+    assert len(timeline.rebalances) == KEPT_REBALANCES
+    assert timeline.rebalances[-1].cause.detail == str(3 * KEPT_REBALANCES - 1)
+    assert len(read) == 1
+    assert read[0].phases == ()
+
+
+def test_a_rebalance_without_end_is_a_bounded_story() -> None:
+    rig = Rig()
+    rig.reach_syncing("t")
+    for generation in range(2, 3 * KEPT_STEPS):
+        rig.after(0.1)
+        rig.synced(27)
+        rig.after(0.1)
+        rig.joined(generation=generation)
+    told = rig.member.timeline.rebalances[-1]
+    assert told.ended_at is None
+    assert told.attempts == 3 * KEPT_STEPS - 1
+    assert len(told.phases) == len(told.troubles) == KEPT_STEPS
+    assert told.phases[-1].state is MemberState.SYNCING, "the newest are kept"
+
+
+def test_facts_without_a_rebalance_are_nobodys() -> None:
+    timeline = Timeline()
+    timeline.noted(generation=3)
+    timeline.trouble("alone")
+    timeline.attempt()
+    timeline.commit_refused(T, 27)
+    timeline.end(MemberState.OUT, 1.0)
+    assert timeline.rebalances == ()
+    assert timeline.current is None

@@ -1,0 +1,151 @@
+"""Metrics pushed to real brokers: to one with a plugin that takes them, and nothing to one without (KIP-714)."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
+
+from kohort import Consumer
+from kohort.testing import RealBroker, jars
+from kohort.testing.broker_selection import Broker, wanted_version
+from kohort.testing.jdk import java
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
+
+ZSTD = bytes.fromhex("28b52ffd")
+
+
+@pytest.mark.broker
+def test_a_broker_without_a_plugin_is_asked_nothing(broker: Broker, topic: str, tmp_path: Path) -> None:
+    produce(broker.bootstrap, topic, numbers(0, 3))
+    tape = tmp_path / "tape.jsonl"
+    with Consumer(broker.bootstrap, group=f"g-{topic}", auto_offset_reset="earliest", tape=str(tape)) as consumer:
+        consumer.subscribe([topic])
+        read(consumer, 3)
+        assert consumer.metrics().requests_unanswered_total == 0
+        assert consumer._session.read(lambda core: core.pushing.ended)
+    taped = tape.read_text()
+    assert '"JoinGroup"' in taped
+    assert "Telemetry" not in taped
+
+
+@pytest.fixture(scope="module")
+def received(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("metrics") / "pushes"
+
+
+@pytest.fixture(scope="module")
+def taking(received: Path) -> Iterator[RealBroker]:
+    """A broker that takes metrics, and whose clients are asked for them every 200 ms."""
+    version = wanted_version()
+    classes = received.parent / "classes"
+    classes.mkdir()
+    classpath = os.pathsep.join(map(str, jars.classpath(version)))
+    source = Path(__file__).with_name("MetricsToFile.java")
+    javac = java().with_name("javac")
+    subprocess.run(
+        [str(javac), "-nowarn", "-Xlint:-removal", "-cp", classpath, "-d", str(classes), str(source)],
+        check=True,
+        timeout=120,
+    )
+    with RealBroker(
+        version=version, plugins=[classes], properties={"metric.reporters": "MetricsToFile"},
+        jvm_options=[f"-Dkohort.metrics={received}"],
+    ) as broker:  # fmt: skip
+        told = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.admin.ConfigCommand"]
+        told += ["--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "client-metrics"]
+        told += ["--entity-name", "all", "--add-config", "interval.ms=200,metrics=[org.apache.kafka.consumer.]"]
+        subprocess.run(told, check=True, timeout=120, capture_output=True)
+        yield broker
+
+
+def pushes(received: Path, client: str) -> list[tuple[str, bool, MetricsData]]:
+    """(the client's id, whether it was the last, what it said), in the order in which they came."""
+    written = received.read_text() if received.exists() else ""
+    whole = [line.split() for line in written.splitlines(keepends=True) if line.endswith("\n")]
+    return [(each[1], each[2] == "true", parsed(bytes.fromhex(each[3]))) for each in whole if each[0] == client]
+
+
+def parsed(data: bytes) -> MetricsData:
+    """Old brokers (3.7) leave it to their plugins to decompress what they get."""
+    found: MetricsData = MetricsData.FromString(bytes(cramjam.zstd.decompress(data)) if data.startswith(ZSTD) else data)
+    return found
+
+
+def values(data: MetricsData) -> dict[str, float]:
+    """The metrics of a push that are of the client as a whole."""
+    return {
+        metric.name: point.as_double
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in (*metric.sum.data_points, *metric.gauge.data_points)
+        if not point.attributes
+    }
+
+
+@pytest.mark.broker
+def test_a_broker_that_asks_gets_what_it_asks_for(taking: RealBroker, received: Path) -> None:
+    create_topic(taking.bootstrap, "watched", partitions=2)
+    produce(taking.bootstrap, "watched", numbers(0, 10))
+    settings: dict[str, Any] = {"client_id": "watched-client", "rack": "r1", "auto_offset_reset": "earliest"}
+    with Consumer(taking.bootstrap, group="watched", **settings) as consumer:
+        consumer.subscribe(["watched"])
+        read(consumer, 10)
+        consumer.commit()
+        before = len(pushes(received, "watched-client"))
+        poll_until(consumer, lambda: len(pushes(received, "watched-client")) >= before + 3)
+        assert consumer.metrics().records_consumed_total == 10
+        member = consumer.group_metadata().member_id
+    told = pushes(received, "watched-client")
+    assert [last for _, last, _ in told] == [False] * (len(told) - 1) + [True]
+    assert len({client for client, _, _ in told}) == 1
+    names = {name for _, _, data in told for name in values(data)}
+    assert {
+        "org.apache.kafka.consumer.coordinator.rebalance.latency.avg",
+        "org.apache.kafka.consumer.coordinator.assigned.partitions",
+        "org.apache.kafka.consumer.coordinator.commit.latency.max",
+        "org.apache.kafka.consumer.fetch.manager.fetch.latency.avg",
+        "org.apache.kafka.consumer.poll.idle.ratio.avg",
+        "org.apache.kafka.consumer.connection.creation.total",
+    } <= names
+    assert all(name.startswith("org.apache.kafka.consumer.") for name in names)  # that was asked for, and no more
+    # The broker asks for differences: all of them together are what there was.
+    consumed = "org.apache.kafka.consumer.fetch.manager.records.consumed.total"
+    assert sum(values(data)[consumed] for _, _, data in told) == 10
+    assert values(told[-1][2])["org.apache.kafka.consumer.coordinator.assigned.partitions"] in (0, 2)
+    labels = {one.key: one.value.string_value for one in told[-2][2].resource_metrics[0].resource.attributes}
+    assert labels == {"client_rack": "r1", "group_id": "watched", "group_member_id": member}
+    spans = [
+        (point.start_time_unix_nano, point.time_unix_nano)
+        for _, _, data in told
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+        if metric.name == consumed
+        for point in metric.sum.data_points
+    ]
+    assert [start for start, _ in spans[1:]] == [end for _, end in spans[:-1]]
+    assert all(
+        metric.sum.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+        for metric in told[0][2].resource_metrics[0].scope_metrics[0].metrics
+        if metric.HasField("sum")
+    )
+
+
+@pytest.mark.broker
+def test_who_does_not_want_to_be_watched_is_not(taking: RealBroker, received: Path) -> None:
+    create_topic(taking.bootstrap, "private", partitions=1)
+    settings: dict[str, Any] = {"auto_offset_reset": "earliest"}
+    with (
+        Consumer(taking.bootstrap, group="p", client_id="hidden", enable_metrics_push=False, **settings) as hidden,
+        Consumer(taking.bootstrap, group="q", client_id="seen", **settings) as seen,
+    ):
+        hidden.subscribe(["private"])
+        seen.subscribe(["private"])
+        poll_until(hidden, lambda: len(hidden.assignment) == 1)
+        poll_until(seen, lambda: len(pushes(received, "seen")) >= 3)
+    assert pushes(received, "hidden") == []

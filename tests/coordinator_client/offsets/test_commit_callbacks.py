@@ -1,0 +1,44 @@
+"""What a callback may do: it runs inside poll like a hook, and unlike one it may close."""
+
+import threading
+
+import pytest
+
+from kohort.coordinator_client import Consumer, Gap
+from kohort.fastpath import TopicPartition
+from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
+
+P0 = TopicPartition("topic", 0)
+
+
+@pytest.mark.proves("S-08", "B-36")
+def test_iteration_ends_when_a_callback_closes_the_consumer() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        consumer = Consumer(fake.bootstrap, group="group")
+        consumer.assign({P0: 0})
+        consumer.commit_async({P0: 0}, lambda _offsets, _error: consumer.close())
+        iterating = threading.Thread(target=lambda: list(consumer), daemon=True)
+        iterating.start()
+        iterating.join(120)
+        assert not iterating.is_alive()
+
+
+@pytest.mark.proves("G-11")
+def test_a_reset_is_told_of_though_the_function_raised_for_another() -> None:
+    told: list[TopicPartition] = []
+
+    def on_reset(gap: Gap) -> None:
+        told.append(gap.partition)
+        if len(told) == 1:
+            raise ZeroDivisionError("the user's own")
+
+    wanted = {TopicPartition("topic", number) for number in range(3)}
+    with FakeBroker(topics={"topic": 3}) as fake, Consumer(fake.bootstrap, on_reset=on_reset) as consumer:
+        consumer.assign(wanted)
+        for partition in wanted:
+            consumer.position(partition, PATIENCE_S)  # all are found out before the first is told of
+        with pytest.raises(ZeroDivisionError):
+            consumer.poll(0)
+        poll_until(consumer, lambda: len(told) == 3)
+        assert set(told) == wanted

@@ -1,0 +1,64 @@
+"""Who is in the group: what a coordinator may answer, and what becomes of it."""
+
+from typing import Any
+
+import pytest
+
+from kohort import Consumer
+from kohort.coordinator_client.errors import OperationTimeout
+from kohort.network.broker_connection import Answered
+from kohort.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsResponse
+from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
+from kohort.testing.fake_broker import Alter, FakeBroker
+from tests.coordinator_client.core_rig import Rig, metadata
+
+
+@pytest.mark.parametrize("told", ["nothing", "of another group"])
+def test_an_answer_without_the_group_is_none(told: str) -> None:
+    def bend(answer: Any) -> Any:
+        others = tuple(one._replace(group_id="another") for one in answer.groups)
+        return answer._replace(groups=() if told == "nothing" else others)
+
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        odd = fake.control("DescribeGroups", lambda _call: Alter(bend))
+        with pytest.raises(OperationTimeout):
+            consumer.group_members(0.5)
+        assert odd.calls > 1, "it was asked again"
+        odd.remove()
+        assert consumer.group_members() == ()
+
+
+@pytest.mark.proves("B-27")
+def test_a_search_that_found_nothing_waits_before_the_next() -> None:
+    rig = Rig(group="g", retry_backoff_ms=100)
+    rig.turn(0.0)
+    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.core.questions.look_up_mates(60.0)
+    rig.turn(0.0)
+    for now in (0.0, 1.0):
+        rig.settle("FindCoordinator", Answered(FindCoordinatorResponse(error_code=15), 3), now)
+        rig.turn(now)
+        assert searches(rig) == 0
+        rig.turn(now + 1.0)
+        assert searches(rig) == 1
+
+
+@pytest.mark.parametrize("code", [15, 16])
+def test_a_broker_that_does_not_coordinate_the_group_has_its_coordinator_looked_for(code: int) -> None:
+    rig = Rig(group="g")
+    rig.turn(0.0)
+    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    asked = rig.core.questions.look_up_mates(60.0)
+    rig.turn(0.0)
+    found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
+    rig.settle("FindCoordinator", Answered(found, 3), 0.0)
+    rig.turn(0.0)
+    refusal = DescribedGroup(error_code=code, group_id="g")
+    rig.settle("DescribeGroups", Answered(DescribeGroupsResponse(groups=(refusal,)), 5), 0.0)
+    rig.turn(1.0)
+    assert searches(rig) == 1
+    assert not asked.done()
+
+
+def searches(rig: Rig) -> int:
+    return sum(ask.api == "FindCoordinator" for _endpoint, ask in rig.open)

@@ -1,0 +1,136 @@
+"""A log that is not what it was: what was committed in the old one holds up nobody in the new one."""
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client import Consumer, Gap, TopicRecreated
+from kohort.coordinator_client.offsets.offset_reset import LATEST
+from kohort.fastpath import TopicPartition
+from kohort.network.broker_connection import Answered
+from kohort.protocol.apis.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kohort.testing.fake_broker import FakeBroker, Hold
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read
+from tests.coordinator_client.core_rig import Rig, metadata
+
+P0 = TopicPartition("topic", 0)
+NOTICES: dict[str, Any] = {
+    "group": "group", "auto_offset_reset": "earliest", "metadata_max_age_ms": 50, "fetch_max_wait_ms": 50
+}  # fmt: skip
+
+
+def committed(fake: FakeBroker) -> int | None:
+    with Consumer(fake.bootstrap, group="group") as other:
+        found = other.committed([P0])[P0]
+    return None if found is None else found.offset
+
+
+def made_anew(fake: FakeBroker, consumer: Consumer, records: int) -> None:
+    """Delete the topic, make it again, and wait until the consumer has heard of it, without a poll."""
+    core, before = consumer._session.core, consumer.topic_id("topic")
+    fake.delete_topic("topic")
+    fake.create_topic("topic")
+    fake.produce("topic", 0, [(None, b"new")] * records)
+    limit = time.monotonic() + PATIENCE_S
+    while core.topic_ids.get("topic") == before:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+@pytest.mark.proves("G-11")
+def test_what_is_read_after_a_reset_can_be_committed_though_it_lies_behind() -> None:
+    gaps: list[Gap] = []
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 3)
+        fake.commit("group", {P0: 500})  # in a log that was longer
+        with Consumer(fake.bootstrap, group="group", auto_offset_reset="earliest", on_reset=gaps.append) as consumer:
+            consumer.subscribe(["topic"])
+            for columns in consumer:
+                consumer.commit(columns.next_offsets)
+                break
+        assert [(gap.wanted, gap.start) for gap in gaps] == [(500, 0)]
+        assert committed(fake) == 3
+
+
+@pytest.mark.proves("B-39")
+def test_what_is_read_of_a_topic_made_anew_can_be_committed() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(fake.bootstrap, **NOTICES) as consumer:
+            consumer.subscribe(["topic"])
+            read(consumer, 5)
+            consumer.commit()
+            made_anew(fake, consumer, 2)
+            with pytest.raises(TopicRecreated):
+                poll_until(consumer, lambda: False)
+            consumer.seek(P0, 0)
+            read(consumer, 2)
+            consumer.commit()
+        assert committed(fake) == 2
+
+
+@pytest.mark.proves("B-39", "S-04")
+def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        by_itself: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000_000}
+        with Consumer(fake.bootstrap, **NOTICES, **by_itself) as consumer:
+            consumer.subscribe(["topic"])
+            read(consumer, 5)
+            consumer.poll(0)  # now those are handled
+            made_anew(fake, consumer, 9)
+        assert committed(fake) is None, "whoever comes next would skip five records of the new one"
+
+
+@pytest.mark.proves("B-39")
+def test_a_commit_that_is_answered_once_the_topic_is_another_forbids_nothing_in_the_new_one() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(fake.bootstrap, **NOTICES) as consumer:
+            consumer.subscribe(["topic"])
+            read(consumer, 5)
+            late = Hold(after_work=True)
+            fake.control("OffsetCommit", lambda call: late, times=1)
+            consumer.commit_async()
+            assert late.reached.wait(PATIENCE_S)
+            made_anew(fake, consumer, 2)
+            late.release()
+            with pytest.raises(TopicRecreated):
+                poll_until(consumer, lambda: False)
+            poll_until(consumer, lambda: len(consumer.commit_log()) == 1)
+            consumer.seek(P0, 0)
+            read(consumer, 2)
+            consumer.commit()
+        assert committed(fake) == 2
+
+
+@pytest.mark.proves("B-39", "I11")
+def test_an_offset_of_the_topic_that_is_gone_is_no_place_to_begin_in_the_new_one() -> None:
+    """The ListOffsets response of the old topic comes after the new one is known; its offset may exist in both."""
+    rig = Rig()
+    place = TopicPartition("t", 0)
+    rig.core.seek_by_time(place, LATEST)
+    rig.turn(0.0)
+    rig.core.endpoints.ever_answered = True
+    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.turn(0.1)
+    old = next(ask for _endpoint, ask in rig.open if ask.api == "ListOffsets")
+    again = metadata({0: 1, 1: 1})
+    again = again._replace(topics=(again.topics[0]._replace(topic_id=uuid.UUID(int=99)),))
+    rig.core.keeper.stale()
+    rig.turn(1.0)
+    rig.settle("Metadata", Answered(again, 12), 1.0)
+    rig.turn(2.0)
+    one = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=500, timestamp=-1, leader_epoch=1)
+    response = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(one,)),))
+    old.done(Answered(response, 6), 2.0)
+    assert rig.core.positions.known_position(place) is None
+    asks = [ask for _endpoint, ask in rig.open if ask.api == "ListOffsets" and ask is not old]
+    asks[-1].done(Answered(response, 6), 2.1)
+    assert rig.core.positions.known_position(place) == 500

@@ -1,0 +1,51 @@
+"""Which topics and partitions there are: as they were heard of, or as they are now."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kohort import AsyncConsumer, Consumer, TopicPartition
+from kohort.testing.broker_selection import Broker
+from kohort.testing.topics import serves
+
+pytestmark = pytest.mark.broker
+
+
+def grow(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.create_partitions([NewPartitions(topic, partitions)]).values()
+    future.result(120)
+    while not serves(bootstrap, topic, partitions):
+        pass
+
+
+def test_partitions_that_were_added_are_seen_by_who_asks_afresh(broker: Broker, make_topic: Callable[..., str]) -> None:
+    topic = make_topic(2)
+    two, four = (tuple(TopicPartition(topic, n) for n in range(count)) for count in (2, 4))
+    with Consumer(broker.bootstrap) as consumer:
+        assert consumer.partitions_for(topic) == two
+        grow(broker.bootstrap, topic, 4)
+        assert consumer.partitions_for(topic, fresh=True) == four
+        assert consumer.partitions_for(topic) == four
+
+
+def test_all_topics_are_those_that_are_there_now(broker: Broker, make_topic: Callable[..., str]) -> None:
+    first = make_topic(1)
+    with Consumer(broker.bootstrap, exclude_internal_topics=False, group=first) as consumer:
+        consumer.commit({TopicPartition(first, 0): 0})
+        assert consumer.topics()[first] == (TopicPartition(first, 0),)
+        second = make_topic(2)
+        found = consumer.topics()
+        assert found[second] == (TopicPartition(second, 0), TopicPartition(second, 1))
+        assert "__consumer_offsets" in found
+        assert consumer.partitions_for(first) == (TopicPartition(first, 0),)
+
+    async def ask() -> tuple[dict[str, tuple[TopicPartition, ...]], tuple[TopicPartition, ...]]:
+        async with AsyncConsumer(broker.bootstrap) as consumer:
+            return await consumer.topics(), await consumer.partitions_for(second, fresh=True)
+
+    everything, one = asyncio.run(ask())
+    assert everything == {name: places for name, places in found.items() if not name.startswith("__")}
+    assert one == found[second]

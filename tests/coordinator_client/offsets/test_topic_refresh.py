@@ -1,0 +1,26 @@
+"""Who asks for topics as they are now is not answered by what was asked before."""
+
+from typing import Any
+
+import pytest
+
+from kohort.network.broker_connection import Answered
+from tests.coordinator_client.core_rig import Rig, metadata
+
+
+@pytest.mark.parametrize("everything", [True, False], ids=["all topics", "one"])
+def test_an_answer_that_was_under_way_is_not_how_it_is_now(everything: bool) -> None:
+    rig = Rig()
+    questions = rig.core.questions
+    if everything:
+        questions.look_up_topics(30.0)  # somebody else's, which is under way
+    rig.turn(0.0)
+    found: Any = questions.look_up_topics(30.0) if everything else questions.look_up_topic("t", 30.0, fresh=True)
+    rig.settle("Metadata", Answered(metadata({0: 1}), 12), 0.0)
+    rig.turn(0.0)
+    assert not found.done()
+    rig.turn(0.1)
+    rig.settle("Metadata", Answered(metadata({0: 1, 1: 2}), 12), 0.1)
+    rig.turn(0.1)
+    partitions = found.result(0)["t"] if everything else found.result(0)
+    assert [one.partition for one in partitions] == [0, 1]

@@ -1,0 +1,157 @@
+"""Several tasks and one AsyncConsumer: one gives up waiting, another closes it."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from kohort import AsyncConsumer
+from kohort.coordinator_client import Assigned, CallbackError, RebalanceHooks
+from kohort.fastpath import TopicPartition
+from kohort.testing.fake_broker import FakeBroker, Hold
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+def test_without_a_loop_there_is_no_consumer_and_nothing_is_left_of_it() -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        AsyncConsumer("127.0.0.1:1")
+    assert set(threading.enumerate()) <= before
+
+
+def test_who_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            held = Hold()
+            fake.control("DescribeGroups", lambda call: held, times=1)
+            async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.group_members(), 0.5)
+                assert held.reached.is_set()
+                held.release()
+                assert await consumer.group_members() == ()  # by the driver that the first answer has met
+
+    run(main)
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_poll_that_is_cancelled_as_news_arrives_is_cancelled(turns: int) -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            async with AsyncConsumer(fake.bootstrap) as consumer:
+                consumer.assign([TopicPartition("topic", 0)])
+                polling = asyncio.create_task(consumer.poll(PATIENCE_S))
+                await asyncio.sleep(0.2)
+                consumer._news.set()
+                for _ in range(1 + turns):
+                    await asyncio.sleep(0)
+                polling.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await asyncio.wait_for(polling, 5)
+
+    run(main)
+
+
+@pytest.mark.proves("B-36")
+def test_iteration_ends_when_another_task_closes_the_consumer() -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            consumer = AsyncConsumer(fake.bootstrap, group="group")
+            consumer.subscribe(["topic"])
+
+            async def iterate() -> None:
+                async for _ in consumer:
+                    pass
+
+            iterating = asyncio.create_task(iterate())
+            while not consumer.assignment:
+                await asyncio.sleep(0.01)
+            await consumer.close()
+            await asyncio.wait_for(iterating, 5)
+
+    run(main)
+
+
+def test_lag_leaves_out_what_another_task_lets_go_meanwhile() -> None:
+    kept, gone = TopicPartition("topic", 0), TopicPartition("topic", 1)
+
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 2}) as fake:
+            held = Hold()
+            fake.control("ListOffsets", lambda call: held, times=1)
+            async with AsyncConsumer(fake.bootstrap) as consumer:
+                consumer.assign({kept: 0, gone: 0})
+                consumer.pause()
+                asking = asyncio.create_task(consumer.lag())
+                while not held.reached.is_set():
+                    await asyncio.sleep(0.01)
+                consumer.assign([kept])
+                held.release()
+                assert await asking == {kept: 0}
+
+    run(main)
+
+
+class Slow(RebalanceHooks):
+    """Takes the partitions that arrive once it is let."""
+
+    def __init__(self) -> None:
+        self.runs, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def on_assigned(self, event: Assigned) -> None:
+        self.runs.set()
+        await self.may_end.wait()
+
+
+@pytest.mark.proves("B-36")
+@pytest.mark.parametrize("part", [AsyncConsumer.close, AsyncConsumer.unsubscribe])
+def test_who_parts_while_a_hook_of_another_task_runs_waits_for_its_end(
+    part: Callable[[AsyncConsumer], Coroutine[Any, Any, None]],
+) -> None:
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
+                consumer.subscribe(["topic"], hooks=(hooks := Slow()))
+                polling = asyncio.create_task(consumer.poll(PATIENCE_S))
+                await hooks.runs.wait()
+                asyncio.get_running_loop().call_later(0.2, hooks.may_end.set)
+                await part(consumer)
+                assert hooks.may_end.is_set()
+                assert not fake.group("group").members
+                polling.cancel()  # unless it has ended with the consumer
+                await asyncio.wait([polling])
+
+    run(main)
+
+
+@pytest.mark.proves("B-36")
+def test_a_close_does_not_wait_for_ever_for_a_hook_nor_for_its_own() -> None:
+    class Closes(RebalanceHooks):
+        def __init__(self, consumer: AsyncConsumer) -> None:
+            self.consumer = consumer
+
+        async def on_assigned(self, event: Assigned) -> None:
+            await self.consumer.close()
+
+    async def main() -> None:
+        with FakeBroker(topics={"topic": 1}) as fake:
+            async with AsyncConsumer(fake.bootstrap, group="group") as consumer:
+                consumer.subscribe(["topic"], hooks=Closes(consumer))
+                with pytest.raises(CallbackError):
+                    await consumer.poll(PATIENCE_S)
+                consumer.subscribe(["topic"], hooks=(hooks := Slow()))
+                consumer.enforce_rebalance()
+                polling = asyncio.create_task(consumer.poll(PATIENCE_S))
+                await hooks.runs.wait()
+                with pytest.raises(CallbackError):
+                    await consumer.close(0.1)
+                polling.cancel()
+                await asyncio.wait([polling])
+
+    run(main)

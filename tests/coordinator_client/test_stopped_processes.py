@@ -1,0 +1,120 @@
+"""Processes that stand still for longer than a session: a member that is stopped, and the broker it talks to."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import IO
+
+import pytest
+
+from kohort.coordinator_client import Consumer
+from kohort.fastpath import TopicPartition
+from kohort.testing import RealBroker
+from kohort.testing.broker_selection import Broker
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_until, produce, read
+
+Name = Callable[[str], str]
+
+MEMBER = """
+import json, sys, time
+from kohort import Consumer, KohortError, RebalanceHooks, TopicPartition
+
+bootstrap, group, topic = sys.argv[1:]
+
+def tell(*what):
+    print(json.dumps(what), flush=True)
+
+class Hooks(RebalanceHooks):
+    def on_assigned(self, event):
+        tell("assigned", len(event.partitions))
+    def on_lost(self, event):
+        tell("lost", len(event.partitions))
+        try:
+            consumer.commit({TopicPartition(topic, 0): 1}, timeout_s=5)
+        except KohortError as error:
+            tell("refused", type(error).__name__)
+
+with Consumer(bootstrap, group=group, auto_offset_reset="earliest", enable_auto_commit=False,
+              session_timeout_ms=6000, heartbeat_interval_ms=500) as consumer:
+    consumer.subscribe([topic], hooks=Hooks())
+    while True:
+        for columns in consumer.poll(0.1):
+            for record in columns:
+                tell("record", record.value.decode())
+"""
+
+
+def told(out: IO[str]) -> list[object]:
+    """The next thing the member says."""
+    line = out.readline()
+    assert line, "the member has ended"
+    said = json.loads(line)
+    assert isinstance(said, list)
+    return said
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-33", "S-12", "F-04")
+def test_a_member_that_was_stopped_past_its_session_is_told_of_its_loss_before_anything_else(
+    broker: Broker, make_topic: Callable[..., str], unique: Name
+) -> None:
+    topic, group = make_topic(1), unique("stopped")
+    produce(broker.bootstrap, topic, numbers(0, 3))
+    member = subprocess.Popen(
+        [sys.executable, "-c", MEMBER, broker.bootstrap, group, topic], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert member.stdout is not None
+        assert [told(member.stdout) for _ in range(4)] == [["assigned", 1], *(["record", str(n)] for n in range(3))]
+        member.send_signal(signal.SIGSTOP)
+        with Consumer(broker.bootstrap, group=group, auto_offset_reset="earliest") as heir:
+            heir.subscribe([topic])
+            read(heir, 3, patience_s=120)  # it had to wait for the session to end
+            heir.commit()
+            produce(broker.bootstrap, topic, numbers(3, 3))
+            read(heir, 3)
+            heir.commit()
+            stored = heir.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+            assert stored is not None
+            assert stored.offset == 6
+            member.send_signal(signal.SIGCONT)
+            assert told(member.stdout) == ["lost", 1], "no record that came before the stop, and none that came since"
+            assert told(member.stdout) == ["refused", "CommitFailed"]
+            again = heir.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+            assert again == stored
+    finally:
+        member.kill()
+        member.wait()
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-24", "B-33", "F-05", "G-12")
+def test_a_coordinator_that_stands_still_is_waited_for_and_nothing_is_shown_on_trust(unique: Name) -> None:
+    group, topic = unique("still"), unique("topic")
+    hooks = Witness()
+    with RealBroker() as broker:
+        create_topic(broker.bootstrap, topic)
+        produce(broker.bootstrap, topic, numbers(0, 5))
+        with Consumer(
+            broker.bootstrap, group=group, auto_offset_reset="earliest", session_timeout_ms=6000,
+            heartbeat_interval_ms=500, request_timeout_ms=3000,
+        ) as consumer:  # fmt: skip
+            consumer.subscribe([topic], hooks=hooks)
+            read(consumer, 5)
+            consumer.commit({TopicPartition(topic, 0): 5})
+            broker.pause()
+            limit = time.monotonic() + 120
+            while time.monotonic() < consumer._session.read(lambda core: core.view.lease_until if core.view else 0.0):
+                assert consumer.poll(0.2) == []
+                assert time.monotonic() < limit
+            broker.resume()
+            produce(broker.bootstrap, topic, numbers(5, 5))
+            assert [record.value for record in read(consumer, 5, patience_s=120)] == numbers(5, 5)
+            poll_until(consumer, lambda: consumer.health().healthy)
+            consumer.commit({TopicPartition(topic, 0): 10})
+    # Whether the group still counted it in is the broker's to say; if not, it was told so first.
+    assert hooks.kinds() in (["Assigned", "Revoked"], ["Assigned", "Lost", "Assigned", "Revoked"])

@@ -1,0 +1,111 @@
+"""Subscribing, assigning and unsubscribing in turns: what was asked for last holds, and nothing besides."""
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kohort.coordinator_client import Consumer, IllegalState, UnknownTopic
+from kohort.fastpath import TopicPartition
+from kohort.network import metadata_updater
+from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, Witness, poll_until, read, wait_until
+
+P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
+
+
+@pytest.mark.proves("F-13")
+def test_a_subscription_that_is_refused_leaves_the_earlier_one_its_hooks() -> None:
+    hooks = Witness()
+    with FakeBroker(topics={"topic": 1}) as fake:
+        with Consumer(fake.bootstrap, group="group") as consumer:
+            consumer.subscribe(["topic"], hooks=hooks)
+            with pytest.raises(IllegalState):
+                consumer.subscribe(broker_pattern="topic", hooks=Witness())
+            poll_until(consumer, lambda: consumer.assignment == {P0})
+        assert hooks.kinds() == ["Assigned", "Revoked"]
+
+
+def test_an_assignment_by_hand_ends_at_once_though_there_was_a_membership_before() -> None:
+    with FakeBroker(topics={"topic": 1, "other": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["other"])
+        poll_until(consumer, lambda: len(consumer.assignment) == 1)
+        consumer.unsubscribe()
+        consumer.assign([P0])
+        consumer.unsubscribe()
+        assert consumer.assignment == frozenset()
+        assert consumer.lag() == {}
+        with pytest.raises(IllegalState):
+            consumer.pause([P0])
+
+
+@pytest.mark.proves("S-04")
+@pytest.mark.parametrize("go_on", [lambda consumer: consumer.assign([P1]), Consumer.unsubscribe])
+def test_what_is_handled_is_committed_before_another_assignment(go_on: Callable[[Consumer], None]) -> None:
+    with FakeBroker(topics={"topic": 2}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(
+            fake.bootstrap, group="group", enable_auto_commit=True, auto_commit_interval_ms=1_000_000
+        ) as consumer:
+            consumer.assign({P0: 0})
+            read(consumer, 5)
+            consumer.poll(0)  # now those are handled
+            go_on(consumer)
+            wait_until(lambda: any(entry.offsets for entry in consumer.commit_log()))
+            consumer.assign([P0])  # again: whoever reads partitions in turns goes on where each was left
+            assert consumer.position(P0) == 5
+
+
+@pytest.mark.proves("S-04")
+def test_what_is_being_committed_is_waited_for_where_a_partition_comes_back_at_once() -> None:
+    with FakeBroker(topics={"topic": 2}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(
+            fake.bootstrap, group="group", enable_auto_commit=True, auto_commit_interval_ms=1_000_000,
+            auto_offset_reset="earliest",
+        ) as consumer:  # fmt: skip
+            consumer.assign({P0: 0})
+            read(consumer, 5)
+            consumer.poll(0)  # now those are handled
+            driver, core = consumer._session.driver, consumer._session.core
+            with driver.lock:  # no turn of the driver in between
+                for wanted in (P1, P0):
+                    core.commits.before_parting(driver.now() + PATIENCE_S)
+                    core.assign(frozenset({wanted}), {}, {})
+            driver.wake()
+            assert consumer.position(P0) == 5
+
+
+@pytest.mark.proves("K-07")
+def test_a_hook_that_an_unsubscribe_left_over_does_not_hide_what_was_assigned_by_hand_since() -> None:
+    hooks = Witness()
+    with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["topic"], hooks=hooks)
+        poll_until(consumer, lambda: consumer.assignment == {P0, P1})
+        consumer._session.call(lambda core: core.unsubscribe())  # its time is up before the member has let go
+        consumer.assign({P0: 0})
+        consumer.pause([P0])
+        poll_until(consumer, lambda: hooks.kinds() == ["Assigned", "Revoked"])
+        assert consumer.assignment == {P0}
+        assert consumer.paused().keys() == {P0}
+
+
+@pytest.mark.proves("B-28")
+@pytest.mark.parametrize("go_on", [lambda consumer: consumer.subscribe(["topic"]), Consumer.unsubscribe])
+def test_a_topic_that_is_not_meant_any_more_is_not_missed(
+    go_on: Callable[[Consumer], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_updater, "UNKNOWN_TOPIC_GRACE_S", 0.0)
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["misspelt"])
+        limit = time.monotonic() + PATIENCE_S
+        while not consumer._session.read(lambda core: core._errors):
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        go_on(consumer)
+        with contextlib.suppress(IllegalState):  # of a poll after unsubscribe, which is not what is missed
+            consumer.poll(0.1)
+        consumer.subscribe(["misspelt"])
+        with pytest.raises(UnknownTopic):
+            poll_until(consumer, lambda: False)

@@ -1,0 +1,45 @@
+"""Which store of keys and tickets the library is given, with a stand-in for the library."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client.consumer_config import Config
+from kohort.network.auth import kerberos_tickets
+
+SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What credentials were asked for."""
+    calls: list[dict[str, Any]] = []
+    library = SimpleNamespace(
+        Name=lambda name, kind: (name, kind),
+        NameType=SimpleNamespace(kerberos_principal="principal"),
+        MechType=SimpleNamespace(kerberos="krb5"),
+        Credentials=lambda **given: calls.append(given),
+    )
+    monkeypatch.setitem(sys.modules, "gssapi", library)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("given", "store"),
+    [
+        ({}, None),
+        ({"sasl_kerberos_ccache": "FILE:mine"}, {"ccache": "FILE:mine"}),
+        ({"sasl_kerberos_keytab": "keys"}, {"client_keytab": "keys", "ccache": "MEMORY:ours"}),
+    ],
+)
+@pytest.mark.parametrize("principal", [None, "me@REALM"])
+def test_a_keytab_has_a_cache_of_its_own_and_else_the_environments_tickets_count(
+    given: dict[str, Any], store: dict[str, str] | None, principal: str | None, asked: list[dict[str, Any]]
+) -> None:
+    more: dict[str, Any] = {} if principal is None else {"sasl_kerberos_principal": principal}
+    config = Config(bootstrap=("host:1",), **SETTINGS, **given, **more)
+    kerberos_tickets._credentials(config, "MEMORY:ours")
+    name = None if principal is None else (principal, "principal")
+    assert asked == [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": store}]

@@ -1,0 +1,97 @@
+"""One connection that logs in with a token: what it says of the token to the keeper, without a broker."""
+
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, TopicPartition
+from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed
+from kohort.network.auth.sasl import Credentials
+from kohort.network.auth.token_refresh import Token, TokenKeeper
+from kohort.network.broker_connection import Ask, Connection, Endpoint, Stage
+from kohort.protocol.apis.api_versions import ApiVersion
+from kohort.protocol.catalogue import API
+from tests.coordinator_client.consumer_helpers import poll_until
+
+REFUSED = 58
+
+
+def keeper() -> TokenKeeper:
+    """One that has a token."""
+    tokens = TokenKeeper(5.0, lambda: 0.5, lambda: Token("asked"))
+    assert tokens.take(0.0, 0.0) is None
+    tokens.asked(0.0)
+    tokens.came(Token("abc", None), 0.0)
+    return tokens
+
+
+def opened(tokens: TokenKeeper) -> Connection:
+    made = Connection(
+        endpoint=Endpoint("host", 1), client_id="c", max_frame_bytes=1 << 20, setup_timeout_s=10.0, opened_at=0.0,
+        ranges={17: (0, 1), 36: (0, 2)}, credentials=Credentials("OAUTHBEARER", "", ""), tokens=tokens,
+    )  # fmt: skip
+    made.opened(0.0)
+    return made
+
+
+def answered(made: Connection, api: str, version: int, **values: Any) -> None:
+    (asked,) = made.outgoing()
+    body = API[api].response.build(values, version)
+    frame = asked[8:12] + (b"\0" if api == "SaslAuthenticate" else b"") + body
+    made.received(memoryview(len(frame).to_bytes(4, "big") + frame), 0.0)
+
+
+def log_in(tokens: TokenKeeper, code: int = 0) -> Connection:
+    made = opened(tokens)
+    answered(made, "SaslHandshake", 1, error_code=0, mechanisms=("OAUTHBEARER",))
+    answered(made, "SaslAuthenticate", 2, error_code=code, error_message="no" if code else None, auth_bytes=b"")
+    return made
+
+
+def test_a_token_that_a_broker_took_is_worth_another_once_it_is_refused() -> None:
+    tokens = keeper()
+    assert log_in(tokens).stage is Stage.READY
+    with pytest.raises(ConnectionFailed, match="takes this token no longer") as caught:
+        log_in(tokens, REFUSED)
+    assert not isinstance(caught.value, AuthenticationFailed)
+
+
+def test_no_token_is_asked_for_before_a_broker_is_reached() -> None:
+    calls: list[str] = []
+
+    def token() -> str:
+        calls.append("called")
+        return "abc"
+
+    with Consumer(
+        "127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", bootstrap_timeout_ms=100,
+        sasl_oauth_token=token,
+    ) as consumer:  # fmt: skip
+        consumer.assign([TopicPartition("t", 0)])
+        with pytest.raises(ConnectionFailed):
+            poll_until(consumer, lambda: False)
+    assert calls == []
+
+
+def test_a_token_that_no_broker_took_is_refused_for_good() -> None:
+    with pytest.raises(AuthenticationFailed, match="refused the token"):
+        log_in(keeper(), REFUSED)
+
+
+def test_a_response_before_the_login_is_ended_has_a_small_limit() -> None:
+    made = Connection(
+        endpoint=Endpoint("host", 1), client_id="c", max_frame_bytes=1 << 27, setup_timeout_s=10.0, opened_at=0.0,
+        credentials=Credentials("PLAIN", "me", "hush"),
+    )  # fmt: skip
+    made.opened(0.0)
+    assert made.frame_limit == 65_536
+    ranges = tuple(
+        ApiVersion(api_key=key, min_version=0, max_version=most) for key, most in ((16, 2), (17, 1), (18, 3), (36, 2))
+    )
+    answered(made, "ApiVersions", 3, error_code=0, api_keys=ranges)
+    assert made.frame_limit == 1_048_576
+    answered(made, "SaslHandshake", 1, error_code=0, mechanisms=("PLAIN",))
+    assert made.frame_limit == 1_048_576
+    answered(made, "SaslAuthenticate", 2, error_code=0, auth_bytes=b"")
+    made.ask(Ask("ListGroups", {}, lambda _outcome, _now: None, 30), 0.0)
+    assert made.frame_limit == 1 << 27

@@ -1,0 +1,163 @@
+"""A connection without a socket: the test is the broker, in bytes."""
+
+import pytest
+
+from kohort.coordinator_client.errors import ConnectionFailed, FrameTooLarge
+from kohort.fastpath import WireError
+from kohort.network.broker_connection import (
+    Answered,
+    Ask,
+    Connection,
+    Endpoint,
+    NotSent,
+    Outcome,
+    Stage,
+    Unanswered,
+    explained,
+)
+from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
+from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.protocol.catalogue import API
+from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.protocol.framing import response_header_version
+
+HERE = Endpoint("broker", 9092)
+ALL = {key: API[key].versions for key in API if isinstance(key, int)}
+
+
+class Rig:
+    """A connection at time 0, and what came of its asks."""
+
+    def __init__(self, ranges: dict[int, tuple[int, int]] | None = None) -> None:
+        self.connection = Connection(HERE, "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0, ranges=ranges)
+        self.outcomes: list[Outcome] = []
+
+    def ask(self, api: str = "Heartbeat", *, timeout_s: float = 5.0, at_most: int | None = None) -> Ask:
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        ask = Ask(api, request, lambda outcome, now: self.outcomes.append(outcome), timeout_s, at_most)
+        self.connection.ask(ask, 0.0)
+        return ask
+
+    def sent(self) -> list[tuple[int, int, int]]:
+        """(API key, version, correlation id) of each frame that is to be written."""
+        return [
+            tuple(int.from_bytes(frame[at : at + size], "big") for at, size in ((4, 2), (6, 2), (8, 4)))  # type: ignore[misc]
+            for frame in self.connection.outgoing()
+        ]
+
+    def answer(self, api: str, version: int, correlation_id: int, value: object) -> list[tuple[Ask, Outcome]]:
+        response = API[api].response
+        header = correlation_id.to_bytes(4, "big", signed=True) + b"\0" * response_header_version(response, version)
+        body = header + response.build(value, version)
+        return self.connection.received(memoryview(len(body).to_bytes(4, "big") + body), 0.0)
+
+    def versions(self, version: int, correlation_id: int, ranges: dict[int, tuple[int, int]], code: int = 0) -> None:
+        keys = tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges.items())
+        self.answer("ApiVersions", version, correlation_id, ApiVersionsResponse(error_code=code, api_keys=keys))
+
+
+def test_versions_are_asked_first_and_everything_else_waits() -> None:
+    rig = Rig()
+    rig.ask()
+    assert rig.sent() == []
+    rig.connection.opened(0.0)
+    ((key, version, correlation_id),) = rig.sent()
+    assert (key, version) == (18, API["ApiVersions"].versions[1])
+    rig.versions(version, correlation_id, ALL)
+    ((key, version, correlation_id),) = rig.sent()
+    assert (key, version) == (12, API["Heartbeat"].versions[1])
+    ((_, outcome),) = rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
+    assert isinstance(outcome, Answered)
+    assert (outcome.value.error_code, outcome.version) == (27, version)
+
+
+def test_known_ranges_spare_the_question() -> None:
+    rig = Rig(ALL)
+    rig.ask(at_most=2)
+    rig.connection.opened(0.0)
+    assert [(key, version) for key, version, _ in rig.sent()] == [(12, 2)]
+
+
+@pytest.mark.proves("E-08")
+def test_a_broker_that_does_not_know_our_version_of_the_question_is_asked_in_version_0() -> None:
+    rig = Rig()
+    rig.connection.opened(0.0)
+    ((_, _, correlation_id),) = rig.sent()
+    rig.versions(0, correlation_id, {18: (0, 2)}, code=35)
+    ((key, version, correlation_id),) = rig.sent()
+    assert (key, version) == (18, 0)
+    rig.versions(0, correlation_id, {12: (0, 1)})
+    rig.ask()
+    assert [(key, version) for key, version, _ in rig.sent()] == [(12, 1)]
+
+
+def test_a_broker_that_is_too_old_refuses_one_request_and_serves_others() -> None:
+    rig = Rig({12: (90, 99), 3: ALL[3]})
+    ask = rig.ask()
+    rig.connection.opened(0.0)
+    assert rig.sent() == []
+    ((refused, outcome),) = rig.connection.refused_versions()
+    assert refused is ask
+    assert isinstance(outcome, NotSent)
+    assert isinstance(outcome.error, UnsupportedVersion)
+    assert "Heartbeat" in str(outcome.error)
+    assert "90-99" in str(outcome.error)
+    assert rig.connection.stage is Stage.READY
+
+
+def test_an_error_in_the_version_answer_ends_the_connection() -> None:
+    rig = Rig()
+    rig.connection.opened(0.0)
+    ((_, version, correlation_id),) = rig.sent()
+    with pytest.raises(BrokerError):
+        rig.versions(version, correlation_id, {}, code=58)
+
+
+@pytest.mark.proves("B-03")
+@pytest.mark.parametrize("shift", [1, -1, 1000])
+def test_an_answer_to_another_question_reaches_nobody(shift: int) -> None:
+    rig = Rig(ALL)
+    rig.ask()
+    rig.connection.opened(0.0)
+    ((_, version, correlation_id),) = rig.sent()
+    with pytest.raises(WireError):
+        rig.answer("Heartbeat", version, correlation_id + shift, HeartbeatResponse())
+    assert rig.outcomes == []
+
+
+@pytest.mark.proves("B-24")
+def test_a_request_without_an_answer_is_overdue_at_its_time_and_everyone_is_told() -> None:
+    rig = Rig(ALL)
+    slow, quick = rig.ask(timeout_s=9.0), rig.ask(timeout_s=5.0)
+    rig.connection.opened(0.0)
+    assert rig.connection.deadline() == 5.0
+    assert rig.connection.overdue(4.9) is None
+    error = rig.connection.overdue(5.0)
+    assert isinstance(error, ConnectionFailed)
+    assert "Heartbeat" in str(error)
+    assert error.place == {"host": "broker", "port": 9092}
+    ended = rig.connection.closed(error, timed_out=True)
+    assert [ask for ask, _ in ended] == [slow, quick]
+    assert all(outcome == Unanswered(error, True) for _, outcome in ended)
+    assert not rig.connection.busy
+
+
+@pytest.mark.proves("B-24", "B-28")
+def test_a_connection_that_does_not_open_is_overdue_too() -> None:
+    rig = Rig()
+    rig.ask(timeout_s=60.0)
+    assert rig.connection.overdue(9.9) is None
+    error = rig.connection.overdue(10.0)
+    assert error is not None
+    assert "connecting" in str(error)
+    rig.connection.opened(9.0)
+    assert rig.connection.overdue(10.0) is not None  # nor may it take longer to shake hands
+
+
+def test_what_a_broken_beginning_means() -> None:
+    frame = FrameTooLarge("a frame of 352518912 bytes was announced")
+    tls = explained(frame, b"\x15\x03\x03\x00\x02\x02\x46", HERE, answered=False)
+    assert "speaks TLS" in str(tls)
+    other = explained(frame, b"HTTP/1.1", HERE, answered=False)
+    assert "does not speak Kafka's protocol" in str(other)
+    assert explained(frame, b"", HERE, answered=True) is frame

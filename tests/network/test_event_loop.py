@@ -1,0 +1,129 @@
+"""Threads of drivers: one each while there are few, shared by many, gone with the last, and neighbours in peace."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kohort import Consumer
+from kohort.fastpath import KohortError
+from kohort.network import event_loop
+from kohort.testing.fake_broker import FakeBroker
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, poll_until
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"topic": 2}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def made(fake: FakeBroker) -> Iterator[Callable[[int], list[Consumer]]]:
+    """`made(3)`: as many members of groups of their own."""
+    consumers: list[Consumer] = []
+
+    def make(count: int) -> list[Consumer]:
+        begun = len(consumers)
+        for number in range(begun, begun + count):
+            consumers.append(Consumer(fake.bootstrap, group=f"group-{number}", client_id=f"member-{number}"))
+            consumers[-1].subscribe(["topic"])
+        return consumers[begun:]
+
+    yield make
+    for consumer in consumers:
+        consumer.close(5.0)
+
+
+def threads() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name.startswith("kohort-driver")}
+
+
+def joined(consumer: Consumer) -> None:
+    poll_until(consumer, lambda: len(consumer.assignment) == 2)
+
+
+def test_the_first_have_a_thread_each_and_more_share_them(made: Callable[[int], list[Consumer]]) -> None:
+    before = threads()
+    consumers = made(event_loop.MOST_LOOPS - len(before))
+    assert len(threads()) == event_loop.MOST_LOOPS
+    consumers += made(30)
+    assert len(threads()) == event_loop.MOST_LOOPS
+    for consumer in consumers:
+        joined(consumer)
+    for consumer in consumers:
+        consumer.close()
+    assert threads() == before
+
+
+def test_who_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
+    made: Callable[[int], list[Consumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_loop, "MOST_LOOPS", 1)
+    crashing, closing, staying = made(3)
+    assert len({consumer._session.driver._loop for consumer in (crashing, closing, staying)}) == 1
+    joined(staying)
+    crash(crashing._session.driver, monkeypatch)
+    closing.close()
+    closing._session.driver.wake()  # as who heard too late of the end would
+    heartbeats = staying.metrics().heartbeat_total
+    limit = time.monotonic() + PATIENCE_S
+    while staying.metrics().heartbeat_total == heartbeats:
+        staying.poll(0.05)
+        assert time.monotonic() < limit
+    with pytest.raises(KohortError, match="ended by a defect"):
+        crashing.poll(0)
+    assert len(staying.assignment) == 2
+
+
+def test_a_thread_that_ends_by_a_defect_takes_its_drivers_along_and_nobody_after_them(
+    made: Callable[[int], list[Consumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_loop, "MOST_LOOPS", 1)
+    both = made(2)
+    for consumer in both:
+        joined(consumer)
+    shared = both[0]._session.driver._loop
+    assert shared is not None
+
+    def wait() -> object:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(shared, "_wait", wait)
+    shared.ring(both[0]._session.driver)
+    for consumer in both:
+        assert consumer._session.driver.ended.wait(PATIENCE_S)
+        with pytest.raises(KohortError, match="ended by a defect"):
+            consumer.poll(PATIENCE_S)
+    joined(made(1)[0])
+
+
+def test_no_thread_is_an_error_and_no_place_for_the_next(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            Consumer(fake.bootstrap)
+    with Consumer(fake.bootstrap, group="group") as consumer:
+        consumer.subscribe(["topic"])
+        joined(consumer)
+
+
+def test_a_forked_child_has_threads_of_its_own(fake: FakeBroker, made: Callable[[int], list[Consumer]]) -> None:
+    made(event_loop.MOST_LOOPS)  # all places are taken, by threads that a child has not
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with Consumer(fake.bootstrap, group="of-a-child") as consumer:
+                consumer.subscribe(["topic"])
+                joined(consumer)
+            code = 0
+        finally:
+            os._exit(code)
+    _, ended = os.waitpid(child, 0)  # it waits for nothing longer than PATIENCE_S
+    assert os.waitstatus_to_exitcode(ended) == 0

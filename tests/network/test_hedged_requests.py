@@ -1,0 +1,112 @@
+"""Questions that any broker can answer, without a socket: who is asked when, and which outcome counts."""
+
+from typing import Any
+
+from kohort.coordinator_client.errors import ConnectionFailed
+from kohort.network.backoff import Backoff
+from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.connection_states import Endpoints
+from kohort.network.hedged_requests import Anybody
+
+PATIENCE_S = 2.0
+FIRST, SECOND, THIRD = (Endpoint("host", port) for port in (1, 2, 3))
+AWAY = Unanswered(ConnectionFailed("away"))
+
+
+class Table:
+    """`sent`: what the driver was handed; `came`: the outcomes that whoever asked has got."""
+
+    def __init__(self, *brokers: Endpoint) -> None:
+        self.endpoints = Endpoints((), Backoff(100, 1000), chance=lambda: 0.5)
+        self.sent: list[tuple[Endpoint | None, Ask]] = []
+        self.came: list[tuple[Outcome, float]] = []
+        self.anybody = Anybody(
+            self.endpoints,
+            lambda now, but=(): self.endpoints.pick(brokers, now, but),
+            lambda endpoint, ask: self.sent.append((endpoint, ask)),
+            lambda: PATIENCE_S,
+        )
+
+    def ask(self, *, timeout_s: float = 120.0) -> None:
+        self.anybody.ask(Ask("Metadata", None, lambda *outcome: self.came.append(outcome), timeout_s), 0.0)
+
+    def turn(self, now: float) -> list[Endpoint | None]:
+        """Who has been asked so far."""
+        self.anybody.turn(now)
+        return [endpoint for endpoint, _ in self.sent]
+
+    def answer(self, number: int, outcome: Outcome, now: float) -> None:
+        """What comes of the request that was sent as this one."""
+        self.sent[number][1].done(outcome, now)
+
+
+def answered(value: Any) -> Answered:
+    return Answered(value, version=1)
+
+
+def test_one_that_answers_in_time_is_asked_alone() -> None:
+    table = Table(FIRST, SECOND)
+    table.ask()
+    assert table.turn(1.9) == [FIRST]
+    table.answer(0, answered("yes"), 1.95)
+    assert table.came == [(answered("yes"), 1.95)]
+    assert table.turn(60.0) == [FIRST]
+    assert table.anybody.wakes() == []
+
+
+def test_one_more_is_asked_whenever_a_while_has_brought_nothing_and_the_first_answer_counts() -> None:
+    table = Table(FIRST, SECOND, THIRD)
+    table.ask()
+    assert table.anybody.wakes() == [PATIENCE_S]
+    assert table.turn(2.0) == [FIRST, SECOND]
+    assert table.turn(3.9) == [FIRST, SECOND]
+    assert table.turn(4.0) == [FIRST, SECOND, THIRD]
+    assert table.turn(6.0) == [FIRST, SECOND, THIRD]  # nobody is asked twice
+    table.answer(1, answered("second"), 6.1)
+    table.answer(0, answered("first"), 6.2)
+    table.answer(2, AWAY, 6.3)
+    assert table.came == [(answered("second"), 6.1)]
+
+
+def test_who_was_waited_for_in_vain_is_asked_last_from_then_on() -> None:
+    table = Table(FIRST, SECOND)
+    table.ask()
+    table.turn(2.0)
+    table.ask()
+    assert [endpoint for endpoint, _ in table.sent] == [FIRST, SECOND, SECOND]
+
+
+def test_what_fails_is_told_when_nobody_is_waited_for() -> None:
+    table = Table(FIRST, SECOND)
+    table.ask()
+    table.turn(2.0)
+    table.answer(0, AWAY, 2.5)
+    assert table.came == []
+    table.answer(1, AWAY, 2.6)
+    assert table.came == [(AWAY, 2.6)]
+    assert table.turn(9.0) == [FIRST, SECOND]
+
+
+def test_what_cannot_be_sent_is_told_at_once() -> None:
+    table = Table(FIRST, SECOND)
+    table.ask()
+    table.turn(2.0)
+    refused = NotSent(ConnectionFailed("no version in common"))
+    table.answer(1, refused, 2.1)
+    assert table.came == [(refused, 2.1)]
+
+
+def test_later_ones_have_what_is_left_of_the_time_and_none_is_asked_after_it() -> None:
+    table = Table(FIRST, SECOND, THIRD)
+    table.ask(timeout_s=3.0)
+    table.turn(2.0)
+    assert [ask.timeout_s for _, ask in table.sent] == [3.0, 1.0]
+    assert table.turn(4.0) == [FIRST, SECOND]
+
+
+def test_where_nobody_can_be_asked_the_driver_says_so() -> None:
+    table = Table()
+    table.ask()
+    assert table.turn(0.1) == [None]
+    table.answer(0, AWAY, 0.2)
+    assert table.came == [(AWAY, 0.2)]

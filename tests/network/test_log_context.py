@@ -1,0 +1,172 @@
+"""Every log line of the clients says whose it is, as fields and in its text; and none is printed unasked."""
+
+import logging
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kohort import Consumer, Producer
+from kohort.network.log_context import FIELDS, LOGGERS, WhoFilter, speaks_for
+from kohort.protocol.apis.heartbeat import HeartbeatResponse
+from kohort.protocol.errors import UnsupportedVersion
+from kohort.testing import FakeBroker
+from kohort.testing.broker_selection import Broker
+from kohort.testing.fake_broker import Answer
+from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce
+
+ILLEGAL_GENERATION = 22
+CLIENTS = ("kohort.consumer", "kohort.driver", "kohort.connections")
+
+
+def lines(caplog: pytest.LogCaptureFixture, group: str) -> list[logging.LogRecord]:
+    return [one for one in caplog.records if one.name in CLIENTS and vars(one)["group"] == group]
+
+
+@pytest.mark.broker
+def test_lines_of_a_rebalance_name_group_member_and_generation(
+    broker: Broker, topic: str, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    group = unique("group")
+    produce(broker.bootstrap, topic, numbers(0, 5))
+    caplog.set_level(logging.DEBUG, "kohort")
+    with (
+        Consumer(broker.bootstrap, client_id="one", group=group, heartbeat_interval_ms=100) as one,
+        Consumer(broker.bootstrap, client_id="two", group=group, heartbeat_interval_ms=100) as two,
+    ):
+        one.subscribe([topic])
+        poll_until(one, lambda: len(one.assignment) == 3)
+        first = one.group_metadata()
+        two.subscribe([topic])
+        poll_all_until([one, two], lambda: bool(one.assignment) and bool(two.assignment))
+        second, other = one.group_metadata(), two.group_metadata()
+    ended = [record for record in lines(caplog, group) if vars(record)["event"] == "rebalance_ended"]
+    told = [(vars(record)["client_id"], vars(record)["member"], vars(record)["generation"]) for record in ended]
+    assert ("one", first.member_id, first.generation) in told
+    assert ("one", second.member_id, second.generation) in told
+    assert ("two", other.member_id, other.generation) in told
+    assert second.generation > first.generation
+    for record in ended:
+        fields = vars(record)
+        assert record.levelno == logging.INFO
+        if fields["generation"] >= 0:
+            assert f"group={group} member={fields['member']} generation={fields['generation']}]" in record.getMessage()
+    # Whatever else was said meanwhile, in whichever thread, for these two or for nobody.
+    for record in caplog.records:
+        if record.name in CLIENTS:
+            assert {name for name in FIELDS if name not in vars(record)} == set()
+            assert vars(record)["client_id"]
+
+
+def test_a_lost_membership_is_told_of_as_the_one_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kohort")
+    with FakeBroker(topics={"topic": 2}) as fake:
+        with Consumer(fake.bootstrap, group="g", heartbeat_interval_ms=50) as consumer:
+            consumer.subscribe(["topic"])
+            poll_until(consumer, lambda: len(consumer.assignment) == 2)
+            was = consumer.group_metadata()
+            fake.control("Heartbeat", lambda call: Answer(HeartbeatResponse(error_code=ILLEGAL_GENERATION)), times=1)
+            poll_until(consumer, lambda: consumer.group_metadata().generation > was.generation)
+        (lost,) = [record for record in lines(caplog, "g") if vars(record)["event"] == "lost"]
+    assert lost.levelno == logging.WARNING
+    assert (vars(lost)["member"], vars(lost)["generation"]) == (was.member_id, was.generation)
+
+
+@pytest.mark.broker
+def test_a_position_that_is_chosen_names_its_partition(
+    broker: Broker, topic: str, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    group = unique("group")
+    caplog.set_level(logging.INFO, "kohort")
+    with Consumer(broker.bootstrap, group=group, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda: consumer.metrics().resets_total == 3)
+        me = consumer.group_metadata()
+    resets = [vars(record) for record in lines(caplog, group) if vars(record)["event"] == "reset"]
+    assert sorted((one["topic"], one["partition"]) for one in resets) == [(topic, number) for number in range(3)]
+    assert {(one["member"], one["generation"]) for one in resets} == {(me.member_id, me.generation)}
+
+
+def test_a_connection_that_ends_tells_of_its_client(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kohort")
+    with FakeBroker(topics={"topic": 1}, versions={"InitProducerId": None}) as fake:
+        with Consumer(fake.bootstrap, client_id="reader", group="g") as consumer:
+            consumer.subscribe(["topic"])
+            poll_until(consumer, lambda: bool(consumer.assignment))
+            fake.disconnect()
+            poll_until(consumer, lambda: any(record.name == "kohort.driver" for record in lines(caplog, "g")))
+        with Producer(fake.bootstrap, client_id="writer") as producer, pytest.raises(UnsupportedVersion):
+            producer.send("topic", b"value")
+    told = [(record.name, vars(record)["client_id"], record.getMessage()) for record in caplog.records]
+    assert any(name == "kohort.driver" and "[client_id=reader group=g member=" in text for name, _, text in told)
+    assert any(text.endswith("[client_id=writer]") for _, _, text in told)
+    assert {client for _, client, _ in told} == {"reader", "writer"}
+
+
+def test_an_assignors_line_is_its_members(caplog: pytest.LogCaptureFixture) -> None:
+    def plan() -> None:
+        speaks_for(lambda: {"client_id": "c", "group": "g", "member": "m-1", "generation": 7})
+        logging.getLogger("kohort.assignors.sticky").warning("100%% of %d: odd", 3)
+        logging.getLogger("kohort.assignors.sticky").warning("100% odd")
+
+    thread = threading.Thread(target=plan)
+    thread.start()
+    thread.join()
+    logging.getLogger("kohort.assignors.sticky").warning("nobody's")
+    whose = "[client_id=c group=g member=m-1 generation=7]"
+    assert caplog.messages == [f"100% of 3: odd {whose}", f"100% odd {whose}", "nobody's"]
+    assert [vars(record)["generation"] for record in caplog.records] == [7, 7, -1]
+    assert caplog.records[0].msg == "100%% of %d: odd [%s]"  # tools that group lines by their template still can
+
+
+def test_a_record_that_is_handled_again_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("kohort.consumer")
+    logger.warning("odd", extra={"client_id": "c", "group": "g"})
+    before = caplog.records[0].getMessage()
+    logger.handle(caplog.records[0])
+    assert caplog.messages == [before, before] == ["odd [client_id=c group=g]"] * 2
+
+
+def test_a_line_that_cannot_be_written_ends_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.Logger("kohort.alone")
+    logger.addFilter(WhoFilter())
+    logger.addHandler(logging.StreamHandler())
+    logger.warning("%d of %d", 1, extra={"group": "g"})
+    assert "not enough arguments" in capsys.readouterr().err  # said by logging itself, as ever
+
+
+def test_nothing_is_printed_unasked_and_a_format_may_name_every_field() -> None:
+    names = " ".join(f"%({name})s" for name in FIELDS)
+    code = f"""
+import logging
+from kohort import Consumer
+consumer = Consumer("127.0.0.1:1", group="g")
+for name in {LOGGERS!r}:
+    logging.getLogger(name).error("silent")
+logging.basicConfig(format="%(name)s|{names}|%(message)s")
+for name in {LOGGERS!r}:
+    logging.getLogger(name).error("spoken")
+consumer.close(0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert "silent" not in done.stdout + done.stderr
+    assert "Logging error" not in done.stderr
+    spoken = [line.partition("|")[0] for line in done.stderr.splitlines() if line.endswith("|spoken")]
+    assert spoken == list(LOGGERS)
+
+
+def test_every_logger_of_the_clients_is_listed() -> None:
+    from pathlib import Path
+
+    root = Path(__file__).parents[2]
+    named = set()
+    for folder in ("network", "coordinator_client", "producer", "admin", "assignors"):
+        for path in sorted((root / folder).rglob("*.py")):
+            text = path.read_text()
+            named |= set(re.findall(r'^log = logging.getLogger\("([\w.]+)"\)', text, re.MULTILINE))
+            if "logging.getLogger(__name__)" in text:
+                named.add(f"kohort.{folder}.{path.stem}")
+    assert named == set(LOGGERS)

@@ -1,0 +1,277 @@
+"""The cluster's view: a value that never loses what it knew to a half-baked answer; and when it is asked for."""
+
+import uuid
+
+import pytest
+
+from kohort.coordinator_client.group.ready import WantedTopics
+from kohort.fastpath import TopicPartition
+from kohort.network.backoff import Backoff
+from kohort.network.metadata import NOTHING_KNOWN, Broker, ClusterView
+from kohort.network.metadata_refresh import MetadataKeeper, topics_changed
+from kohort.protocol.apis.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.coordinator_client.core_rig import Rig
+
+ID = uuid.UUID(int=7)
+
+
+def topic(
+    name: str, leaders: dict[int, tuple[int, int]], *, code: int = 0, topic_id: uuid.UUID = ID
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        partitions=tuple(
+            MetadataResponsePartition(
+                partition_index=number, leader_id=leader, leader_epoch=epoch, replica_nodes=(leader,)
+            )
+            for number, (leader, epoch) in leaders.items()
+        ),
+    )
+
+
+def answer(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2)) -> MetadataResponse:
+    brokers = tuple(MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092, rack=f"r{node}") for node in nodes)
+    return MetadataResponse(brokers=brokers, cluster_id="c", topics=topics)
+
+
+VIEW = NOTHING_KNOWN.updated(answer(topic("t", {0: (1, 5), 1: (2, 3)})), asked={"t"})
+
+
+def test_leaders_ids_and_racks() -> None:
+    leader = VIEW.leader(TopicPartition("t", 1))
+    assert leader == Broker(2, "b2", 9092, "r2")
+    assert VIEW.topic_id("t") == ID
+    assert VIEW.partitions_of("t") == (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert VIEW.racks_of("t") == {0: {"r1"}, 1: {"r2"}}
+    assert VIEW.leader(TopicPartition("t", 9)) is None
+
+
+@pytest.mark.proves("B-18")
+def test_a_partition_of_a_number_that_cannot_be_is_not_planned_for() -> None:
+    view = NOTHING_KNOWN.updated(answer(topic("t", {0: (1, 5), 2: (2, 3), 2**31 - 1: (1, 0)})), asked={"t"})
+    assert view.partitions_of("t") == (TopicPartition("t", 0), TopicPartition("t", 2))
+    assert topics_changed(view, frozenset({"t"})).topics["t"].partitions == 3
+
+
+@pytest.mark.proves("B-18")
+def test_an_answer_without_brokers_or_partitions_keeps_the_old_view() -> None:
+    after = VIEW.updated(answer(topic("t", {}), nodes=()), asked={"t"})
+    assert after.brokers == VIEW.brokers
+    assert after.topics == VIEW.topics
+
+
+@pytest.mark.proves("B-18")
+def test_unknown_leaders_and_negative_partitions_do_no_harm() -> None:
+    after = NOTHING_KNOWN.updated(answer(topic("t", {0: (77, 0), -3: (1, 0)})), asked={"t"})
+    assert after.leader(TopicPartition("t", 0)) is None
+    assert after.partitions_of("t") == (TopicPartition("t", 0),)
+
+
+def test_an_answer_from_a_broker_that_has_not_heard_of_the_election_is_not_believed() -> None:
+    after = VIEW.updated(answer(topic("t", {0: (2, 4), 1: (1, 4)})), asked={"t"})
+    assert after.partition(TopicPartition("t", 0)) == VIEW.partition(TopicPartition("t", 0))
+    leader = after.leader(TopicPartition("t", 1))
+    assert leader is not None
+    assert leader.node == 1
+
+
+def test_a_topic_made_anew_starts_over_with_its_epochs() -> None:
+    after = VIEW.updated(answer(topic("t", {0: (2, 0)}, topic_id=uuid.UUID(int=8))), asked={"t"})
+    found = after.partition(TopicPartition("t", 0))
+    assert found is not None
+    assert (found.leader, found.leader_epoch) == (2, 0)
+
+
+def test_refused_topics_leave_the_view_and_keep_their_code() -> None:
+    after = VIEW.updated(answer(topic("t", {}, code=29)), asked={"t"})
+    assert "t" not in after.topics
+    assert after.refused == {"t": 29}
+    again = after.updated(answer(topic("t", {0: (1, 6)})), asked={"t"})
+    assert again.refused == {}
+
+
+def test_all_topics_replace_what_was_known_and_some_do_not() -> None:
+    assert "t" in VIEW.updated(answer(topic("u", {0: (1, 0)})), asked={"u"}).topics
+    assert "t" not in VIEW.updated(answer(topic("u", {0: (1, 0)})), asked=None).topics
+
+
+def test_a_newer_leader_told_by_a_fetch_is_believed_an_older_one_is_not() -> None:
+    partition = TopicPartition("t", 0)
+    assert VIEW.with_leaders([]) is VIEW
+    assert VIEW.with_leaders([(partition, 2, 5), (partition, -1, 9), (TopicPartition("x", 0), 1, 9)]) is VIEW
+    assert VIEW.with_leaders([(TopicPartition("t", 9), 1, 9)]) is VIEW
+    moved = VIEW.with_leaders([(partition, 3, 6)]).with_brokers([Broker(3, "b3", 9092, None)])
+    assert moved.leader(partition) == Broker(3, "b3", 9092, None)
+    assert VIEW.leader(partition) == Broker(1, "b1", 9092, "r1")  # a value: the old one is as it was
+    assert moved.partition(TopicPartition("t", 1)) == VIEW.partition(TopicPartition("t", 1))
+
+
+def test_of_several_leaders_in_one_response_the_newest_counts_in_each_topic() -> None:
+    before = VIEW.updated(answer(topic("u", {0: (1, 0)}), topic("v", {0: (1, 0)})), asked={"u", "v"})
+    t0, t1, u0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+    moved = before.with_leaders([(t0, 2, 7), (u0, 2, 1), (t1, 1, 4), (t0, 1, 6)])
+    found = {one: moved.partition(one) for one in (t0, t1, u0)}
+    assert {one: (each.leader, each.leader_epoch) for one, each in found.items() if each} == {
+        t0: (2, 7), t1: (1, 4), u0: (2, 1)
+    }  # fmt: skip
+    assert moved.topics["v"] is before.topics["v"]
+
+
+# --- when to ask
+
+
+def keeper() -> MetadataKeeper:
+    return MetadataKeeper(Backoff(100, 1000, 0), max_age_s=300)
+
+
+def ask(one: MetadataKeeper, now: float) -> list[str] | None:
+    request = one.owed(now)
+    assert request is not None, "nothing is owed"
+    return None if request.topics is None else [str(each.name) for each in request.topics]
+
+
+def test_what_was_never_asked_for_is_asked_at_once_and_then_kept_fresh() -> None:
+    one = keeper()
+    assert ask(one, 0.0) == []  # brokers, to begin with
+    assert one.owed(0.0) is None  # one at a time
+    one.want(WantedTopics(frozenset({"t"})))
+    one.answered(answer(), 0.1, 0.5)
+    assert ask(one, 0.1) == ["t"]
+    changed = one.answered(answer(topic("t", {0: (1, 0)})), 0.2, 0.5)
+    assert changed.topics["t"].partitions == 1
+    assert changed.asked == {"t"}
+    assert one.owed(100.0) is None
+    assert one.wakes() == pytest.approx(300.2)
+    assert ask(one, 300.2) == ["t"]
+
+
+@pytest.mark.parametrize(("given", "sent"), [((), False), ((False,), False), ((True,), True)])
+def test_a_request_creates_topics_only_where_that_is_allowed(given: tuple[bool, ...], sent: bool) -> None:
+    one = MetadataKeeper(Backoff(100, 1000, 0), 300.0, *given)
+    one.want(WantedTopics(frozenset({"t"})))
+    request = one.owed(0.0)
+    assert request is not None
+    assert request.allow_auto_topic_creation is sent
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_setting_says_whether_a_client_creates_topics(allowed: bool) -> None:
+    rig = Rig(allow_auto_create_topics=allowed)
+    rig.turn(0.0)
+    (ask,) = [one for _endpoint, one in rig.open if one.api == "Metadata"]
+    assert ask.request.allow_auto_topic_creation is allowed
+
+
+def test_a_missing_topic_is_asked_for_ever_more_slowly() -> None:
+    one = keeper()
+    one.want(WantedTopics(frozenset({"t"})))
+    now, waits = 0.0, []
+    for _ in range(6):
+        assert ask(one, now) == ["t"]
+        one.answered(answer(topic("t", {}, code=3)), now, 0.5)
+        wakes = one.wakes()
+        assert wakes is not None
+        waits.append(round(wakes - now, 3))
+        now = wakes
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert one.missing() == {"t"}
+
+
+def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
+    """A leader wants every name that any member subscribes to: 20,000 of them are requested every two seconds."""
+    it = keeper()
+    names = frozenset(f"t{number}" for number in range(20_000))
+    it.want(WantedTopics(names | {"here"}))
+    now, requests = 0.0, 0
+    while now < 10.0:
+        if it.owed(now) is not None:
+            requests += 1
+            it.answered(answer(topic("here", {0: (1, 5)})), now, 0.5)
+        wake = it.wakes()
+        assert wake is not None
+        now = max(now + 0.001, wake)
+    assert 4 <= requests <= 8
+    it.need(["mine"])  # a name that no response has covered does not wait
+    assert it.owed(10.9) is not None
+
+
+def test_stale_asks_again_but_no_faster_than_the_backoff() -> None:
+    one = keeper()
+    one.want(WantedTopics(frozenset({"t"})))
+    ask(one, 0.0)
+    one.answered(answer(topic("t", {0: (1, 0)})), 0.0, 0.5)
+    one.stale()
+    assert one.owed(0.05) is None
+    assert ask(one, 0.1) == ["t"]
+
+
+def test_everything_for_patterns() -> None:
+    one = keeper()
+    one.want(WantedTopics(everything=True))
+    assert ask(one, 0.0) is None
+    changed = one.answered(answer(topic("a", {0: (1, 0)}), topic("b", {0: (1, 0)})), 0.0, 0.5)
+    assert changed.complete
+    assert set(changed.topics) == {"a", "b"}
+
+
+@pytest.mark.parametrize("under_way", [False, True], ids=["after the answer", "while it is under way"])
+def test_what_nobody_wanted_for_a_while_is_asked_for_anew(under_way: bool) -> None:
+    one = keeper()
+    wanted, nothing = WantedTopics(frozenset({"t"})), WantedTopics()
+    one.want(wanted)
+    assert ask(one, 0.0) == ["t"]
+    if under_way:
+        one.want(nothing)
+    one.answered(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    one.want(nothing)
+    assert one.view.topics == {}
+    assert one.owed(1.0) is None
+    one.want(wanted)
+    assert ask(one, 1.0) == ["t"]
+
+
+def test_a_topic_that_was_not_among_all_is_asked_for_when_it_is_wanted() -> None:
+    one = keeper()
+    one.need_everything()
+    assert ask(one, 0.0) is None
+    one.answered(answer(topic("old", {0: (1, 0)})), 0.0, 0.5)
+    one.unneed_everything()
+    one.want(WantedTopics(frozenset({"old"})))
+    assert one.owed(1.0) is None
+    one.need(["new"])
+    assert ask(one, 1.0) == ["new", "old"]
+    one.answered(answer(topic("old", {0: (1, 0)}), topic("new", {0: (1, 0)})), 1.0, 0.5)
+    assert one.owed(2.0) is None
+
+
+def test_needs_of_look_ups_count() -> None:
+    one = keeper()
+    one.need(["t"])
+    one.need(["t"])
+    one.unneed(["t"])
+    assert one.names == {"t"}
+    one.unneed(["t"])
+    assert one.names == frozenset()
+
+
+def test_a_view_forgets_what_nobody_asks_about() -> None:
+    assert VIEW.forgetting([]).topics == {}
+    assert isinstance(VIEW.forgetting(["t"]), ClusterView)
+    assert "t" in VIEW.forgetting(["t"]).topics
+
+
+def test_a_member_that_takes_what_is_known_for_old_has_it_asked_again() -> None:
+    one = keeper()
+    one.want(WantedTopics(frozenset({"t"})))
+    ask(one, 0.0)
+    one.answered(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    assert one.owed(10.0) is None
+    one.want(WantedTopics(frozenset({"t"}), attempt=1))
+    assert ask(one, 10.0) == ["t"]

@@ -1,0 +1,41 @@
+"""A broker that is starting has not been told of the cluster yet, and answers all the same: there is nothing."""
+
+from typing import Any
+
+import pytest
+
+from kohort.coordinator_client import Consumer
+from kohort.testing.fake_broker import Alter, Call, FakeBroker
+from tests.coordinator_client.consumer_helpers import poll_until
+
+UNKNOWN_TOPIC = 3
+
+
+@pytest.mark.proves("B-18")
+@pytest.mark.parametrize("subscription", [{"topics": ["topic"]}, {"pattern": "top.*"}], ids=["by name", "by pattern"])
+def test_an_answer_without_brokers_takes_no_topic_away(subscription: dict[str, Any]) -> None:
+    asked: list[Call] = []
+
+    def know_nothing(answer: Any) -> Any:
+        named = asked[-1].request.topics  # type: ignore[attr-defined]
+        gone = [one._replace(error_code=UNKNOWN_TOPIC, partitions=()) for one in answer.topics]
+        return answer._replace(brokers=(), controller_id=-1, topics=() if named is None else tuple(gone))
+
+    def starting(call: Call) -> Alter:
+        asked.append(call)
+        return Alter(know_nothing)
+
+    with (
+        FakeBroker(topics={"topic": 2}) as fake,
+        Consumer(fake.bootstrap, group="group", metadata_max_age_ms=50, retry_backoff_ms=10) as consumer,
+    ):
+        consumer.subscribe(**subscription)
+        poll_until(consumer, lambda: len(consumer.assignment) == 2)
+        before = consumer.health().generation
+        fake.control("Metadata", starting)
+        poll_until(consumer, lambda: len(asked) > 5)
+        fake.control("Metadata", lambda call: None)
+        known = len(fake.calls_of("Metadata"))
+        poll_until(consumer, lambda: len(fake.calls_of("Metadata")) > known + 2)
+        assert len(consumer.assignment) == 2
+        assert consumer.health().generation == before

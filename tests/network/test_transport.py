@@ -1,0 +1,73 @@
+"""One socket's bytes, read as the driver reads them: when the selector says so, and not without it."""
+
+import ssl
+from selectors import EVENT_READ
+from typing import Any
+
+from kohort.network.broker_connection import Ask, Connection, Endpoint
+from kohort.network.frame_reader import SCRATCH_BYTES, FrameReader
+from kohort.network.requests import Line
+from kohort.network.transport import READS_AT_ONCE, Channel
+from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
+from kohort.protocol.catalogue import API
+from kohort.protocol.framing import frame
+
+RECORD_BYTES = 16 * 1024
+
+
+class TlsSocket:
+    """What Python's does: a read ends at a record's end at the latest, and what is left of a record it has read is no
+    reason for a selector to say that there is something."""
+
+    def __init__(self, records: list[bytes]) -> None:
+        self.records = records
+        self.rest = b""
+
+    do_handshake = None
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.records)
+
+    def pending(self) -> int:
+        return len(self.rest)
+
+    def recv_into(self, target: memoryview) -> int:
+        if not self.rest and not self.records:
+            raise ssl.SSLWantReadError
+        self.rest = self.rest or self.records.pop(0)
+        count = min(len(target), len(self.rest))
+        target[:count] = self.rest[:count]
+        self.rest = self.rest[count:]
+        return count
+
+    def send(self, data: memoryview) -> int:
+        return len(data)
+
+
+def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -> None:
+    """No more will come: the broker has said all that it was asked."""
+    asks = [Ask("DescribeGroups", DescribeGroupsRequest(groups=(name,)), lambda *_: None, 30.0) for name in "ab"]
+    connection = Connection(
+        Endpoint("broker", 9092), "me", 1 << 20, setup_timeout_s=1.0, opened_at=0.0, ranges={15: (0, 0)}
+    )
+    channel = Channel(Line.CONTROL, connection, FrameReader(1 << 20), None)
+    connection.opened(0.0)
+    for ask in asks:
+        connection.ask(ask, 0.0)
+
+    def answer(number: int, padding: int) -> bytes:
+        group: dict[str, Any] = {"group_id": "g" * padding}
+        return frame(number.to_bytes(4, "big"), API["DescribeGroups"].response.build({"groups": [group]}, 0))
+
+    first, second = answer(0, 2 * READS_AT_ONCE), answer(1, SCRATCH_BYTES)
+    small = [first[at : at + 1] for at in range(READS_AT_ONCE - 1)]
+    last = first[len(small) :] + second
+    assert len(last) < RECORD_BYTES
+    sock = TlsSocket([*small, last])
+    channel.sock = sock  # type: ignore[assignment]
+    channel.write()
+    answered = []
+    while sock.readable:
+        answered += [ask for ask, _outcome in channel.on_event(EVENT_READ, 0.0)]
+    assert answered == asks
