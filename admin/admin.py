@@ -6,10 +6,8 @@ from typing import Any, Self, cast
 
 from kohort.admin import cluster, groups, offsets, request_driver, topics
 from kohort.admin.request_driver import Asker
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.group.events import OffsetToCommit
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.network.arguments import (
     INT16_MAX,
     INT32_MAX,
@@ -22,9 +20,11 @@ from kohort.network.arguments import (
     topic_given,
     unsendable,
 )
-from kohort.network.broker_connection import VersionRanges
+from kohort.network.group_types import OffsetToCommit
 from kohort.network.network_client import Driver
+from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.process_exit import warn_unclosed
+from kohort.network.requests import VersionRanges
 
 LEAST_TIME = -6  # of the times that ListOffsets gives a meaning of its own: EARLIEST, LATEST, ...
 

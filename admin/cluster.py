@@ -7,9 +7,10 @@ from typing import Any, Final
 from kohort.admin.describe_configs import BROKER, TOPIC, describe_configs
 from kohort.admin.request_driver import Asker, Question
 from kohort.admin.topics import metadata
-from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.fastpath import KohortError
-from kohort.network.broker_connection import OUR_VERSION, Endpoint, VersionRanges
+from kohort.common import KohortError
+from kohort.common.version import __version__
+from kohort.network.errors import AuthorizationFailed
+from kohort.network.requests import Endpoint, VersionRanges
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
 from kohort.protocol.errors import BrokerError
 
@@ -43,7 +44,7 @@ def brokers(asker: Asker) -> tuple[BrokerDescription, ...]:
 def versions(asker: Asker, nodes: Iterable[BrokerDescription]) -> dict[int, VersionRanges]:
     """Which versions of which APIs each broker takes: {node: {API key: (lowest, highest)}}."""
     nodes = tuple(nodes)
-    request = ApiVersionsRequest(client_software_name="kohort", client_software_version=OUR_VERSION)
+    request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
     answers = asker.all([Question("ApiVersions", request, _endpoint(one)) for one in nodes])
     return {
         one.node: {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from kohort.admin.acl_operations import operations
 from kohort.admin.request_driver import Asker, first_of
-from kohort.coordinator_client.group.leader_assignment import read_assignment
-from kohort.fastpath import KohortError, TopicPartition, WireError
+from kohort.common import KohortError, TopicPartition, WireError
 from kohort.network.error_mapping import group_error
 from kohort.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.protocol.apis.delete_groups import DeleteGroupsRequest
@@ -15,7 +14,7 @@ from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.protocol.apis.list_groups import ListGroupsRequest
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
-from kohort.protocol.membership import Subscription, parse_subscription
+from kohort.protocol.membership import Subscription, parse_subscription, read_assignment
 from kohort.protocol.schema import first_version
 
 GROUP_AUTHORIZATION: Final = 30

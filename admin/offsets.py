@@ -8,20 +8,22 @@ from typing import Final
 from kohort.admin.groups import GroupNotEmpty
 from kohort.admin.request_driver import Asker, Question
 from kohort.admin.topics import Leaders
-from kohort.coordinator_client.group.events import Identity, OffsetToCommit
-from kohort.coordinator_client.offsets.commit_queue import BEFORE_TOPIC_IDS, commit_request
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST
-from kohort.coordinator_client.offsets.positions import ListedOffset
-from kohort.fastpath import KohortError, TopicPartition
-from kohort.network.broker_connection import Endpoint
+from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import offset_error
+from kohort.network.group_types import Identity, OffsetToCommit
 from kohort.network.offset_requests import (
+    BEFORE_TOPIC_IDS,
+    EARLIEST,
+    LATEST,
+    ListedOffset,
     ListFailure,
+    commit_request,
     committed_offsets,
     list_offsets_request,
     listed_offsets,
     offset_fetch_request,
 )
+from kohort.network.requests import Endpoint
 from kohort.protocol.errors import BrokerError
 
 NEWEST: Final = -3

@@ -9,22 +9,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import ConnectionFailed, OperationTimeout
 from kohort.coordinator_client.group.events import Event
-from kohort.coordinator_client.group.ready import Notice
-from kohort.coordinator_client.metrics.sensors import Counters
-from kohort.fastpath import KohortError
 from kohort.network.backoff import Backoff
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import Endpoints
 from kohort.network.error_mapping import group_error
+from kohort.network.errors import ConnectionFailed, OperationTimeout
 from kohort.network.metadata_refresh import MetadataKeeper
 from kohort.network.metadata_updater import Contacts
 from kohort.network.network_client import Driver
+from kohort.network.notices import Notice
 from kohort.network.promise import Promise
 from kohort.network.request_versions import fit
-from kohort.network.requests import Line, Outgoing, Turn
+from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome, Outgoing, Turn, Unanswered
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.metadata import MetadataRequest
 

@@ -8,16 +8,16 @@ from uuid import UUID
 from kohort.admin.acl_operations import operations
 from kohort.admin.describe_configs import TOPIC, describe_configs
 from kohort.admin.request_driver import Asker, first_of
-from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
-from kohort.fastpath import KohortError, TopicPartition
-from kohort.network.broker_connection import Endpoint
+from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import (
     TOPIC_AUTHORIZATION,
     UNKNOWN_TOPIC,
     UNKNOWN_TOPIC_GRACE_S,
     topic_error,
 )
+from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.network.metadata import NO_TOPIC_ID
+from kohort.network.requests import Endpoint
 from kohort.protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -6,9 +6,8 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.core import core
-from kohort.assignors.group import GroupView, Member
+from kohort.assignors.group import NO_GENERATION, GroupView, Member
 
 
 class Classes(NamedTuple):

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from kohort.fastpath import TopicPartition
+from kohort.assignors.group import NO_GENERATION
+from kohort.common import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.assignors.group import GroupView
     from kohort.assignors.plan import Plan
-
-#: What a member says when it belongs to no generation yet (KIP-792).
-NO_GENERATION = -1
 
 
 class Rebalance(Enum):

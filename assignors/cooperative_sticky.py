@@ -13,7 +13,7 @@ from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import Plan
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.protocol.membership import CooperativeStickyUserData, build_cooperative_sticky
 
 

@@ -16,7 +16,7 @@ from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError, BadGroup
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import NOBODY, Plan
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 
 class CopartitionAssignor:

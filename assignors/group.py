@@ -14,10 +14,12 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.errors import BadGroup
+from kohort.common import TopicPartition
 from kohort.common.frozen import Frozen
-from kohort.fastpath import TopicPartition
+
+#: What a member says when it belongs to no generation yet (KIP-792).
+NO_GENERATION = -1
 
 #: What a member says it owns: `TopicPartition`s in any order, or {topic: partitions}.
 Owned = Iterable[tuple[str, int]] | Mapping[str, Iterable[int]]

@@ -15,9 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kohort.assignors.base import NO_GENERATION
 from kohort.assignors.errors import BadGroup
-from kohort.assignors.group import GroupView, Member
+from kohort.assignors.group import NO_GENERATION, GroupView, Member
 from kohort.common.foreign_text import parsed_json
 
 KIND, VERSION = "group", 1

@@ -20,7 +20,7 @@ from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import NOBODY, Plan
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 LagOf = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 

@@ -10,7 +10,7 @@ from typing import Any, overload
 from kohort.assignors.core import core
 from kohort.assignors.errors import PlanError
 from kohort.assignors.group import GroupView
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 #: In an owner array: nobody reads this partition (yet).
 NOBODY = -1

@@ -17,7 +17,7 @@ from kohort.assignors.core import core
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import NOBODY, Plan
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 
 class RackAssignor:

@@ -15,7 +15,7 @@ from itertools import groupby
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import NOBODY, Plan
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 
 class RangeAssignor:

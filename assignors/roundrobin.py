@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.group import GroupView
 from kohort.assignors.plan import Plan
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 
 class RoundRobinAssignor:

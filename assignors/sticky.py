@@ -11,12 +11,12 @@ from array import array
 from collections.abc import Iterable
 
 from kohort.assignors.balance import Claims, balanced
-from kohort.assignors.base import NO_GENERATION, MemberSubscription, Rebalance
+from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.core import core
-from kohort.assignors.group import GroupView, Member
+from kohort.assignors.group import NO_GENERATION, GroupView, Member
 from kohort.assignors.plan import Plan
+from kohort.common import TopicPartition
 from kohort.common.foreign_text import escaped
-from kohort.fastpath import TopicPartition
 from kohort.protocol.membership import StickyUserData, TopicPartitions, build_sticky
 
 log = logging.getLogger(__name__)

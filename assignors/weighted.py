@@ -16,8 +16,8 @@ from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Plan
+from kohort.common import TopicPartition
 from kohort.common.foreign_text import escaped
-from kohort.fastpath import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,8 @@ from kohort.protocol.apis.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kohort.protocol.schema import Message, Top
+from kohort.protocol.codec import Message
+from kohort.protocol.schema import Top
 
 TOPIC_ID = UUID(int=0x1234_5678_9ABC_DEF0_1234_5678_9ABC_DEF0)
 Work = tuple[str, Callable[[], object]]

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from benchmarks.report import OURS, Report, median_of
 from kohort.admin import Admin
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.testing import RealBroker
 from kohort.testing.real_broker import OPTIMIZING
 from kohort.testing.topics import kafka_tool

@@ -18,12 +18,12 @@ from benchmarks.report import OURS, Report
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import DictState, Manual
 from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region import TURN_WAIT_S
 from kohort.consistent_region.region_driver import Conductor
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionState
-from kohort.consistent_region.store import open_store
 from kohort.coordinator_client.hooks import Assigned, Cause, Why
 from kohort.testing import RealPostgres
 from kohort.testing.simulation import SimRecord

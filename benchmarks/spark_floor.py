@@ -12,8 +12,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kohort.spark import plan
+from kohort.spark.partition_reader import as_spark
 from kohort.spark.reader import read_range
-from kohort.spark.source import SCHEMA, arrow_schema, as_spark
+from kohort.spark.schema import arrow_schema
+from kohort.spark.source import SCHEMA
 from kohort.spark.worker_tuning import settle
 
 if TYPE_CHECKING:

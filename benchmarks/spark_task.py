@@ -16,8 +16,10 @@ from typing import Any
 
 from kohort.producer import Producer
 from kohort.spark import OffsetRange
+from kohort.spark.partition_reader import as_spark
 from kohort.spark.reader import read_range
-from kohort.spark.source import SCHEMA, arrow_schema, as_spark
+from kohort.spark.schema import arrow_schema
+from kohort.spark.source import SCHEMA
 from kohort.testing import RealBroker
 from kohort.testing.broker_settings import PLAINTEXT
 from kohort.testing.real_broker import OPTIMIZING

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kohort.cli.main import available
+from kohort.cli.commands import available
 
 app = typer.Typer(add_completion=False)
 

@@ -16,7 +16,8 @@ from rich.console import Console
 from kohort.admin import Admin
 from kohort.cli.properties_file import from_environment, from_file, usual_file
 from kohort.common.errors import KohortError
-from kohort.coordinator_client.consumer_config import BY_KAFKA_NAME, by_our_names
+from kohort.coordinator_client.consumer_config import BY_KAFKA_NAME
+from kohort.network.settings_table import by_our_names
 
 Bootstrap = Annotated[
     str,

@@ -22,11 +22,12 @@ from kohort.cli.connection_options import Connection, connected, console
 from kohort.cli.partitions import partitions_of
 from kohort.cli.terminal import cell
 from kohort.cli.timestamps import moment, time_ms
+from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped, parsed_json
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.sigterm import on_sigterm
-from kohort.fastpath import Record, RecordColumns, TopicPartition
+from kohort.fastpath import Record, RecordColumns
+from kohort.network.process_exit import on_sigterm
 
 app = typer.Typer(add_completion=False)
 

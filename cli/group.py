@@ -18,9 +18,9 @@ from kohort.cli.group_timeline import timeline
 from kohort.cli.partitions import partitions_of, short
 from kohort.cli.terminal import cell, say
 from kohort.cli.timestamps import time_ms
+from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
-from kohort.fastpath import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consumer groups, and look after them.")
 offsets = typer.Typer(no_args_is_help=True, help="Move a group's committed offsets.")

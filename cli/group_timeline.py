@@ -19,12 +19,12 @@ from rich.text import Text
 
 from kohort.cli.connection_options import console
 from kohort.cli.partitions import short
+from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
 from kohort.coordinator_client.group.rebalance_history import Phase, Rebalance
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.replay import NoMember, rebalances_on
-from kohort.fastpath import TopicPartition
 from kohort.protocol import tape
 from kohort.protocol.errors import error_name
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kohort.admin import Admin
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
 
 
 def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:

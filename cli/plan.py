@@ -12,8 +12,8 @@ from rich.table import Table
 
 from kohort.cli.connection_options import AsJson, Connection, connected, console
 from kohort.cli.terminal import cell
+from kohort.common import TopicPartition
 from kohort.common.foreign_text import parsed_json
-from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError
 from kohort.spark.offset_json import unlogged
 from kohort.spark.plan import Bound, Plan, Point

@@ -13,8 +13,9 @@ from kohort.common.errors import KohortError
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import NotRegisteredError
 from kohort.consistent_region.manifest import Manifest
+from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_record import decode_record
-from kohort.consistent_region.store import Key, Store, open_store
+from kohort.consistent_region.store import Key, Store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consistent regions and their checkpoints.")
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from kohort.admin import TopicDescription
 from kohort.cli.connection_options import AsJson, Connection, Yes, connected, console
 from kohort.cli.terminal import cell, say
+from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
-from kohort.fastpath import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at topics, make and delete them.")
 

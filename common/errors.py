@@ -1,4 +1,4 @@
-"""The bottom of the error house: what every error of ours carries, and the two that bytes can cause.
+"""The base class of all errors, and WireError.
 
 An error says what happened, where, and what to do. *Where* is given as keywords (`topic=`, `partition=`, `offset=`,
 `path=`, `group=`, `generation=`, ...) that are printed and kept in `error.place`, so that code can act on them.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kohort.common.foreign_text import cut, escaped
 
 if TYPE_CHECKING:
-    from kohort.fastpath._columns import RecordColumns
+    pass
 
 
 MOST_MESSAGE_CHARACTERS = 2_000
@@ -53,26 +53,3 @@ class WireError(KohortError):
 
     Carries `api`, `version`, `path` (the field) and `offset` (into the frame) where they are known.
     """
-
-
-class CorruptRecord(KohortError):
-    """A record batch that contradicts itself or its checksum: `topic`, `partition`, `offset` and the reason.
-
-    `decoded`: the RecordColumns of the sound batches before it, where `kohort.fastpath.decode` raised it.
-    `resumed_at`: the offset at which reading went on, where the batch was skipped (`on_corrupt="skip_batch"`).
-    """
-
-    decoded: "RecordColumns | None" = None
-    resumed_at: int | None = None
-
-
-class UnsupportedCodec(CorruptRecord):
-    """A compression codec id that no version of Kafka has defined."""
-
-
-class UnsupportedMagic(CorruptRecord):
-    """A record format newer than magic 2."""
-
-
-class DecompressionLimit(CorruptRecord):
-    """A batch that would grow past `max_decompressed_bytes`; stopped before memory does."""

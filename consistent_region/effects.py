@@ -19,7 +19,7 @@ from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.state import CheckpointListener, StateHandle
-from kohort.coordinator_client.group.events import Identity
+from kohort.network.group_types import Identity
 
 log = logging.getLogger("kohort.region")
 

@@ -10,8 +10,8 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.coordinator_client import Consumer, OffsetToCommit
-from kohort.coordinator_client.errors import CommitFailed
-from kohort.coordinator_client.group.events import Identity
+from kohort.network.errors import CommitFailed
+from kohort.network.group_types import Identity
 from kohort.producer import Producer
 from kohort.producer.producer_config import CONNECTING
 

@@ -13,7 +13,8 @@ from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import TopicRecreatedError, TruncationError
 from kohort.consistent_region.offsets import NO_EPOCH, NO_TOPIC_ID, Position, Positions
-from kohort.coordinator_client.errors import IllegalState, OperationTimeout, TopicRecreated, Truncation
+from kohort.coordinator_client.errors import TopicRecreated, Truncation
+from kohort.network.errors import IllegalState, OperationTimeout
 
 MOST_POLLS = 1_000
 

@@ -15,6 +15,7 @@ from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
 from kohort.consistent_region.file_state import FileState
 from kohort.consistent_region.group_check import client_id
 from kohort.consistent_region.memory_pressure import memory_low
+from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_driver import Conductor, Handler
 from kohort.consistent_region.region_history import Diary, Moment
 from kohort.consistent_region.region_member import RegionMember
@@ -22,15 +23,16 @@ from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, Regi
 from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import DictState, StateHandle
 from kohort.consistent_region.states import RegionState
-from kohort.consistent_region.store import Store, open_store
+from kohort.consistent_region.store import Store
 from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.consumer_config import SETTINGS, Config, checked, unknown
-from kohort.coordinator_client.errors import ConfigError, IllegalState
+from kohort.coordinator_client.consumer_config import SETTINGS, Config
 from kohort.coordinator_client.group.rebalance_history import Rebalance
 from kohort.coordinator_client.offsets.offset_reset import Gap
-from kohort.coordinator_client.sigterm import on_sigterm
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.errors import ConfigError, IllegalState
+from kohort.network.process_exit import on_sigterm
+from kohort.network.settings_table import checked, unknown
 
 log = logging.getLogger("kohort.region")
 

@@ -37,9 +37,9 @@ from kohort.consistent_region.region_member import NO_GENERATION, RegionMember, 
 from kohort.consistent_region.start_positions import Lookups, StartPosition, beginnings, check_log
 from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.consistent_region.states import CLEAN, ENDED, READING
-from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.network.errors import IllegalState, OperationTimeout
 
 log = logging.getLogger("kohort.region")
 

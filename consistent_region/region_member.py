@@ -23,10 +23,8 @@ from kohort.common.errors import KohortError
 from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
-from kohort.consistent_region import moving
 from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView
 from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped, ResetFailedError
-from kohort.consistent_region.figures import FIGURES
 from kohort.consistent_region.offsets import OffsetManager, Positions
 from kohort.consistent_region.ready import (
     Ask,
@@ -52,6 +50,54 @@ from kohort.consistent_region.states import (
     phase_after,
 )
 from kohort.consistent_region.triggers import OperatorDriven, Periodic
+
+
+# Partitions that move without a reset (COOPERATIVE groups). See `hand_over.py` for why each record counts once.
+def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
+    """Partitions went; where the coordinator knows how far they were read, nothing else changes."""
+    member._generation = NO_GENERATION
+    member.metrics["partitions_handed_over_total"] += len(event.partitions) if event.view is not None else 0
+    member.offsets.register(member.offsets.partitions - event.partitions)
+    for name in ("_queue", "_drained"):
+        kept = (one for one in getattr(member, name) if TopicPartition(one.topic, one.partition) in member.offsets)
+        setattr(member, name, deque(kept))
+    if event.view is not None:
+        member._saw(event.view)
+    elif member.state not in CLEAN:
+        member._void("partitions moved, and could not be handed over", forced=True, rebalance=False)
+    member._check_room()
+
+
+def taken(member: "RegionMember", event: ev.Taken) -> None:
+    """Partitions came; `starts` says where those are read on that were not here before."""
+    member._count_assignment(event.partitions)
+    member._generation = event.generation
+    member.offsets.register(event.partitions)
+    if member.state in READING:
+        member.offsets.place({one: to for one, to in event.starts.items() if one in member.offsets.unplaced})
+    if event.view is not None:
+        member._saw(event.view)
+    if member.state in READING and (event.view is None or member.offsets.unplaced):
+        missing = "nobody handed them over" if event.view is not None else "the coordinator could not be told"
+        member._void(f"partitions came, and {missing}", forced=True, rebalance=False)
+    member._check_room()
+
+
+FIGURES: Final = (
+    "partitions_assigned",
+    "consumed_topics",
+    "partition_rebalances_total",
+    "partitions_handed_over_total",
+    "drain_ms_last",
+    "drain_ms_max",
+    "queue_full_pauses_total",
+    "low_memory_pauses_total",
+    "failed_control_requests_total",
+    "commit_failures_total",
+    "resets_total",
+    "checkpoints_total",
+    "records_submitted_total",
+)
 
 ASK_ATTEMPTS: Final = 12
 BACKOFF_S: Final = 0.05
@@ -319,7 +365,8 @@ class RegionMember:
         self._poll_troubles.clear()
         if self._state not in READING:
             return
-        # Between generations only what stays is read on: nothing but where partitions are handed over (`moving.py`).
+        # Between generations only what stays is read on: nothing but where partitions are handed over (`handed_over`,
+        # `taken`).
         between = self._generation == NO_GENERATION
         records = [one for one in event.records if not between or partition_of(one) in self.offsets]
         if not records:
@@ -582,8 +629,8 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.Subscribed: RegionMember._on_subscribed,
     ev.Revoked: RegionMember._on_revoked,
     ev.Assigned: RegionMember._on_assigned,
-    ev.HandedOver: moving.handed_over,
-    ev.Taken: moving.taken,
+    ev.HandedOver: handed_over,
+    ev.Taken: taken,
     ev.Lost: RegionMember._on_lost,
     ev.Polled: RegionMember._on_polled,
     ev.PollFailed: RegionMember._on_poll_failed,

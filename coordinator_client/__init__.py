@@ -9,35 +9,38 @@ from typing import TYPE_CHECKING
 
 from kohort.coordinator_client.consumer_config import SETTINGS, Config
 from kohort.coordinator_client.errors import (
+    CallbackError,
+    CommitRewind,
+    ConsumerClosed,
+    FetchFailed,
+    NoOffset,
+    OffsetOutOfRange,
+    RebalanceInProgress,
+    TopicRecreated,
+    Truncation,
+    WakeupError,
+)
+from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
+from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.positions import Position
+from kohort.coordinator_client.subscription_state import PauseReason, Subscription
+from kohort.network.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
-    CallbackError,
     CommitFailed,
-    CommitRewind,
     ConcurrentUseError,
     ConfigError,
     ConnectionFailed,
-    ConsumerClosed,
-    FetchFailed,
     ForkError,
     FrameTooLarge,
     IllegalState,
-    NoOffset,
-    OffsetOutOfRange,
     OperationTimeout,
-    RebalanceInProgress,
     TlsError,
     TokenUnavailable,
-    TopicRecreated,
-    Truncation,
     UnknownTopic,
-    WakeupError,
 )
-from kohort.coordinator_client.group.events import OffsetToCommit
-from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
-from kohort.coordinator_client.offsets.offset_reset import Gap
-from kohort.coordinator_client.offsets.positions import ListedOffset, Position
-from kohort.coordinator_client.subscription_state import PauseReason, Subscription
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.offset_requests import ListedOffset
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.async_consumer import AsyncConsumer

@@ -13,18 +13,20 @@ from types import TracebackType
 from typing import Any, Never, Self, TypeVar
 
 from kohort.assignors import Assignor
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer import ALL, Face, Offsets
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_core import Core, Handed, Offer
-from kohort.coordinator_client.errors import ConcurrentUseError, IllegalState
-from kohort.coordinator_client.group.events import OffsetToCommit
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offsets.describe_group import GroupMate
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, Gap
-from kohort.coordinator_client.offsets.positions import ListedOffset, Position, unknown_position
+from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, Outcome
-from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.fastpath import RecordColumns
 from kohort.network.arguments import each_partition, seconds_given, times_given
+from kohort.network.errors import ConcurrentUseError, IllegalState
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.promise import Promise
 
 T = TypeVar("T")

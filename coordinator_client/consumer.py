@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 from uuid import UUID
 
 from kohort.assignors import Assignor
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_core import Core, Handed, Offer
-from kohort.coordinator_client.errors import IllegalState, OperationTimeout
-from kohort.coordinator_client.group.events import Identity, OffsetToCommit
-from kohort.coordinator_client.group.ready import Notice
 from kohort.coordinator_client.group.rebalance_history import Rebalance
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
 from kohort.coordinator_client.offsets.describe_group import GroupMate
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, Gap
-from kohort.coordinator_client.offsets.positions import ListedOffset, Position, unknown_position
+from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import Outcome, Session
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription
-from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.fastpath import RecordColumns
 from kohort.network.arguments import (
     callback_given,
     each_partition,
@@ -36,6 +34,10 @@ from kohort.network.arguments import (
     times_given,
     topic_given,
 )
+from kohort.network.errors import IllegalState, OperationTimeout
+from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.notices import Notice
+from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.process_exit import OPEN
 from kohort.network.promise import Promise
 

@@ -17,11 +17,14 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kohort.assignors import Assignor
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import ConcurrentUseError, ConnectionFailed, IllegalState, RebalanceInProgress
+from kohort.coordinator_client.consumer_metadata import Cluster
+from kohort.coordinator_client.errors import RebalanceInProgress
 from kohort.coordinator_client.fetch.fetch_buffer import Slice, written_ms
 from kohort.coordinator_client.fetch.fetch_requests import Fetches
 from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
+from kohort.coordinator_client.group.classic_member import GroupMember
 from kohort.coordinator_client.group.events import (
     ANSWERS,
     CloseRequested,
@@ -29,7 +32,6 @@ from kohort.coordinator_client.group.events import (
     Event,
     HookDone,
     HookStarted,
-    Identity,
     Polled,
     PollEnded,
     RebalanceEnforced,
@@ -39,33 +41,35 @@ from kohort.coordinator_client.group.events import (
 )
 from kohort.coordinator_client.group.leader_assignment import PlanOrder
 from kohort.coordinator_client.group.member_base import Machine
-from kohort.coordinator_client.group.ready import MemberView, Notice, Send, WantedTopics
+from kohort.coordinator_client.group.ready import MemberView, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hook_results import meaning
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.log_events import Telling
-from kohort.coordinator_client.make_member import make_member
-from kohort.coordinator_client.metrics.sensors import Counters, Meters
+from kohort.coordinator_client.metrics.sensors import Meters
 from kohort.coordinator_client.metrics.telemetry_reporter import Pushing
+from kohort.coordinator_client.offsets.auto_commit import CommitBook
 from kohort.coordinator_client.offsets.commit_queue import Committer
 from kohort.coordinator_client.offsets.commit_requests import Committing
 from kohort.coordinator_client.offsets.group_lag import Backlogs
 from kohort.coordinator_client.offsets.offset_lookups import Questions
 from kohort.coordinator_client.offsets.offset_reset import Gap, ResetPolicy
-from kohort.coordinator_client.offsets.positions import CommitBook, Position, Positions
+from kohort.coordinator_client.offsets.positions import Position, Positions
 from kohort.coordinator_client.subscription_state import Assignment, PauseMarks, Start, Subscription
-from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.fastpath import RecordColumns
 from kohort.network._guard import Door
 from kohort.network.backoff import Backoff
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import Endpoints
 from kohort.network.error_mapping import is_of_others
+from kohort.network.errors import ConcurrentUseError, ConnectionFailed, IllegalState
+from kohort.network.group_types import Identity
 from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
-from kohort.network.metadata_refresh import MetadataKeeper
-from kohort.network.metadata_updater import Cluster
+from kohort.network.metadata_refresh import MetadataKeeper, WantedTopics
+from kohort.network.notices import Notice
 from kohort.network.process_exit import EXIT_S
 from kohort.network.request_versions import fit
-from kohort.network.requests import Line, Outgoing, Turn
+from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome, Outgoing, Turn, Unanswered
 
 MOST_AT_ONCE: Final = 64
 """Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
@@ -816,3 +820,15 @@ def _elsewhere() -> ConcurrentUseError:
     return ConcurrentUseError(
         "another thread is using this consumer", hint="only wakeup() may be called from other threads"
     )
+
+
+def make_member(config: Config, assignors: tuple[Assignor, ...], chance: Callable[[], float]) -> Machine:
+    """The member for `config.protocol`. `chance` gives numbers in [0, 1): for a jitter, and for the id that a member of
+    a KIP-848 group makes up itself (KIP-1082)."""
+    if config.protocol == "classic":
+        return GroupMember(config.for_member(chance()), assignors)
+    # Imported when it is wanted: most consumers are members of classic groups, and start sooner without it.
+    from kohort.coordinator_client.group.consumer_member import ConsumerGroupMember
+
+    unique = "".join(f"{int(chance() * 2**32):08x}" for _ in range(4))
+    return ConsumerGroupMember(config.for_member(chance(), f"{config.client_id}-{unique}"))

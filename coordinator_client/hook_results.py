@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kohort.coordinator_client.errors import IllegalState
-from kohort.coordinator_client.group.events import OffsetToCommit
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
-from kohort.coordinator_client.offsets.commit_queue import plain
 from kohort.coordinator_client.subscription_state import Start
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.errors import IllegalState
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.offset_requests import plain
 
 
 class Meaning(NamedTuple):

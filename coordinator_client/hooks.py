@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 from kohort.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.group.events import OffsetToCommit
+    from kohort.network.group_types import OffsetToCommit
 
 Offsets = Mapping[TopicPartition, Union[int, "OffsetToCommit"]]
 Answer = Offsets | None | Awaitable[Offsets | None]

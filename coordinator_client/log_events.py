@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.coordinator_client.group.events import Identity
-from kohort.coordinator_client.group.ready import Notice
+from kohort.common import TopicPartition
 from kohort.coordinator_client.offsets.offset_reset import Gap
-from kohort.fastpath import TopicPartition
+from kohort.network.group_types import Identity
+from kohort.network.notices import Notice
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.consumer_core import Core

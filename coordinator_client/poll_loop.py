@@ -6,18 +6,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kohort.assignors import get_all as assignors_of
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_core import MOST_AT_ONCE, Core, Decoded, Handed, Offer
-from kohort.coordinator_client.errors import CallbackError, ConcurrentUseError, ConsumerClosed, WakeupError
+from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
 from kohort.coordinator_client.fetch.fetch_buffer import Slice
-from kohort.coordinator_client.group.ready import Notice
-from kohort.coordinator_client.health import Health
+from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offsets.offset_reset import Gap
-from kohort.coordinator_client.seeing import health_of
-from kohort.fastpath import CorruptRecord, KohortError, RecordColumns, TopicPartition, decode
+from kohort.fastpath import CorruptRecord, RecordColumns, decode
 from kohort.network._guard import Visit
+from kohort.network.errors import ConcurrentUseError
 from kohort.network.network_client import Driver
+from kohort.network.notices import Notice
 from kohort.network.process_exit import warn_unclosed
 
 if TYPE_CHECKING:

@@ -30,8 +30,6 @@ from kohort.coordinator_client.group.events import (
     CommitSettled,
     HookDone,
     HookStarted,
-    Identity,
-    OffsetToCommit,
     PlanMade,
     Polled,
     Subscribed,
@@ -41,12 +39,11 @@ from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.ready import BacklogOrder, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.group_lag import waiting
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST
-from kohort.coordinator_client.offsets.positions import ListedOffset
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.group_types import Identity, OffsetToCommit
 from kohort.network.metadata import NOTHING_KNOWN, ClusterView
 from kohort.network.metadata_refresh import topics_changed
-from kohort.network.offset_requests import committed_offsets, listed_offsets
+from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset, committed_offsets, listed_offsets
 from kohort.network.request_versions import fit
 from kohort.protocol import membership, tape
 from kohort.protocol.catalogue import API

@@ -13,9 +13,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from kohort.common.frozen import Frozen
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.hooks import Assigned, HookCall
 from kohort.network.arguments import fits_the_wire
+from kohort.network.errors import IllegalState
 
 T = TypeVar("T")
 

@@ -2,20 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from kohort.common.errors import (
-    CorruptRecord,
-    DecompressionLimit,
-    KohortError,
-    UnsupportedCodec,
-    UnsupportedMagic,
-    WireError,
-)
+from kohort.common.errors import KohortError, WireError
 from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath._bytes_column import BytesColumn
 from kohort.fastpath._columns import Record, RecordColumns
 from kohort.fastpath._encode import encode
 from kohort.fastpath._records import decode
 from kohort.fastpath.compression import Codec
+from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
 
 if TYPE_CHECKING:
     from kohort.fastpath.segment import open_segment as open_segment

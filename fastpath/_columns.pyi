@@ -5,10 +5,10 @@ import pandas  # type: ignore[import-untyped]
 import polars
 import pyarrow as pa
 
-from kohort.common.errors import CorruptRecord
 from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath._bytes_column import BytesColumn
 from kohort.fastpath._headers import HeaderLayout
+from kohort.fastpath.errors import CorruptRecord
 
 class Record:
     @property

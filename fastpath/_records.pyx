@@ -22,7 +22,7 @@ from kohort.fastpath._store cimport NO_HEADERS, Span, Store
 from kohort.fastpath._varint cimport be16, be32, be64, varint, varlong
 
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit
-from kohort.common.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
+from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
 
 cdef enum:
     MAGIC_AT = 16

@@ -5,9 +5,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from kohort.common.errors import CorruptRecord, UnsupportedMagic
 from kohort.fastpath.checksum import crc32c_function
 from kohort.fastpath.compression import Codec
+from kohort.fastpath.errors import CorruptRecord, UnsupportedMagic
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -16,10 +16,11 @@ from struct import Struct
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
-from kohort.common.errors import CorruptRecord, KohortError
+from kohort.common.errors import KohortError
 from kohort.fastpath._columns import RecordColumns
 from kohort.fastpath._records import decode
 from kohort.fastpath.batches import BatchInfo, batches, is_sound
+from kohort.fastpath.errors import CorruptRecord
 
 _OFFSET_ENTRY = Struct(">ii")  # offset from the segment's base, position
 _TIME_ENTRY = Struct(">qi")  # largest timestamp so far, its offset from the segment's base

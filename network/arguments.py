@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from typing import Any
 
-from kohort.fastpath import Record, RecordColumns, TopicPartition
+from kohort.common import TopicPartition
+from kohort.fastpath import Record, RecordColumns
 
 LONGEST_S = 2_000_000.0
 """The longest wait (23 days): a longer one counts as this, since selectors take no more milliseconds than an int32."""

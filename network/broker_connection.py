@@ -5,17 +5,17 @@ What the driver does with it: `opened` when bytes can flow, `outgoing` to write,
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
 from enum import Enum
-from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kohort.common.foreign_text import cut, escaped, scrubbed
-from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
-from kohort.fastpath import KohortError, WireError
+from kohort.common import KohortError, WireError
+from kohort.common.foreign_text import cut, scrubbed
+from kohort.common.version import __version__
 from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, Refused
+from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.network.frame_reader import LENGTH_BYTES
+from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered, VersionRanges
 from kohort.network.throttle import Throttle
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -37,57 +37,7 @@ LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuth
 LOGIN_BUDGET_BYTES = 4 << 20
 LEAST_BUDGET_BYTES = 64 << 20  # 100,000 partitions of any response fit; their frame is a tenth of that
 LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
-# By name, since the package's own front door leads to every layer, also to those above this one.
-OUR_VERSION: str = import_module("kohort").__version__
 TLS_ALERT, TLS_MAJOR = 0x15, 0x03
-
-VersionRanges = Mapping[int, tuple[int, int]]
-
-
-class Endpoint(NamedTuple):
-    """Where a broker listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{escaped(self.host)}:{self.port}"
-
-
-class Answered(NamedTuple):
-    """The broker answered with `value`, in `version` of the API."""
-
-    value: Any
-    version: int
-
-
-class NotSent(NamedTuple):
-    """Never sent, and trying again would not help: no common version, values that cannot be carried."""
-
-    error: KohortError
-
-
-class Unanswered(NamedTuple):
-    """Sent or not, no answer will come: the connection ended, was refused, or the time was up."""
-
-    error: KohortError
-    timed_out: bool = False
-
-
-Outcome = Answered | NotSent | Unanswered
-
-
-class Ask(NamedTuple):
-    """A request on its way. `request`: the typed value, or a function of the version that makes it.
-
-    `done` is called once, by the driver, with the outcome and the time.
-    """
-
-    api: str
-    request: Any
-    done: Callable[[Outcome, float], None]
-    timeout_s: float
-    at_most: int | None = None
 
 
 class Stage(Enum):
@@ -280,7 +230,7 @@ class Connection:
     # --- inner
 
     def _ask_versions(self, version: int, now: float) -> None:
-        request = ApiVersionsRequest(client_software_name="kohort", client_software_version=OUR_VERSION)
+        request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
         ask = Ask("ApiVersions", request, _nobody, -1.0)
         correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
         self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)

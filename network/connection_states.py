@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Collection, Iterable
 
-from kohort.coordinator_client.consumer_config import Config, split_address
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
+from kohort.coordinator_client.consumer_config import Config
 from kohort.network.backoff import FRESH, Attempts, Backoff
-from kohort.network.broker_connection import Endpoint, VersionRanges
+from kohort.network.requests import Endpoint, VersionRanges
+from kohort.network.settings_table import split_address
 
 
 class Endpoints:

@@ -1,7 +1,7 @@
 """Error codes about topics, groups and offsets, as the errors that a caller sees."""
 
-from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
+from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.protocol.errors import BrokerError
 
 UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_AUTHORIZATION, GROUP_AUTHORIZATION = 3, 17, 29, 30

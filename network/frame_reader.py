@@ -7,8 +7,8 @@ its reader, however long it is kept, and in the steady state nothing is allocate
 
 from collections.abc import Iterator
 
-from kohort.coordinator_client.errors import FrameTooLarge
 from kohort.fastpath._memory import Block
+from kohort.network.errors import FrameTooLarge
 
 SCRATCH_BYTES = 8 * 1024
 LENGTH_BYTES = 4

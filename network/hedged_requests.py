@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from kohort.network.broker_connection import Ask, Endpoint, Outcome, Unanswered
 from kohort.network.connection_states import Endpoints
+from kohort.network.requests import Ask, Endpoint, Outcome, Unanswered
 
 ELSEWHERE_S: Final = 2.0
 """A broker that takes so long is not alone with the question any more: it goes to the next one, too."""

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
+from uuid import UUID
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_TOPIC_ID = uuid.UUID(int=0)
@@ -183,3 +184,24 @@ def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView 
     if not partitions:
         return known
     return TopicView(answer.name or "", answer.topic_id, answer.is_internal, MappingProxyType(partitions))
+
+
+class TopicInfo(NamedTuple):
+    """What the group needs to know of a topic. `racks`: partition number -> the racks of its replicas."""
+
+    partitions: int
+    topic_id: UUID = UUID(int=0)
+    internal: bool = False
+    racks: Mapping[int, frozenset[str]] = MappingProxyType({})
+
+
+class TopicsChanged(NamedTuple):
+    """A metadata answer: every topic it knew. Send it after each refresh, changed or not.
+
+    `complete`: the answer was to "all topics", so a topic that is not in it does not exist. Otherwise `asked` names
+    the topics it was asked for, and one of those that is not in `topics` does not exist (yet).
+    """
+
+    topics: Mapping[str, TopicInfo]
+    complete: bool = False
+    asked: frozenset[str] = frozenset()

@@ -1,12 +1,21 @@
 """When to ask for metadata, and for what: keeps one `ClusterView` fresh. No I/O, no clock."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from kohort.coordinator_client.group.events import TopicInfo, TopicsChanged
-from kohort.coordinator_client.group.ready import WantedTopics
 from kohort.network.backoff import FRESH, Attempts, Backoff
-from kohort.network.metadata import NO_TOPIC_ID, NOTHING_KNOWN, ClusterView, TopicView
+from kohort.network.metadata import NO_TOPIC_ID, NOTHING_KNOWN, ClusterView, TopicInfo, TopicsChanged, TopicView
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+
+class WantedTopics(NamedTuple):
+    """Which topics' metadata the member needs: `names`, or all topics of the cluster if `everything`. `attempt` grows
+    when what is known is known to be old."""
+
+    names: frozenset[str] = frozenset()
+    everything: bool = False
+    attempt: int = 0
+
 
 NAMES_PER_S = 10_000
 """The most names a second that are asked for again because some of them are missing or have no leader."""

@@ -4,30 +4,21 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import AuthenticationFailed, TlsError
-from kohort.coordinator_client.group.events import TopicsChanged
-from kohort.coordinator_client.group.ready import Coordinator
-from kohort.coordinator_client.group.states import MemberState
-from kohort.fastpath import KohortError
-from kohort.network.backoff import FRESH
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.network.connection_states import Endpoints
-from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S, group_error, topic_error
+from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S, topic_error
+from kohort.network.errors import AuthenticationFailed, TlsError
 from kohort.network.hedged_requests import ELSEWHERE_S, Anybody
-from kohort.network.metadata import believable
+from kohort.network.metadata import TopicsChanged, believable
 from kohort.network.metadata_refresh import MetadataKeeper
-from kohort.network.request_versions import fit
-from kohort.network.requests import Line
-from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome
 from kohort.protocol.apis.metadata import MetadataResponse
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    pass
 
 REBOOTSTRAP_REQUIRED = 129
-RETRIED_COORDINATOR = frozenset({14, 15, 16})
-IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
 
 
 class Caller(Protocol):
@@ -172,80 +163,6 @@ class Contacts:
             self._core.fail(error)
             return True
         return False
-
-
-class Cluster(Contacts):
-    """A Core's contacts: also the coordinator, where there is no membership that looks for it."""
-
-    _core: "Core"
-
-    def __init__(self, core: "Core") -> None:
-        super().__init__(core, core.named_topics, core.tell_member)
-        self._core = core
-        self._coordinator: Coordinator | None = None
-        self._looking = False
-        self._look_attempts = FRESH
-
-    def turn(self, now: float) -> None:
-        """Ask what is owed."""
-        super().turn(now)
-        self._owe_coordinator(now)
-
-    def wakes(self, now: float) -> list[float | None]:
-        """When to take a turn again if nothing happens."""
-        return [
-            *super().wakes(now),
-            self._look_attempts.not_before if self._look_attempts.failures else None,
-        ]
-
-    def connection_lost(self, endpoint: Endpoint) -> None:
-        """A coordinator's connection ended."""
-        known = self._coordinator
-        if known is not None and Endpoint(known.host, known.port) == endpoint:
-            self._coordinator = None
-
-    def coordinator(self) -> Coordinator | None:
-        if self._core.view is not None and self._core.view.coordinator is not None:
-            return self._core.view.coordinator
-        return self._coordinator
-
-    def _owe_coordinator(self, now: float) -> None:
-        core = self._core
-        needed = len(core.committer) or core.questions.needs_coordinator or core.positions.needs_committed
-        group = core.config.group
-        if not needed or group is None or self.coordinator() is not None or self._looking:
-            return
-        if core.view is not None and core.view.state not in IDLE:
-            return  # the machine is looking
-        if not self._look_attempts.may_try(now) or self.starving(now):
-            return
-        self._looking = True
-        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
-
-        def done(outcome: Outcome, when: float) -> None:
-            self._looking = False
-            if isinstance(outcome, Answered) and self._found(outcome.value):
-                self._look_attempts = FRESH
-                return
-            if isinstance(outcome, NotSent):
-                self._core.fail(outcome.error)
-            self._look_attempts = self._look_attempts.failed(when, self._core.backoff, self._core.chance())
-
-        ask = Ask("FindCoordinator", lambda version: fit(request, version), done, self._core.request_s)
-        self.ask_any(ask, now)
-
-    def _found(self, answer: FindCoordinatorResponse) -> bool:
-        one = answer.coordinators[0] if answer.coordinators else answer
-        if one.error_code:
-            if one.error_code not in RETRIED_COORDINATOR:
-                self._core.fail(group_error(one.error_code, self._core.config.group))
-            return False
-        self._coordinator = Coordinator(one.node_id, one.host, one.port)
-        return True
-
-    def coordinator_gone(self) -> None:
-        """It said that it is not, or was not reached: look again."""
-        self._coordinator = None
 
 
 def _says(outcome: Outcome, code: int) -> bool:

@@ -18,8 +18,16 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from kohort.common import KohortError, WireError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import (
+from kohort.coordinator_client.group.events import Event
+from kohort.coordinator_client.group.leader_assignment import PlanOrder
+from kohort.network._guard import Bell, Guard
+from kohort.network.auth.sasl import Credentials
+from kohort.network.auth.tls import Certificates
+from kohort.network.broker_connection import Connection, Stage
+from kohort.network.client_metrics import Counters
+from kohort.network.errors import (
     AuthenticationFailed,
     ConcurrentUseError,
     ConnectionFailed,
@@ -27,30 +35,13 @@ from kohort.coordinator_client.errors import (
     FrameTooLarge,
     TokenUnavailable,
 )
-from kohort.coordinator_client.group.events import Event
-from kohort.coordinator_client.group.leader_assignment import PlanOrder
-from kohort.coordinator_client.group.ready import Notice
-from kohort.coordinator_client.metrics.sensors import Counters
-from kohort.fastpath import KohortError, WireError
-from kohort.network._guard import Bell, Guard
-from kohort.network.auth.sasl import Credentials
-from kohort.network.auth.tls import Certificates
-from kohort.network.broker_connection import (
-    Answered,
-    Ask,
-    Connection,
-    Endpoint,
-    Outcome,
-    Stage,
-    Unanswered,
-    VersionRanges,
-)
 from kohort.network.event_loop import Loop, Ready, place
 from kohort.network.frame_reader import FrameReader
 from kohort.network.log_context import speaks_for
 from kohort.network.metadata_updater import Caller, Contacts
+from kohort.network.notices import Notice
 from kohort.network.promise import Flag, Helpers, Promise, aside
-from kohort.network.requests import Line, Outgoing, Turn
+from kohort.network.requests import Answered, Ask, Endpoint, Line, Outcome, Outgoing, Turn, Unanswered, VersionRanges
 from kohort.network.transport import Address, Channel, Ended
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from kohort.coordinator_client.group.events import OffsetToCommit
-from kohort.coordinator_client.offsets.positions import EpochAsk, ListedOffset
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
+from kohort.network.arguments import epoch_given, mapping_given, name_given, offset_given, partition_given
+from kohort.network.group_types import Identity, OffsetToCommit
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.protocol.apis.list_offsets import (
     ListOffsetsPartition,
@@ -13,6 +13,11 @@ from kohort.protocol.apis.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+)
+from kohort.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
 )
 from kohort.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
@@ -29,6 +34,35 @@ from kohort.protocol.apis.offset_for_leader_epoch import (
 )
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.schema import first_version
+
+BEFORE_TOPIC_IDS = 9  # the last version of OffsetCommit and OffsetFetch that names topics by name
+
+
+Offsets = Mapping[TopicPartition, OffsetToCommit]
+
+
+class EpochAsk(NamedTuple):
+    """One partition of an OffsetForLeaderEpoch request that is owed."""
+
+    partition: TopicPartition
+    epoch: int
+    serial: int
+    leader_epoch: int
+
+
+class ListedOffset(NamedTuple):
+    """An offset that ListOffsets named: -1 when no record is that late."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+    def answers(self, timestamp: int) -> bool:
+        """Whether it is an answer at all: every log has a beginning and an end, if no record as late as some time."""
+        return self.offset >= 0 or timestamp not in (EARLIEST, LATEST)
+
+
+EARLIEST, LATEST = -2, -1  # ListOffsets' special timestamps
 
 R = TypeVar("R")
 
@@ -183,3 +217,51 @@ def _since(least: int, request: R, why: str, *, api: str) -> Callable[[int], R]:
         return request
 
     return build
+
+
+def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
+    """The request that commits `offsets` as `identity`; a group without members lets one in that has no generation."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for partition, found in sorted(offsets.items()):
+        topics.setdefault(partition.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                committed_metadata=found.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=identity.group_id,
+        generation_id_or_member_epoch=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps))
+            for name, ps in topics.items()
+        ),
+    )
+
+
+def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, OffsetToCommit]:
+    """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
+
+    Raises ValueError for a negative offset or partition and for metadata that no request can carry: they would fail the
+    request, which has other commits as well. Raises TypeError for what is not an offset, or no partition.
+    """
+    return {partition_given(one): _offset(one, value) for one, value in mapping_given(offsets, "offsets").items()}
+
+
+def _offset(partition: TopicPartition, value: object) -> OffsetToCommit:
+    if isinstance(value, bool) or not isinstance(value, int | tuple) or (isinstance(value, tuple) and len(value) > 3):
+        raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
+    found = OffsetToCommit(value) if isinstance(value, int) else OffsetToCommit(*value)
+    if not isinstance(found.offset, int) or not isinstance(found.leader_epoch, int):
+        raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
+    if found.offset < 0:
+        raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
+    offset_given(found.offset)
+    epoch_given(found.leader_epoch)
+    if found.metadata:
+        name_given(found.metadata, "the metadata of an offset")
+    return found

@@ -4,9 +4,12 @@ producer sent gets a little time to be acknowledged."""
 import atexit
 import contextlib
 import os
+import signal
+import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -42,3 +45,17 @@ def _close_all() -> None:
     for one in list(OPEN):
         with contextlib.suppress(Exception):
             one.close(EXIT_S)
+
+
+@contextmanager
+def on_sigterm(act: Callable[[], object]) -> Iterator[None]:
+    """SIGTERM calls `act` while this is open, on the main thread; elsewhere signals are somebody else's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: act())
+    try:
+        yield
+    finally:
+        if before is not None:  # it was not set by Python, which cannot set it again
+            signal.signal(signal.SIGTERM, before)

@@ -1,10 +1,60 @@
 """What the core hands to the driver: requests, which connection they go by, and when to come back."""
 
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from kohort.common import KohortError
+from kohort.common.foreign_text import escaped
 from kohort.coordinator_client.group.leader_assignment import PlanOrder
-from kohort.network.broker_connection import Ask, Endpoint
+
+VersionRanges = Mapping[int, tuple[int, int]]
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{escaped(self.host)}:{self.port}"
+
+
+class Answered(NamedTuple):
+    """The broker answered with `value`, in `version` of the API."""
+
+    value: Any
+    version: int
+
+
+class NotSent(NamedTuple):
+    """Never sent, and trying again would not help: no common version, values that cannot be carried."""
+
+    error: KohortError
+
+
+class Unanswered(NamedTuple):
+    """Sent or not, no answer will come: the connection ended, was refused, or the time was up."""
+
+    error: KohortError
+    timed_out: bool = False
+
+
+Outcome = Answered | NotSent | Unanswered
+
+
+class Ask(NamedTuple):
+    """A request on its way. `request`: the typed value, or a function of the version that makes it.
+
+    `done` is called once, by the driver, with the outcome and the time.
+    """
+
+    api: str
+    request: Any
+    done: Callable[[Outcome, float], None]
+    timeout_s: float
+    at_most: int | None = None
 
 
 class Line(Enum):

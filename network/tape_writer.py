@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from kohort.common.private_files import opener
-from kohort.coordinator_client.errors import ConfigError
+from kohort.network.errors import ConfigError
 from kohort.protocol.tape import Direction, Taped, line
 
 log = logging.getLogger("kohort.connections")

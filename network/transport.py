@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Any
 
-from kohort.coordinator_client.errors import ConnectionFailed, TlsError
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
-from kohort.network.broker_connection import Ask, Connection, Endpoint, Outcome, Stage, explained
+from kohort.network.broker_connection import Connection, Stage, explained
+from kohort.network.errors import ConnectionFailed, TlsError
 from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import Line
+from kohort.network.requests import Ask, Endpoint, Line, Outcome
 
 if TYPE_CHECKING:
     import ssl

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.fastpath._rows import BytesRows
 
 if TYPE_CHECKING:

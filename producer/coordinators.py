@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.network.backoff import FRESH, Attempts
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.network.request_versions import fit
+from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.errors import BrokerError
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from zlib import crc32 as _crc32
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.fastpath._rows import murmur2 as _murmur2
 
 

@@ -13,14 +13,14 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from kohort.coordinator_client.errors import OperationTimeout, UnknownTopic
-from kohort.coordinator_client.group.events import Identity, OffsetToCommit
-from kohort.coordinator_client.offsets.commit_queue import plain
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
 from kohort.fastpath._rows import grouped, lay_out, spread
 from kohort.network.arguments import seconds_given
+from kohort.network.errors import OperationTimeout, UnknownTopic
+from kohort.network.group_types import Identity, OffsetToCommit
 from kohort.network.network_client import Driver
+from kohort.network.offset_requests import plain
 from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.errors import BufferFull, ProducerClosed

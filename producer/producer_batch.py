@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import BatchBuilder, Body
 from kohort.network.backoff import FRESH, Attempts
 

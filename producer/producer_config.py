@@ -6,21 +6,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from kohort.coordinator_client.consumer_config import (
-    ALIASES,
-    INT32_MAX,
-    KIB,
-    MIB,
-    SETTINGS,
-    Config,
-    Setting,
-    Settings,
-    by_our_names,
-    checked,
-    row,
-    unknown,
-)
-from kohort.coordinator_client.errors import ConfigError
+from kohort.coordinator_client.consumer_config import ALIASES, SETTINGS, Config
+from kohort.network.errors import ConfigError
+from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, Settings, by_our_names, checked, row, unknown
 
 # What a producer takes of the consumer's table: whom to call, how, and how often.
 CONNECTING: Mapping[str, Setting] = MappingProxyType(

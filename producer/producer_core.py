@@ -12,19 +12,18 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from kohort.coordinator_client.errors import AuthorizationFailed, IllegalState, UnknownTopic
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.group.events import Event
-from kohort.coordinator_client.group.ready import Notice
-from kohort.coordinator_client.metrics.sensors import Counters
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath._encode import BatchBuilder, Body
 from kohort.network.arguments import INT16_MAX, fits_the_wire
 from kohort.network.backoff import Backoff
-from kohort.network.broker_connection import Ask, Endpoint
+from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import Endpoints
+from kohort.network.errors import AuthorizationFailed, IllegalState, UnknownTopic
 from kohort.network.metadata_refresh import MetadataKeeper
 from kohort.network.metadata_updater import Contacts
-from kohort.network.requests import Line, Outgoing, Turn
+from kohort.network.notices import Notice
+from kohort.network.requests import Ask, Endpoint, Line, Outgoing, Turn
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
 from kohort.producer.partitioner import PARTITIONERS, Sticky
 from kohort.producer.producer_batch import Batch, Lane, Pairs

@@ -10,14 +10,13 @@ from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import seal
 from kohort.network.backoff import FRESH
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
+from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import Broker
-from kohort.network.requests import Line
+from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome
 from kohort.producer.errors import DeliveryTimeout
 from kohort.producer.producer_batch import Batch, Lane, ProducerId
 from kohort.protocol.apis.produce import (

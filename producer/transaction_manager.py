@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.coordinator_client.errors import AuthorizationFailed, CommitFailed, IllegalState
-from kohort.coordinator_client.group.events import Identity, OffsetToCommit
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
 from kohort.network.backoff import FRESH
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
-from kohort.network.requests import Line
+from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState
+from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome, Unanswered
 from kohort.producer.coordinators import Coordinators, Kind
 from kohort.producer.errors import ProducerFenced, TransactionAborted
 from kohort.producer.producer_batch import NOBODY, Lane, ProducerId

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
+from kohort.protocol.codec import Message
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.protocol.schema import Message
 
 
 class Api:

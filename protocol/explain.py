@@ -20,6 +20,7 @@ from kohort.common.errors import WireError
 from kohort.fastpath.compression import CODECS, Broken, Codec, DoesNotFit
 from kohort.protocol import membership, record_format
 from kohort.protocol.catalogue import API, Api
+from kohort.protocol.codec import Message
 from kohort.protocol.construct_codec import TAGS, Typed
 from kohort.protocol.construct_types import (
     INT16,
@@ -40,7 +41,6 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.schema import Message
 
 MAX_RECORD_BYTES = 8 << 20  # decompressed for a look, per batch
 SIZE_BYTES = 4

@@ -4,8 +4,9 @@ Pure: bytes in, frames out. A length is judged as soon as its four bytes are the
 """
 
 from kohort.common.errors import WireError
+from kohort.protocol.codec import Message
 from kohort.protocol.primitives import int16, int32, string
-from kohort.protocol.schema import Data, Message, Top, field
+from kohort.protocol.schema import Data, Top, field
 
 MAX_FRAME_BYTES = 128 * 1024 * 1024  # a Fetch answer may exceed max_bytes by one batch; this leaves room and no more
 _API_VERSIONS = 18

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from kohort.common.errors import WireError
+from kohort.common.topic_partition import TopicPartition
+from kohort.protocol.codec import Message
 from kohort.protocol.primitives import bytes_, int32, string
-from kohort.protocol.schema import Buffer, Data, Message, ResponsePart, field
+from kohort.protocol.schema import Buffer, Data, ResponsePart, field
 
 HIGHEST_VERSION = 3
 
@@ -143,3 +145,15 @@ def _parse(message: Message[T], data: Buffer) -> T:
     if version <= HIGHEST_VERSION and end != len(data):
         raise WireError(f"{len(data) - end} bytes too many", api=message.name, version=version, offset=end)
     return value
+
+
+def read_assignment(data: bytes) -> frozenset[TopicPartition]:
+    """What SyncGroup assigned to us. Raises WireError, for no bytes at all too: a leader that means "nothing" says so,
+    and an answer without even a version is a leader's bug (or a coordinator's) that must not look like an idle day."""
+    if len(data) < 2:
+        raise WireError(f"an assignment of {len(data)} bytes", api="SyncGroup", path="assignment")
+    return frozenset(
+        TopicPartition(each.topic, number)
+        for each in parse_assignment(data).assigned_partitions
+        for number in each.partitions
+    )

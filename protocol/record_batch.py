@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import crc32c
 from construct import Struct
 
-from kohort.common.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit, codec_of
+from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
 from kohort.protocol.construct_types import INT8, INT32, Malformed, take
 from kohort.protocol.record_format import (
     APPEND_TIME_BIT,

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from kohort.common.errors import KohortError, WireError
 from kohort.common.foreign_text import parsed_json
 from kohort.protocol.catalogue import API
+from kohort.protocol.codec import Message
 from kohort.protocol.framing import (
     RequestHeader,
     ResponseHeader,
@@ -22,7 +23,6 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.schema import Message
 
 Direction = Literal["request", "response"]
 SECRET_FIELD = {"SaslAuthenticate": "auth_bytes"}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kohort.common.errors import WireError
 from kohort.protocol.catalogue import API
+from kohort.protocol.codec import Message
 from kohort.protocol.framing import (
     MAX_FRAME_BYTES,
     RequestHeader,
@@ -22,7 +23,7 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.schema import UNBOUNDED, Message, Top
+from kohort.protocol.schema import UNBOUNDED, Top
 
 _API_VERSIONS = 18
 _PRODUCE = 0

@@ -1,6 +1,6 @@
 """What goes wrong between a log and Spark."""
 
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 
 
 class PlanError(KohortError):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import (
     Assigned,
     CommitFailed,
@@ -23,7 +24,6 @@ from kohort.coordinator_client import (
     Revoked,
     WakeupError,
 )
-from kohort.fastpath import TopicPartition
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import Log
 from kohort.spark.ranges import OffsetRange

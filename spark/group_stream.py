@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, UnknownTopic
-from kohort.fastpath import TopicPartition
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, GroupMember, Taken
 from kohort.spark.offset_json import is_of_group

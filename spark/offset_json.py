@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 Logged = dict[str, dict[str, int]]
 

@@ -12,9 +12,9 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+from kohort.common import KohortError, TopicPartition
 from kohort.common.foreign_text import parsed_json
 from kohort.coordinator_client import SETTINGS, Config
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.spark.errors import OptionError
 from kohort.spark.java_settings import in_our_words
 from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point

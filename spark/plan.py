@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import OperationTimeout
-from kohort.fastpath import TopicPartition
 from kohort.spark.errors import PlanError, data_loss
 from kohort.spark.ranges import OffsetRange, Within, split
 from kohort.spark.record_size import most_offsets

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.spark.errors import PlanError
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 

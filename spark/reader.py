@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import OffsetOutOfRange, OperationTimeout, TopicRecreated, Truncation, UnknownTopic
-from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.fastpath import RecordColumns
 from kohort.spark.consumer_pool import lent
 from kohort.spark.errors import DataLossError, data_loss
 from kohort.spark.ranges import OffsetRange

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.spark.ranges import OffsetRange
 
 SAMPLE_BYTES = 64 * 1024

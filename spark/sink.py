@@ -207,7 +207,7 @@ def _by_kind_of_partition(rows: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
 def _as_arrow(rows: "Iterator[Row]", schema: StructType) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
 
-    from kohort.spark.source import arrow_schema
+    from kohort.spark.schema import arrow_schema
 
     wanted = arrow_schema(schema)
     while chunk := list(islice(rows, ROWS_AT_ONCE)):

@@ -8,7 +8,7 @@ becomes a Python object. With `.schema("value binary, offset long")` only those 
 source of filters (4.1+), but of no columns.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -30,14 +30,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kohort.fastpath import RecordColumns
 from kohort.spark.driver_python import check_driver_python
 from kohort.spark.errors import OptionError
 from kohort.spark.options import SourceOptions
+from kohort.spark.partition_reader import RangePartition, batches
 from kohort.spark.plan import plan
 from kohort.spark.pushdown import narrowed
-from kohort.spark.ranges import OffsetRange, Within
-from kohort.spark.reader import read_ranges
+from kohort.spark.ranges import Within
 from kohort.spark.worker_tuning import Shipped, settle
 
 if TYPE_CHECKING:
@@ -100,8 +99,6 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kohort.spark.stream import stream_reader
-
         options = SourceOptions.of(dict(self.options), streaming=True)
         _refuse_other(schema, self.schema())
         return stream_reader(options, schema)
@@ -132,11 +129,21 @@ class PushingSource(KohortSource):
         return PushingReader(options, schema)
 
 
-class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own types are not followed
-    """Ranges for one task, of a partition one at most."""
+def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
+    """The driver's side of a stream, alone or as a member of a group."""
+    from kohort.spark.stream import ReadAllAvailable, StreamReader
 
-    def __init__(self, *ranges: OffsetRange) -> None:
-        super().__init__(ranges)
+    if options.member_of is None:
+        return StreamReader(options, schema)
+    if ReadAllAvailable is None:
+        raise OptionError(
+            "group needs PySpark 4.2 or newer: older ones do not tell a stream where it is",
+            hint="kafka.group.id tells a group how far a stream is, on any version",
+            option="group",
+        )
+    from kohort.spark.group_stream import GroupStreamReader
+
+    return GroupStreamReader(options, schema)
 
 
 class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
@@ -169,35 +176,6 @@ class PushingReader(BatchReader):
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
         self._within, left = narrowed(filters)
         return left
-
-
-def batches(ranges: Iterable[OffsetRange], options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
-    """The ranges as Arrow in Spark's own schema: the executor's part, of a batch and of a stream."""
-    arrow = arrow_schema(schema)
-    settle()
-    for columns in read_ranges(ranges, options.connect, skip_lost=options.skip_lost):
-        yield as_spark(columns, arrow)
-
-
-def arrow_schema(schema: StructType) -> "pa.Schema":
-    """What Spark holds a batch's schema against; a batch of any other is refused."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # Spark 4.0 and 4.1 know no time zone here
-        return to_arrow_schema(schema)
-
-
-def as_spark(columns: RecordColumns, schema: "pa.Schema") -> "pa.RecordBatch":
-    """Columns under Spark's names and types."""
-    import pyarrow as pa
-
-    ours = pa.schema([field.with_name(_OUR_NAMES.get(field.name, field.name)) for field in schema])
-    return pa.RecordBatch.from_arrays(columns.to_arrow(ours).columns, schema=schema)
-
-
-_OUR_NAMES: Mapping[str, str] = {"timestampType": "timestamp_type"}
 
 
 def _refuse_other(schema: StructType, wanted: StructType) -> None:

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, OperationTimeout, UnknownTopic
-from kohort.fastpath import TopicPartition
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.offset_json import Logged, is_of_group, logged, unlogged
 from kohort.spark.options import SourceOptions
+from kohort.spark.partition_reader import RangePartition, batches
 from kohort.spark.plan import Log, compiled
 from kohort.spark.ranges import OffsetRange, shared, split
 from kohort.spark.read_limits import Offsets, Pace
-from kohort.spark.source import RangePartition, batches
 from kohort.spark.worker_tuning import Shipped
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 try:  # since Spark 4.2; before, an available-now trigger runs what one batch holds
     from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
+        ReadAllAvailable as ReadAllAvailable,
+    )
+    from pyspark.sql.streaming.datasource import (
         ReadMaxRows,
         ReadMinRows,
         SupportsTriggerAvailableNow,
@@ -45,21 +47,6 @@ log = logging.getLogger(__name__)
 
 TELL_S = 5.0  # a stream is held up so long, once a batch, by a group's coordinator that is away
 SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many does
-
-
-def stream_reader(options: SourceOptions, schema: StructType) -> "StreamBase":
-    """The driver's side of a stream, alone or as a member of a group."""
-    if options.member_of is None:
-        return StreamReader(options, schema)
-    if ReadAllAvailable is None:
-        raise OptionError(
-            "group needs PySpark 4.2 or newer: older ones do not tell a stream where it is",
-            hint="kafka.group.id tells a group how far a stream is, on any version",
-            option="group",
-        )
-    from kohort.spark.group_stream import GroupStreamReader
-
-    return GroupStreamReader(options, schema)
 
 
 class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py

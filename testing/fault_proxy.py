@@ -25,8 +25,8 @@ from itertools import count
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from kohort.coordinator_client.consumer_config import split_address
-from kohort.coordinator_client.errors import ConfigError
+from kohort.network.errors import ConfigError
+from kohort.network.settings_table import split_address
 from kohort.protocol.catalogue import API
 from kohort.testing.faults import (
     BOTH,

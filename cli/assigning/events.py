@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 
 Document = dict[str, Any]
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from kohort.assignors import GroupView, Member, Plan
 from kohort.assignors.plan import NOBODY
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.testing import jars
 from kohort.testing.jdk import java
 

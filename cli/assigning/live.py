@@ -8,7 +8,7 @@ from typing import Any
 from kohort.admin import Admin, GroupDescription, MemberDescription, TopicDescription
 from kohort.assignors.lag import lag_from_offsets
 from kohort.cli.assigning.events import Document
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
 
 
 class GroupNotReadable(KohortError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from kohort.cli.demo.ledger import Ledger
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 
 STOP_TIMEOUT_S = 20.0
 

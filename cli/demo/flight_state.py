@@ -5,10 +5,10 @@ from typing import Protocol
 
 from kohort.cli.demo.ledger import Ledger
 from kohort.cli.demo.tally import Aircraft, Countable, Tally, Totals, add, carrier_of
+from kohort.common import TopicPartition
 from kohort.consistent_region import DictState
 from kohort.consistent_region.events import RecordLike
 from kohort.consistent_region.offsets import Positions
-from kohort.fastpath import TopicPartition
 
 BETWEEN = "|"  # of carrier and tail number, which are letters and digits
 NOTED_EVERY = 2_000

@@ -10,7 +10,7 @@ from kohort.cli.demo.outcome import Reading, Sample
 from kohort.cli.demo.region_view import RegionView
 from kohort.cli.demo.screen import Screen
 from kohort.cli.demo.watch import View, Watch
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 
 FIRST, VICTIM, FOURTH = ("ada", "ben", "cleo"), "ben", "dora"
 LOOK_EVERY_S = 0.1

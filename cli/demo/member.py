@@ -15,9 +15,9 @@ from pathlib import Path
 
 from kohort.cli.demo.flight_state import FlightRecord, FlightState
 from kohort.cli.demo.ledger import Ledger
+from kohort.common import KohortError
 from kohort.consistent_region import ConsistentRegion, Periodic
 from kohort.consistent_region.region_history import Moment
-from kohort.fastpath import KohortError
 
 SESSION_TIMEOUT_MS = 6_000  # the least a broker allows by default: the killed member's partitions rest for as long
 HEARTBEAT_INTERVAL_MS = 500

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.fastpath import TopicPartition
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:

@@ -8,10 +8,11 @@ from kohort.admin import BrokerDescription, TopicDescription
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.partitions import short
-from kohort.coordinator_client.consumer_config import Config, split_address
-from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.fastpath import KohortError, TopicPartition
-from kohort.network.broker_connection import VersionRanges
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.consumer_config import Config
+from kohort.network.errors import AuthorizationFailed
+from kohort.network.requests import VersionRanges
+from kohort.network.settings_table import split_address
 from kohort.protocol.catalogue import API
 
 LOOPBACK: Final = ("localhost", "::1", "127.")

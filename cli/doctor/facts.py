@@ -12,11 +12,12 @@ from kohort.admin import Admin, BrokerDescription, GroupDescription, GroupMissin
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.group_snapshot import Look
 from kohort.cli.doctor.offset_rules import Committed, Silence
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.consumer_config import BY_KAFKA_NAME, SETTINGS, Config, by_our_names, checked
-from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.fastpath import KohortError, TopicPartition
-from kohort.network.broker_connection import VersionRanges
+from kohort.coordinator_client.consumer_config import BY_KAFKA_NAME, SETTINGS, Config
+from kohort.network.errors import AuthorizationFailed
+from kohort.network.requests import VersionRanges
+from kohort.network.settings_table import by_our_names, checked
 from kohort.protocol import tape
 from kohort.protocol.apis.leave_group import LeaveGroupRequest
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.partitions import short
+from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.fastpath import TopicPartition
 
 TOLERATED_MS = 60_000
 """Clocks of well-kept machines differ by far less."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client.exporting.readings import BASES, Watch, Watched, opentelemetry_name, readings
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Kind
-from kohort.fastpath import TopicPartition
 
 Attributes = dict[str, str | int]
 

@@ -5,8 +5,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Figure
-from kohort.fastpath import TopicPartition
 
 
 class Base(NamedTuple):

@@ -17,11 +17,12 @@ from opentelemetry.propagate import extract
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, get_current_span
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer import Face
 from kohort.coordinator_client.group.rebalance_history import Rebalance
 from kohort.coordinator_client.metrics.sensors import FAILURES
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
-from kohort.fastpath import KohortError, Record, RecordColumns, TopicPartition
+from kohort.fastpath import Record, RecordColumns
 
 MOST_LINKS: Final = 128  # of one span: what an SDK keeps by default
 

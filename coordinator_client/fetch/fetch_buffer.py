@@ -10,7 +10,7 @@ from collections.abc import Iterator, Set
 from itertools import islice
 from typing import NamedTuple
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 _BATCH_HEAD = struct.Struct(">qiib")  # base offset, length of the rest, leader epoch (magic 2 only), magic
 _LAST_OFFSET_DELTA = struct.Struct(">i")

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from kohort.coordinator_client.fetch.fetcher import FetchOrder
-from kohort.network.broker_connection import Answered, Ask, NotSent, Outcome
 from kohort.network.request_versions import fit
-from kohort.network.requests import Line
+from kohort.network.requests import Answered, Ask, Line, NotSent, Outcome
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.consumer_core import Core

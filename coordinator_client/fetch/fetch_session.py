@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.network.metadata import NO_TOPIC_ID
 
 NO_SESSION, OPENING, WITHOUT = 0, 0, -1

@@ -11,14 +11,16 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from itertools import count
 from typing import Any, NamedTuple
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed, TopicRecreated
+from kohort.coordinator_client.errors import FetchFailed, TopicRecreated
 from kohort.coordinator_client.fetch.fetch_buffer import Parked, Slice, slice_end
 from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, Wanted
 from kohort.coordinator_client.offsets.positions import Positions
-from kohort.fastpath import CorruptRecord, TopicPartition
+from kohort.fastpath import CorruptRecord
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
+from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, Broker, ClusterView, PartitionView
 from kohort.protocol.apis.fetch import (
     FetchPartition,

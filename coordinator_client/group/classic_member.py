@@ -51,10 +51,13 @@ from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.member_context import Shared
 from kohort.coordinator_client.group.membership import Membership, Then
-from kohort.coordinator_client.group.ready import BacklogOrder, WantedTopics
+from kohort.coordinator_client.group.ready import BacklogOrder
 from kohort.coordinator_client.group.state_tracker import Walk
 from kohort.coordinator_client.group.states import MemberState, Trigger
 from kohort.coordinator_client.hooks import Cause, Why
+from kohort.network.group_types import Identity
+from kohort.network.metadata import TopicsChanged
+from kohort.network.metadata_refresh import WantedTopics
 
 
 class GroupMember(Machine):
@@ -72,7 +75,7 @@ class GroupMember(Machine):
         shared = Shared.of(settings, Walk())
         leadership = Leadership(shared.topics, racks_matter=settings.rack_id is not None)
 
-        def farewell(identity: ev.Identity, reason: str) -> tuple[str, Any] | None:
+        def farewell(identity: Identity, reason: str) -> tuple[str, Any] | None:
             return ("LeaveGroup", group_requests.leave_group(identity, reason)) if settings.leaves else None
 
         membership = Membership(shared, farewell, leadership.end)
@@ -173,7 +176,7 @@ class GroupMember(Machine):
         else:
             self._walk.notice("rebalance_not_enforced", f"not now: {self._walk.state.value}")
 
-    def _on_topics_changed(self, event: ev.TopicsChanged) -> None:
+    def _on_topics_changed(self, event: TopicsChanged) -> None:
         self._topics.learn(event)
         self._leadership.look_again()
 
@@ -185,7 +188,7 @@ class GroupMember(Machine):
         ev.Left: lambda member, event: member._membership.on_left(event),
         ev.CommitRefused: lambda member, event: member._standing.on_commit_refused(event),
         ev.RebalanceEnforced: _on_rebalance_enforced,
-        ev.TopicsChanged: _on_topics_changed,
+        TopicsChanged: _on_topics_changed,
         ev.BacklogKnown: lambda member, event: member._planning.on_backlog(event),
         ev.PlanMade: lambda member, event: member._gathering.on_planned(event),
     }

@@ -12,10 +12,10 @@ A join is refused while its instance id is not released, also if this very membe
 member releases it (epoch -2), which the coordinator accepts from the holder only, and joins again.
 """
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any, Final
 
-from kohort.coordinator_client.epoch_requests import consumer_group_heartbeat, leave_consumer_group
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.error_actions import REACTIONS, GroupProtocolError, Reaction, fatal_error
@@ -24,7 +24,35 @@ from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import HEARTBEATING, MemberState
 from kohort.coordinator_client.group.target_assignment import Target
 from kohort.coordinator_client.hooks import Cause, Why
+from kohort.network.group_types import Identity
+from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.protocol.errors import error_name
+
+JOIN_EPOCH: Final = 0  # the epochs that say something else than which one we are in
+LEAVE_EPOCH: Final = -1
+LEAVE_FOR_A_WHILE_EPOCH: Final = -2
+
+
+def consumer_group_heartbeat(identity: Identity, said: Mapping[str, Any]) -> ConsumerGroupHeartbeatRequest:
+    """To join or to stay: `said` are the fields that are not as they were told last."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=identity.group_id,
+        member_id=identity.member_id,
+        member_epoch=max(identity.generation, JOIN_EPOCH),
+        instance_id=identity.instance_id,
+        **said,
+    )
+
+
+def leave_consumer_group(identity: Identity, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
+    """A static member leaves for a while, unless it leaves `for_good`: its partitions wait for it."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=identity.group_id,
+        member_id=identity.member_id,
+        member_epoch=LEAVE_EPOCH if for_good else LEAVE_FOR_A_WHILE_EPOCH,
+        instance_id=identity.instance_id,
+    )
+
 
 API: Final = "ConsumerGroupHeartbeat"
 FENCED_MEMBER_EPOCH: Final = 110

@@ -13,20 +13,21 @@ COMMITTING and ASSIGNING whenever the assignment changes. Heartbeats run all alo
 from math import inf
 from typing import Any, Final
 
-from kohort.coordinator_client.epoch_requests import leave_consumer_group
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group import reconcile
-from kohort.coordinator_client.group.consumer_heartbeat import API, Reporting
+from kohort.coordinator_client.group.consumer_heartbeat import API, Reporting, leave_consumer_group
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, Machine
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.member_context import Shared
 from kohort.coordinator_client.group.membership import Membership
-from kohort.coordinator_client.group.ready import WantedTopics
 from kohort.coordinator_client.group.state_tracker import Walk
 from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState
 from kohort.coordinator_client.group.target_assignment import Target
 from kohort.coordinator_client.hooks import Cause, Why
+from kohort.network.group_types import Identity
+from kohort.network.metadata import TopicsChanged
+from kohort.network.metadata_refresh import WantedTopics
 
 NAMES_PATIENCE_S: Final = 5.0
 """How long new partitions wait for the names of others that came with them: one hook call is better than two."""
@@ -41,7 +42,7 @@ class ConsumerGroupMember(Machine):
         target = Target()
         for_good = settings.instance_id is None or bool(settings.leave_on_close)
 
-        def farewell(identity: ev.Identity, _reason: str) -> tuple[str, Any]:
+        def farewell(identity: Identity, _reason: str) -> tuple[str, Any]:
             return API, leave_consumer_group(identity, for_good=for_good)
 
         membership = Membership(shared, farewell, lambda: self._reporting.forget())
@@ -118,7 +119,7 @@ class ConsumerGroupMember(Machine):
 
     # ------------------------------------------------------------------------------------------- what is told to us
 
-    def _on_topics_changed(self, event: ev.TopicsChanged) -> None:
+    def _on_topics_changed(self, event: TopicsChanged) -> None:
         self._topics.learn(event)
         self._reporting.news += 1
 
@@ -134,7 +135,7 @@ class ConsumerGroupMember(Machine):
         ev.GroupBeat: lambda member, event: member._reporting.on_beat(event),
         ev.CommitRefused: lambda member, event: member._reporting.on_commit_refused(event),
         ev.Subscribed: _on_resubscribed,
-        ev.TopicsChanged: _on_topics_changed,
+        TopicsChanged: _on_topics_changed,
         ev.RebalanceEnforced: _on_rebalance_enforced,
     }
 

@@ -12,8 +12,8 @@ from kohort.coordinator_client.group.error_actions import REACTIONS, GroupProtoc
 from kohort.coordinator_client.group.inflight_requests import BEATS, FAREWELLS
 from kohort.coordinator_client.group.member_context import Part, Shared
 from kohort.coordinator_client.group.membership import Membership
-from kohort.coordinator_client.group.ready import Coordinator
 from kohort.coordinator_client.group.states import IN_GROUP, CoordinatorState, MemberState
+from kohort.network.find_coordinator import Coordinator
 from kohort.protocol.errors import error_name
 
 NO_OUTCOME: Final = "no outcome in time"

@@ -1,8 +1,8 @@
 """The coordinator's own small machine: who is it, and when to ask again. See `CoordinatorState`."""
 
 from kohort.coordinator_client.group.member_config import MemberSettings
-from kohort.coordinator_client.group.ready import Coordinator
 from kohort.coordinator_client.group.states import CoordinatorState, CoordinatorTrigger, coordinator_after
+from kohort.network.find_coordinator import Coordinator
 
 
 def coordinator_partition(group_id: str, partitions: int) -> int:

@@ -10,9 +10,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from kohort.common.errors import KohortError
-from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.coordinator_client.group.events import Identity
 from kohort.coordinator_client.group.states import REBALANCING
+from kohort.network.errors import AuthorizationFailed
+from kohort.network.group_types import Identity
 from kohort.protocol.errors import BrokerError
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ the present state by whoever delivers it; deliver everything, in the order in wh
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from uuid import UUID
 
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.subscription_state import Start, Subscription
+from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.metadata import TopicsChanged
 
 if TYPE_CHECKING:
     from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -21,35 +22,6 @@ if TYPE_CHECKING:
     from kohort.protocol.apis.join_group import JoinGroupResponse
     from kohort.protocol.apis.leave_group import LeaveGroupResponse
     from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
-
-
-class OffsetToCommit(NamedTuple):
-    """A position to commit: the offset of the next record to read, and what Kafka stores beside it."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-class Identity(NamedTuple):
-    """Who a request says that it is from; what a commit is fenced by. Also what transactions call group metadata.
-
-    `generation` is -1 and `member_id` "" while there is no membership.
-    """
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
-
-
-class TopicInfo(NamedTuple):
-    """What the group needs to know of a topic. `racks`: partition number -> the racks of its replicas."""
-
-    partitions: int
-    topic_id: UUID = UUID(int=0)
-    internal: bool = False
-    racks: Mapping[int, frozenset[str]] = MappingProxyType({})
 
 
 # ------------------------------------------------------------------------------------------------ answers to requests
@@ -200,18 +172,6 @@ class CloseRequested(NamedTuple):
 
 
 # ----------------------------------------------------------------------------------------- from metadata and commits
-
-
-class TopicsChanged(NamedTuple):
-    """A metadata answer: every topic it knew. Send it after each refresh, changed or not.
-
-    `complete`: the answer was to "all topics", so a topic that is not in it does not exist. Otherwise `asked` names
-    the topics it was asked for, and one of those that is not in `topics` does not exist (yet).
-    """
-
-    topics: Mapping[str, TopicInfo]
-    complete: bool = False
-    asked: frozenset[str] = frozenset()
 
 
 class CommitRefused(NamedTuple):

@@ -3,8 +3,8 @@
 
 from collections.abc import Sequence
 
-from kohort.coordinator_client.group.events import Identity
 from kohort.coordinator_client.group.member_config import CONSUMER_PROTOCOL_TYPE, MemberSettings
+from kohort.network.group_types import Identity
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -7,8 +7,9 @@ and `answered` then knows nothing of it.
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from kohort.coordinator_client.group.events import Identity
-from kohort.coordinator_client.group.ready import Coordinator, Send
+from kohort.coordinator_client.group.ready import Send
+from kohort.network.find_coordinator import Coordinator
+from kohort.network.group_types import Identity
 
 ANSWER_GRACE_MS: Final = 2_000
 """Whoever sends our requests owes each of them an outcome within its timeout. After this much more we stop waiting, so

@@ -20,6 +20,7 @@ from kohort.coordinator_client.group.states import Trigger
 from kohort.coordinator_client.hooks import Cause, Why
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.protocol.errors import error_name
+from kohort.protocol.membership import read_assignment
 
 if TYPE_CHECKING:
     from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
@@ -195,7 +196,7 @@ class Gathering(Part):
             self._strange_group("SyncGroup", f"synced as {answer.protocol_name!r}")
             return
         try:
-            assigned = leader_assignment.read_assignment(bytes(answer.assignment))
+            assigned = read_assignment(bytes(answer.assignment))
         except WireError as error:
             self._membership.fail(error)
             return

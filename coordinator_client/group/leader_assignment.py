@@ -9,21 +9,21 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, run_assignor
-from kohort.assignors.base import NO_GENERATION
+from kohort.assignors.group import NO_GENERATION
 from kohort.common.errors import KohortError, WireError
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.events import PlanMade, TopicInfo
+from kohort.coordinator_client.group.events import PlanMade
+from kohort.network.metadata import TopicInfo
 from kohort.protocol.apis.join_group import JoinGroupResponseMember
 from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
+from kohort.protocol.codec import Message
 from kohort.protocol.membership import (
     Subscription,
     TopicPartitions,
     build_subscription,
-    parse_assignment,
     parse_cooperative_sticky,
     parse_subscription,
 )
-from kohort.protocol.schema import Message
 
 COOPERATIVE_STICKY: Final = "cooperative-sticky"
 
@@ -181,18 +181,6 @@ def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
             assignment=plan.encode(member_id),
         )
         for member_id in plan
-    )
-
-
-def read_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """What SyncGroup assigned to us. Raises WireError, for no bytes at all too: a leader that means "nothing" says so,
-    and an answer without even a version is a leader's bug (or a coordinator's) that must not look like an idle day."""
-    if len(data) < 2:
-        raise WireError(f"an assignment of {len(data)} bytes", api="SyncGroup", path="assignment")
-    return frozenset(
-        TopicPartition(each.topic, number)
-        for each in parse_assignment(data).assigned_partitions
-        for number in each.partitions
     )
 
 

@@ -14,9 +14,10 @@ from kohort.coordinator_client.group.inflight_requests import FAREWELLS
 from kohort.coordinator_client.group.leader_assignment import PlanOrder
 from kohort.coordinator_client.group.member_context import Part, Shared
 from kohort.coordinator_client.group.membership import Membership, Then
-from kohort.coordinator_client.group.ready import BacklogOrder, MemberView, Ready, WantedTopics
+from kohort.coordinator_client.group.ready import BacklogOrder, MemberView, Ready
 from kohort.coordinator_client.group.states import COMMITS_HELD, IN_GROUP, CoordinatorState, MemberState, Trigger
 from kohort.coordinator_client.hooks import Cause, Why
+from kohort.network.metadata_refresh import WantedTopics
 
 
 class Machine(Part):

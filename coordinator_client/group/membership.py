@@ -13,7 +13,7 @@ from typing import Any
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.error_actions import GroupRefused
-from kohort.coordinator_client.group.events import HookDone, Identity, Left, OffsetToCommit
+from kohort.coordinator_client.group.events import HookDone, Left
 from kohort.coordinator_client.group.inflight_requests import BEATS, FAREWELLS
 from kohort.coordinator_client.group.member_context import Part, Shared
 from kohort.coordinator_client.group.owned_partitions import NOTHING
@@ -21,6 +21,7 @@ from kohort.coordinator_client.group.ready import CommitOrder
 from kohort.coordinator_client.group.states import IN_GROUP, MemberState, Trigger
 from kohort.coordinator_client.hooks import Assigned, Cause, HookCall, HookEvent, Lost, Revoked, Why
 from kohort.coordinator_client.subscription_state import Start
+from kohort.network.group_types import Identity, OffsetToCommit
 from kohort.protocol.errors import error_name
 
 Farewell = Callable[[Identity, str], tuple[str, Any] | None]

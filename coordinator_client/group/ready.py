@@ -37,10 +37,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.events import Identity, OffsetToCommit
 from kohort.coordinator_client.group.states import CoordinatorState, MemberState
 from kohort.coordinator_client.hooks import Cause, HookCall
 from kohort.coordinator_client.subscription_state import Assignment
+from kohort.network.find_coordinator import Coordinator
+from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.metadata_refresh import WantedTopics
+from kohort.network.notices import Notice
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.group.leader_assignment import PlanOrder
@@ -49,14 +52,6 @@ if TYPE_CHECKING:
     from kohort.protocol.apis.join_group import JoinGroupRequest
     from kohort.protocol.apis.leave_group import LeaveGroupRequest
     from kohort.protocol.apis.sync_group import SyncGroupRequest
-
-
-class Coordinator(NamedTuple):
-    """The broker that coordinates the group, as FindCoordinator named it."""
-
-    node_id: int
-    host: str
-    port: int
 
 
 class Send(NamedTuple):
@@ -99,25 +94,6 @@ class BacklogOrder(NamedTuple):
     serial: int
     topics: Mapping[str, int]
     deadline: float
-
-
-class WantedTopics(NamedTuple):
-    """Which topics' metadata the member needs: `names`, or all topics of the cluster if `everything`. `attempt` grows
-    when what is known is known to be old."""
-
-    names: frozenset[str] = frozenset()
-    everything: bool = False
-    attempt: int = 0
-
-
-class Notice(NamedTuple):
-    """Something people should hear of though nothing failed: for the log, the timeline and a warning hook.
-
-    `kind` is stable and meant for code ("poll_stalling", "rebalance_ended", "commit_dropped", ...), `text` for people.
-    """
-
-    kind: str
-    text: str
 
 
 class MemberView(NamedTuple):

@@ -5,10 +5,10 @@ from math import inf
 from typing import Final
 
 from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
-from kohort.coordinator_client.group.ready import Notice
 from kohort.coordinator_client.group.rebalance_history import Timeline
 from kohort.coordinator_client.group.states import TRANSITIONS, MemberState, Trigger, after
 from kohort.coordinator_client.hooks import Cause
+from kohort.network.notices import Notice
 
 _ENDS: Final = frozenset(
     {MemberState.STABLE, MemberState.OUT, MemberState.STALLED, MemberState.FAILED, MemberState.CLOSED}

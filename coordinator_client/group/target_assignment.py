@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.events import TopicInfo
+from kohort.network.metadata import TopicInfo
 from kohort.protocol.apis.consumer_group_heartbeat import TopicPartitions
 
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from kohort.coordinator_client.group.events import TopicInfo, TopicsChanged
-from kohort.coordinator_client.group.ready import WantedTopics
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.metadata import TopicInfo, TopicsChanged
+from kohort.network.metadata_refresh import WantedTopics
 
 NO_TOPICS: Final[frozenset[str]] = frozenset()
 

@@ -12,9 +12,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.metrics.sensors import Window
-from kohort.fastpath import TopicPartition
+from kohort.network.client_metrics import Window
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.consumer_core import Core

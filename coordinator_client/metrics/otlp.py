@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Figure, Kind
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.fastpath.compression import CODECS
 
 if TYPE_CHECKING:

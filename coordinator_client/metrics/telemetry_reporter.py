@@ -7,9 +7,8 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.fastpath import KohortError
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
-from kohort.network.requests import Line
+from kohort.common import KohortError
+from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.consumer_core import Core

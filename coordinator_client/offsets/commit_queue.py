@@ -19,40 +19,30 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kohort.coordinator_client.errors import (
-    AuthorizationFailed,
-    CommitFailed,
-    OperationTimeout,
-    RebalanceInProgress,
-    TopicRecreated,
-    UnknownTopic,
-)
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.errors import RebalanceInProgress, TopicRecreated
 from kohort.coordinator_client.group.error_actions import VERDICTS_WITHOUT_MEMBER, CommitVerdict, commit_verdict
-from kohort.coordinator_client.group.events import Identity, OffsetToCommit
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.group.states import MemberState
-from kohort.fastpath import KohortError, TopicPartition
-from kohort.network.arguments import epoch_given, mapping_given, name_given, offset_given, partition_given
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S
+from kohort.network.errors import AuthorizationFailed, CommitFailed, OperationTimeout, UnknownTopic
+from kohort.network.group_types import Identity, OffsetToCommit
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.metadata_refresh import MetadataKeeper
+from kohort.network.offset_requests import Offsets, commit_request
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from kohort.protocol.errors import BrokerError
 
-BEFORE_TOPIC_IDS = 9  # the last version of OffsetCommit and OffsetFetch that names topics by name
 UNKNOWN_OUTCOME = -1
 NOT_THE_COORDINATOR = frozenset({15, 16})
 UNKNOWN_MEMBER = 25
 AUTHORIZATION_CODES = frozenset({29, 30})
 LEDGER_LENGTH = 1_000
 
-Offsets = Mapping[TopicPartition, OffsetToCommit]
 Finished = Callable[[KohortError | None], None]
 
 
@@ -577,51 +567,3 @@ def _error(
     if code in AUTHORIZATION_CODES:
         return AuthorizationFailed("not allowed to commit", **place)
     return BrokerError(code, api="OffsetCommit", **place)
-
-
-def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
-    """The request that commits `offsets` as `identity`; a group without members lets one in that has no generation."""
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for partition, found in sorted(offsets.items()):
-        topics.setdefault(partition.topic, []).append(
-            OffsetCommitRequestPartition(
-                partition_index=partition.partition,
-                committed_offset=found.offset,
-                committed_leader_epoch=found.leader_epoch,
-                committed_metadata=found.metadata,
-            )
-        )
-    return OffsetCommitRequest(
-        group_id=identity.group_id,
-        generation_id_or_member_epoch=identity.generation,
-        member_id=identity.member_id,
-        group_instance_id=identity.instance_id,
-        topics=tuple(
-            OffsetCommitRequestTopic(name=name, topic_id=NO_TOPIC_ID, partitions=tuple(ps))
-            for name, ps in topics.items()
-        ),
-    )
-
-
-def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, OffsetToCommit]:
-    """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
-
-    Raises ValueError for a negative offset or partition and for metadata that no request can carry: they would fail the
-    request, which has other commits as well. Raises TypeError for what is not an offset, or no partition.
-    """
-    return {partition_given(one): _offset(one, value) for one, value in mapping_given(offsets, "offsets").items()}
-
-
-def _offset(partition: TopicPartition, value: object) -> OffsetToCommit:
-    if isinstance(value, bool) or not isinstance(value, int | tuple) or (isinstance(value, tuple) and len(value) > 3):
-        raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
-    found = OffsetToCommit(value) if isinstance(value, int) else OffsetToCommit(*value)
-    if not isinstance(found.offset, int) or not isinstance(found.leader_epoch, int):
-        raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
-    if found.offset < 0:
-        raise ValueError(f"a committed offset is not negative: {partition} -> {found.offset}")
-    offset_given(found.offset)
-    epoch_given(found.leader_epoch)
-    if found.metadata:
-        name_given(found.metadata, "the metadata of an offset")
-    return found

@@ -8,31 +8,22 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from kohort.coordinator_client.errors import (
-    AuthorizationFailed,
-    CommitFailed,
-    CommitRewind,
-    IllegalState,
-    TopicRecreated,
-    UnknownTopic,
-)
-from kohort.coordinator_client.group.events import CommitRefused, CommitSettled, Identity, OffsetToCommit
-from kohort.coordinator_client.group.ready import CommitOrder, Coordinator, MemberView, Notice
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.errors import CommitRewind, TopicRecreated
+from kohort.coordinator_client.group.events import CommitRefused, CommitSettled
+from kohort.coordinator_client.group.ready import CommitOrder, MemberView
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.offsets.commit_queue import (
-    BEFORE_TOPIC_IDS,
-    NOT_THE_COORDINATOR,
-    UNKNOWN_OUTCOME,
-    Commit,
-    plain,
-)
-from kohort.fastpath import KohortError, TopicPartition
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR, UNKNOWN_OUTCOME, Commit
 from kohort.network.error_mapping import GROUP_AUTHORIZATION, group_error
+from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, UnknownTopic
+from kohort.network.find_coordinator import Coordinator
+from kohort.network.group_types import Identity, OffsetToCommit
 from kohort.network.metadata import NO_TOPIC_ID
+from kohort.network.notices import Notice
+from kohort.network.offset_requests import BEFORE_TOPIC_IDS, plain
 from kohort.network.promise import Promise
 from kohort.network.request_versions import fit
-from kohort.network.requests import Line
+from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome, Unanswered
 from kohort.protocol.errors import error_name
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kohort.common.errors import KohortError, WireError
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.errors import AuthorizationFailed, OperationTimeout
-from kohort.coordinator_client.group.leader_assignment import read_assignment
 from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
 from kohort.network.backoff import FRESH, Attempts
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.errors import AuthorizationFailed, OperationTimeout
 from kohort.network.promise import Promise
+from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.errors import BrokerError
+from kohort.protocol.membership import read_assignment
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.consumer_core import Core

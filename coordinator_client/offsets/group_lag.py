@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kohort.coordinator_client.group.events import BacklogKnown, OffsetToCommit
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.group.events import BacklogKnown
 from kohort.coordinator_client.group.ready import BacklogOrder
-from kohort.coordinator_client.lookups import Listed, Lookup
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, ResetKind
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.coordinator_client.offsets.offset_lookups import Listed, Lookup
+from kohort.coordinator_client.offsets.offset_reset import ResetKind
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.promise import Promise
 
 if TYPE_CHECKING:

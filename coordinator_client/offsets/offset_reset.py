@@ -4,11 +4,11 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
-from kohort.coordinator_client.errors import ConfigError
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
+from kohort.network.errors import ConfigError
+from kohort.network.offset_requests import EARLIEST, LATEST
 
 INT64_MAX = 2**63 - 1
-EARLIEST, LATEST = -2, -1  # ListOffsets' special timestamps
 
 
 class ResetKind(Enum):

@@ -8,19 +8,20 @@ is void when it arrives: that is the fetch barrier, and the reason why no record
 surface after it.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from enum import Enum
 from itertools import count
-from math import inf
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, OperationTimeout, Truncation
-from kohort.coordinator_client.group.events import OffsetToCommit
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, Gap, ResetKind, ResetPolicy
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
+from kohort.coordinator_client.offsets.offset_reset import Gap, ResetKind, ResetPolicy
 from kohort.network.backoff import FRESH, Attempts
+from kohort.network.errors import IllegalState, OperationTimeout
+from kohort.network.group_types import OffsetToCommit
 from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
+from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset
 
 
 class Phase(Enum):
@@ -88,27 +89,6 @@ class ListAsk(NamedTuple):
     timestamp: int
     serial: int
     leader_epoch: int
-
-
-class EpochAsk(NamedTuple):
-    """One partition of an OffsetForLeaderEpoch request that is owed."""
-
-    partition: TopicPartition
-    epoch: int
-    serial: int
-    leader_epoch: int
-
-
-class ListedOffset(NamedTuple):
-    """An offset that ListOffsets named: -1 when no record is that late."""
-
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
-
-    def answers(self, timestamp: int) -> bool:
-        """Whether it is an answer at all: every log has a beginning and an end, if no record as late as some time."""
-        return self.offset >= 0 or timestamp not in (EARLIEST, LATEST)
 
 
 class _States(dict[TopicPartition, PartitionState]):
@@ -566,66 +546,3 @@ def _no_policy(partition: TopicPartition, wanted: int | None, reason: str) -> Ko
         partition=partition.partition,
         offset=wanted,
     )
-
-
-class CommitBook:
-    """What has been committed, what may be committed by itself, and a guard against going backwards.
-
-    `returned()` is called at the start of each poll: only what *earlier* polls returned counts as handled, never the
-    batch that the user is still working on (S-04). It is given changes only: a poll of one slice must not cost in
-    proportion to all partitions.
-    """
-
-    def __init__(self, interval_s: float | None) -> None:
-        self.interval_s = interval_s
-        self._committed: dict[TopicPartition, int] = {}
-        self._handled: dict[TopicPartition, OffsetToCommit] = {}
-        self._next = 0.0
-
-    def returned(self, changes: Mapping[TopicPartition, OffsetToCommit | None]) -> None:
-        """Earlier polls reached these positions. None: the position is not known any more. It may be repeated."""
-        if self.interval_s is not None:
-            for partition, found in changes.items():
-                if found is None:
-                    self._handled.pop(partition, None)
-                else:
-                    self._handled[partition] = found
-            self._next = 0.0 if self._next == inf else self._next
-
-    def pause(self) -> None:
-        """Nothing is due before the next poll: a close waits until no commit is under way."""
-        self._next = inf
-
-    def due(self, now: float) -> dict[TopicPartition, OffsetToCommit]:
-        """What to commit automatically now; empty when it is not yet time or nothing has moved."""
-        if self.interval_s is None or now < self._next:
-            return {}
-        self._next = now + self.interval_s
-        return self.unsaved()
-
-    def wakes(self) -> float | None:
-        return None if self.interval_s is None or self._next == inf else self._next
-
-    def unsaved(self) -> dict[TopicPartition, OffsetToCommit]:
-        """Handled and not committed: for a rebalance and for close; empty unless commits are automatic."""
-        return {
-            partition: found for partition, found in self._handled.items() if self._committed.get(partition) != found[0]
-        }
-
-    def rewinds(self, offsets: Mapping[TopicPartition, OffsetToCommit]) -> dict[TopicPartition, int]:
-        """Partitions that a commit would move backwards, with what is committed now."""
-        return {
-            partition: self._committed[partition]
-            for partition, found in offsets.items()
-            if found.offset < self._committed.get(partition, -1)
-        }
-
-    def known(self, partition: TopicPartition, offset: int) -> None:
-        """An offset was read from the coordinator or stored by it."""
-        self._committed[partition] = offset
-
-    def drop(self, partition: TopicPartition) -> None:
-        """The partition is read no more, or its log is another now: an offset of the old one may not be committed
-        again, nor forbid a commit of one that the new one has."""
-        self._committed.pop(partition, None)
-        self._handled.pop(partition, None)

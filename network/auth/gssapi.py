@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Final, Protocol
 
-from kohort.coordinator_client.errors import AuthenticationFailed, TicketUnavailable
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.network.auth.sasl import Conversation
 from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.errors import AuthenticationFailed, TicketUnavailable
 
 NO_LAYER: Final = 1  # RFC 4752 3.1: bit masks of security layers; Kafka's framing has room for none
 OFFER_BYTES: Final = 4

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from kohort.common import KohortError
 from kohort.common.foreign_text import cut, escaped
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import AuthenticationFailed, ConfigError, TicketUnavailable
-from kohort.fastpath import KohortError
 from kohort.network.auth.gssapi import Ticket
+from kohort.network.errors import AuthenticationFailed, ConfigError, TicketUnavailable
 
 INSTALL: Final = (
     'pip install "kohort[kerberos]": built from source, so it needs a compiler '

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kohort.common import KohortError
 from kohort.common.foreign_text import cut, parsed_json, scrubbed
 from kohort.coordinator_client.consumer_config import LOOPBACK, Config
-from kohort.coordinator_client.errors import AuthenticationFailed, ConfigError, TokenUnavailable
-from kohort.fastpath import KohortError
 from kohort.network.auth.token_refresh import Token
+from kohort.network.errors import AuthenticationFailed, ConfigError, TokenUnavailable
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.common.foreign_text import cut, escaped
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import AuthenticationFailed
+from kohort.network.errors import AuthenticationFailed
 
 if TYPE_CHECKING:
     from kohort.network.auth.gssapi import Ticket

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeGuard
 
 from kohort.common.private_files import is_open_to_others
-from kohort.coordinator_client.consumer_config import LOOPBACK, Config, split_address
-from kohort.coordinator_client.errors import ConfigError
-from kohort.coordinator_client.group.ready import Notice
+from kohort.coordinator_client.consumer_config import LOOPBACK, Config
+from kohort.network.errors import ConfigError
+from kohort.network.notices import Notice
+from kohort.network.settings_table import split_address
 
 if TYPE_CHECKING:
     import ssl

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar
 
-from kohort.coordinator_client.errors import AuthenticationFailed, TokenUnavailable
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.network.auth.sasl import Conversation, bearer
 from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.errors import AuthenticationFailed, TokenUnavailable
 
 PART_OF_LIFE = 0.8  # of a token, as Apache Kafka's client; below the part of a session after which it is proved again
 PATIENCE = Backoff(1_000, 60_000)  # between questions to an issuer that has no answer: nobody is to be locked out

@@ -7,11 +7,15 @@ extensions, and never pyspark or pyarrow.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kohort.common.version import __version__
+
 if TYPE_CHECKING:
     from kohort.admin import Admin as Admin
     from kohort.assignors import Assignor as Assignor
     from kohort.assignors import GroupView as GroupView
     from kohort.assignors import Plan as Plan
+    from kohort.common import KohortError as KohortError
+    from kohort.common import TopicPartition as TopicPartition
     from kohort.consistent_region import ConsistentRegion as ConsistentRegion
     from kohort.coordinator_client import Assigned as Assigned
     from kohort.coordinator_client import AsyncConsumer as AsyncConsumer
@@ -19,13 +23,9 @@ if TYPE_CHECKING:
     from kohort.coordinator_client import Lost as Lost
     from kohort.coordinator_client import RebalanceHooks as RebalanceHooks
     from kohort.coordinator_client import Revoked as Revoked
-    from kohort.fastpath import KohortError as KohortError
     from kohort.fastpath import Record as Record
     from kohort.fastpath import RecordColumns as RecordColumns
-    from kohort.fastpath import TopicPartition as TopicPartition
     from kohort.producer import Producer as Producer
-
-__version__ = "0.1.0"
 
 _HOME = {
     "Admin": "admin",
@@ -40,10 +40,10 @@ _HOME = {
     "Producer": "producer",
     "RebalanceHooks": "coordinator_client",
     "Revoked": "coordinator_client",
-    "KohortError": "fastpath",
+    "KohortError": "common",
     "Record": "fastpath",
     "RecordColumns": "fastpath",
-    "TopicPartition": "fastpath",
+    "TopicPartition": "common",
 }
 _SUBPACKAGES = frozenset(
     {"admin", "assignors", "consistent_region", "coordinator_client", "fastpath", "producer", "protocol", "spark", "testing"}

@@ -32,6 +32,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import RecordColumns, encode
 from kohort.protocol.apis.api_versions import ApiVersionsResponse
 from kohort.protocol.catalogue import API
+from kohort.protocol.codec import Message
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.framing import (
     RequestHeader,
@@ -41,7 +42,7 @@ from kohort.protocol.framing import (
     request_header_version,
     response_header_version,
 )
-from kohort.protocol.schema import Message, Response
+from kohort.protocol.schema import Response
 from kohort.testing.fake_broker import interventions as actions
 from kohort.testing.fake_broker.cluster import Address, FakeCluster
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, consumer_snapshot

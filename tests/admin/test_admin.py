@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from kohort.admin import Admin, GroupMissing, GroupNotEmpty
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.errors import ConnectionFailed, UnknownTopic
-from kohort.fastpath import KohortError, TopicPartition
-from kohort.network.broker_connection import Endpoint
+from kohort.network.errors import ConnectionFailed, UnknownTopic
+from kohort.network.requests import Endpoint
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS

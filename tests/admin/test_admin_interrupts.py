@@ -14,8 +14,8 @@ from itertools import count
 import pytest
 
 from kohort.admin import Admin, AdminClosed
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import ConcurrentUseError
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S

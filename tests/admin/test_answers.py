@@ -8,15 +8,15 @@ import pytest
 from kohort import Consumer, TopicPartition
 from kohort.admin import Admin, GroupMissing
 from kohort.admin.topics import _is_own
-from kohort.coordinator_client.errors import AuthorizationFailed
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
+from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from kohort.protocol.codec import Message
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.protocol.schema import Message
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
 from tests.coordinator_client.consumer_helpers import poll_until

@@ -11,7 +11,7 @@ from kohort import TopicPartition
 from kohort.admin import Admin
 from kohort.admin import topics as admin_topics
 from kohort.cli.topic import app
-from kohort.coordinator_client.errors import UnknownTopic
+from kohort.network.errors import UnknownTopic
 from kohort.testing import FakeBroker
 from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import Alter

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from kohort.admin import Admin, AdminClosed
-from kohort.coordinator_client.errors import ForkError, OperationTimeout
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition
+from kohort.network.errors import ForkError, OperationTimeout
 from kohort.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kohort.protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from kohort.protocol.apis.list_groups import ListedGroup, ListGroupsResponse

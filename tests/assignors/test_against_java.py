@@ -25,7 +25,7 @@ from kohort.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kohort.assignors.run_assignor import check
 from kohort.assignors.sticky import by_topic
 from kohort.cli.assigning.java_plans import JAVA_ASSIGNORS, JavaPlans
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.protocol.membership import (
     CooperativeStickyUserData,
     StickyUserData,

@@ -7,7 +7,7 @@ import pytest
 
 from kohort.assignors import BadGroup, GroupView, Plan, PlanError
 from kohort.assignors.group_file import from_json, read, to_json
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.protocol.membership import parse_assignment
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from kohort.assignors import GroupView, Plan, get, make_plan
 from kohort.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
+from kohort.protocol.codec import Message
 from kohort.protocol.membership import (
     CooperativeStickyUserData,
     StickyUserData,
@@ -18,7 +19,6 @@ from kohort.protocol.membership import (
     parse_cooperative_sticky,
     parse_sticky,
 )
-from kohort.protocol.schema import Message
 
 Members = dict[str, dict[str, object]]
 

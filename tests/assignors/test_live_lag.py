@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kohort.assignors.lag import LagAssignor, lag_from_offsets
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.replay import replay
-from kohort.fastpath import TopicPartition
 from kohort.protocol import tape
 from kohort.testing.broker_selection import Broker
 

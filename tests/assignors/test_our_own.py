@@ -17,7 +17,7 @@ from kohort.assignors.lag import LagAssignor, lag_from_offsets
 from kohort.assignors.rack import RackAssignor
 from kohort.assignors.run_assignor import check, make_plan
 from kohort.assignors.weighted import WeightedAssignor
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 QUICK = settings(max_examples=120, derandomize=True)
 

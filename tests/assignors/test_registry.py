@@ -20,7 +20,7 @@ from kohort.assignors import (
     registry,
 )
 from kohort.assignors.range import RangeAssignor
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 
 class First:

@@ -13,7 +13,7 @@ import pytest
 
 from kohort.assignors import AssignorError, GroupView, MemberSubscription, Plan, PlanError, Rebalance, make_plan, replay
 from kohort.assignors.run_assignor import MOST_REPLAYS
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first_letter_assignor.py"
 Made = Mapping[str, Iterable[tuple[str, int]]]

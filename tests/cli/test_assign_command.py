@@ -18,8 +18,8 @@ from kohort.cli.assigning.live import GroupNotReadable, read_group
 from kohort.cli.assigning.migration import chosen, plan_migration
 from kohort.cli.assigning.simulation import from_numbers, settle, simulate
 from kohort.cli.main import main
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.fastpath import TopicPartition
 from kohort.testing.broker_selection import Broker
 
 SIX = ["--topic", "t:12", "--members", "3", "--no-java"]

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from kohort.cli import main as cli
+from kohort.cli.commands import COMMANDS, Entry, available
 from kohort.common.errors import KohortError
 
 
@@ -26,22 +27,22 @@ def command(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     module = types.ModuleType("probe_command")
     module.__spec__ = types.SimpleNamespace(name="probe_command")  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "probe_command", module)
-    monkeypatch.setitem(cli.COMMANDS, "probe", cli.Entry("probe_command", "Probes."))
+    monkeypatch.setitem(COMMANDS, "probe", Entry("probe_command", "Probes."))
     return module
 
 
 def test_help_lists_every_command_that_is_there_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert "broker" in cli.available()
-    for name, entry in cli.available().items():
+    assert "broker" in available()
+    for name, entry in available().items():
         assert f"  {name}" in out
         assert entry.about in out
 
 
 def test_help_imports_no_command_and_no_extra() -> None:
     code = (
-        "import sys; from kohort.cli.main import COMMANDS, main; main(['--help']);"
+        "import sys; from kohort.cli.commands import COMMANDS; from kohort.cli.main import main; main(['--help']);"
         "commands = {entry.module for entry in COMMANDS.values()};"
         "print(sorted(n for n in sys.modules if n in commands or n.startswith(('typer', 'rich', 'kohort.testing'))))"
     )
@@ -53,7 +54,7 @@ def test_help_imports_no_command_and_no_extra() -> None:
 def test_command_without_a_module_is_not_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(cli.COMMANDS, "ghost", cli.Entry("kohort.cli.ghost_of_a_command", "Haunts."))
+    monkeypatch.setitem(COMMANDS, "ghost", Entry("kohort.cli.ghost_of_a_command", "Haunts."))
     assert cli.main([]) == 0
     assert "ghost" not in capsys.readouterr().out
     assert cli.main(["ghost"]) == 2

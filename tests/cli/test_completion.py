@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kohort.cli.commands import available
 from kohort.cli.completion import SHELLS, complete
-from kohort.cli.main import available, main
+from kohort.cli.main import main
 
 ASK = """
 source "$1"

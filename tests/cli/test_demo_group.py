@@ -15,10 +15,10 @@ from kohort.cli.demo.outcome import Outcome
 from kohort.cli.demo.region_view import RegionView
 from kohort.cli.demo.tally import Aircraft, Totals
 from kohort.cli.demo.watch import View, Watch
+from kohort.common import TopicPartition
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.offsets import Position
 from kohort.consistent_region.store import SqliteStore
-from kohort.fastpath import TopicPartition
 from kohort.testing.broker_selection import Broker
 
 ENDS = {0: 40, 1: 40}

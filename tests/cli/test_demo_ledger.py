@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.cli.demo.ledger import Ledger, LedgerBroken, Slice, check_tiling
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 
 PLACE = TopicPartition("flights", 3)
 

@@ -15,8 +15,8 @@ from kohort.assignors import get
 from kohort.cli.doctor.facts import Case, heard_since, offsets_partition
 from kohort.cli.doctor.rules import RULES
 from kohort.cli.main import main
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer, Why
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.apis.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import FakeBroker, RealBroker, RealCluster

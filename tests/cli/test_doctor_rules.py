@@ -15,10 +15,10 @@ from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.doctor.group_snapshot import Look
 from kohort.cli.doctor.offset_rules import Committed, Silence
 from kohort.cli.doctor.rules import RULES, Opinion, Rule, judge
+from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import AuthorizationFailed, UnknownTopic
-from kohort.fastpath import TopicPartition
+from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.protocol.catalogue import APIS
 
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import typer
 
-from kohort.cli.main import available, main
+from kohort.cli.commands import available
+from kohort.cli.main import main
 
 # The script that it prints is for a shell; the story that it tells has a page of its own.
 WITHOUT_JSON = {"completion", "demo"}

@@ -11,9 +11,9 @@ import pytest
 from kohort.assignors.range import RangeAssignor
 from kohort.cli.group import _from_file
 from kohort.cli.main import main
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.states import MemberState
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import FakeBroker
 from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import Alter

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.fastpath import TopicPartition
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import numbers, produce
 

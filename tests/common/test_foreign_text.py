@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.common import KohortError, TopicPartition
 from kohort.common.foreign_text import MOST_CHARACTERS, cut, escaped, scrubbed
-from kohort.fastpath import KohortError, TopicPartition
-from kohort.network.broker_connection import Endpoint
+from kohort.network.requests import Endpoint
 from kohort.protocol.errors import BrokerError
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"

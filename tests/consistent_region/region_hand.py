@@ -15,9 +15,9 @@ from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore
 from kohort.consistent_region.triggers import Manual
-from kohort.coordinator_client.errors import IllegalState, OperationTimeout
 from kohort.coordinator_client.hooks import Assigned, Cause, Lost, Revoked, Why
 from kohort.coordinator_client.offsets.describe_group import GroupMate
+from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.testing.simulation import SimRecord
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -26,8 +26,9 @@ from kohort.consistent_region.errors import (
 )
 from kohort.consistent_region.manifest import StateReference
 from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_record import decode_record, encode_record
-from kohort.consistent_region.store import Key, MemoryStore, SqliteStore, Store, open_store
+from kohort.consistent_region.store import Key, MemoryStore, SqliteStore, Store
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 

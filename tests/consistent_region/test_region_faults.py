@@ -28,9 +28,10 @@ from kohort.consistent_region.offsets import Position, Positions
 from kohort.consistent_region.ready import Polling, RequestReset
 from kohort.consistent_region.states import Phase, RegionState
 from kohort.consistent_region.store import Key, MemoryStore
-from kohort.coordinator_client.errors import OperationTimeout, TopicRecreated, Truncation
+from kohort.coordinator_client.errors import TopicRecreated, Truncation
 from kohort.coordinator_client.offsets.describe_group import GroupMate
 from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.network.errors import OperationTimeout
 from kohort.testing.simulation import SimRecord
 from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand
 from tests.consistent_region.region_rig import Rig

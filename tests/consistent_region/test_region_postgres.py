@@ -16,8 +16,9 @@ from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable, FencedError
 from kohort.consistent_region.manifest import StateReference
 from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.postgres_store import PostgresStore
-from kohort.consistent_region.store import Key, Store, open_store
+from kohort.consistent_region.store import Key, Store
 from kohort.testing import PostgresStartError, RealPostgres
 from kohort.testing import real_postgres as real
 

@@ -18,7 +18,7 @@ from kohort.consistent_region import DictState, Periodic
 from kohort.consistent_region.coordinator import Coordinator
 from kohort.consistent_region.errors import StrangerError, TopicRecreatedError, UnreadError
 from kohort.consistent_region.offsets import Positions
-from kohort.consistent_region.store import open_store
+from kohort.consistent_region.open_store import open_store
 from kohort.testing import RealPostgres
 from kohort.testing.broker_selection import Broker
 from kohort.testing.topics import create_topic

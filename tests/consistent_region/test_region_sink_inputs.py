@@ -9,8 +9,8 @@ import pytest
 
 from kohort.consistent_region import CommitId, SinkPlace, SqlSink
 from kohort.consistent_region.errors import ConfigurationError
-from kohort.consistent_region.store import open_store
-from kohort.coordinator_client.group.events import Identity
+from kohort.consistent_region.open_store import open_store
+from kohort.network.group_types import Identity
 
 SECRET = "can4ry"
 

@@ -26,7 +26,7 @@ from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.offsets import Position, Positions
 from kohort.consistent_region.store import SqliteStore
-from kohort.coordinator_client.group.events import Identity
+from kohort.network.group_types import Identity
 from kohort.testing import FakeBroker, RealPostgres
 from kohort.testing.broker_selection import Broker
 

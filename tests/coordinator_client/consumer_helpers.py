@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kohort import AsyncConsumer
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
-from kohort.fastpath import Record, TopicPartition
+from kohort.fastpath import Record
 from kohort.network.network_client import Driver
 from kohort.testing import RealCluster
 from kohort.testing.kafka_node import KafkaNode

@@ -3,11 +3,10 @@
 import uuid
 from typing import Any
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_core import Core
-from kohort.fastpath import TopicPartition
-from kohort.network.broker_connection import Ask, Endpoint
-from kohort.network.requests import Turn
+from kohort.network.requests import Ask, Endpoint, Turn
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kohort.protocol.apis.metadata import (
     MetadataResponse,

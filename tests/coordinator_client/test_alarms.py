@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.fastpath import TopicPartition
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 

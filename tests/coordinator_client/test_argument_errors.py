@@ -9,10 +9,11 @@ import pytest
 
 from kohort import AsyncConsumer, Consumer, Producer, RebalanceHooks, TopicPartition
 from kohort.admin import Admin
+from kohort.common import KohortError
 from kohort.coordinator_client import ConfigError, IllegalState
 from kohort.coordinator_client.consumer_config import SETTINGS
 from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
-from kohort.fastpath import KohortError, RecordColumns
+from kohort.fastpath import RecordColumns
 from kohort.network.arguments import LONGEST_S, seconds_given
 from kohort.producer.producer_config import PRODUCING
 from kohort.testing.fake_broker import FakeBroker

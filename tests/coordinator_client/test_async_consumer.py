@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import (
     Assigned,
     AsyncConsumer,
@@ -18,7 +19,6 @@ from kohort.coordinator_client import (
     Revoked,
     WakeupError,
 )
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import numbers, produce
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kohort import AsyncConsumer
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Assigned, CallbackError, RebalanceHooks
-from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 

@@ -11,6 +11,7 @@ import pytest
 
 from kohort.assignors.errors import DuplicateAssignor
 from kohort.assignors.lag import LagAssignor
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import (
     ConcurrentUseError,
     ConfigError,
@@ -22,7 +23,6 @@ from kohort.coordinator_client import (
     UnknownTopic,
     WakeupError,
 )
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import RealBroker
 from kohort.testing.broker_selection import Broker

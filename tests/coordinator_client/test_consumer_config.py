@@ -2,8 +2,9 @@
 
 import pytest
 
-from kohort.coordinator_client.consumer_config import SETTINGS, Config, split_address
-from kohort.coordinator_client.errors import ConfigError
+from kohort.coordinator_client.consumer_config import SETTINGS, Config
+from kohort.network.errors import ConfigError
+from kohort.network.settings_table import split_address
 
 
 def test_the_table_is_complete_and_its_names_are_unique() -> None:

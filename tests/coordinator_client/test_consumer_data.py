@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import (
     Consumer,
     ForkError,
@@ -19,7 +20,6 @@ from kohort.coordinator_client import (
     OffsetOutOfRange,
     TopicRecreated,
 )
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing.broker_selection import Broker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import in_a_child, numbers, poll_until, produce, read

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, Lost
-from kohort.fastpath import TopicPartition
 from kohort.testing import RealBroker, RealCluster
 from kohort.testing.broker_selection import wanted_version
 from kohort.testing.fault_proxy import ProxiedCluster

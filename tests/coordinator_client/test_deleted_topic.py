@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from kohort.admin import Admin
+from kohort.common import TopicPartition
 from kohort.coordinator_client import AuthorizationFailed, Consumer, RebalanceHooks, Revoked, UnknownTopic
-from kohort.coordinator_client.group.events import OffsetToCommit
-from kohort.coordinator_client.group.ready import Notice
-from kohort.fastpath import TopicPartition
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.notices import Notice
 from kohort.protocol.apis.offset_commit import OffsetCommitResponse
 from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import Alter, Call, FakeBroker

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from examples.delivery import almost_once, at_least_once, at_most_once, processed_exactly_once
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.fastpath import Record, RecordColumns, TopicPartition
+from kohort.fastpath import Record, RecordColumns
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import numbers, produce
 

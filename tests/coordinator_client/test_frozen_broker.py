@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
-from kohort.fastpath import TopicPartition
 from kohort.testing import RealBroker
 from kohort.testing.broker_selection import Broker, wanted_version
 from kohort.testing.topics import create_topic

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import (
     AsyncConsumer,
     ConcurrentUseError,
@@ -22,7 +23,7 @@ from kohort.coordinator_client import (
     RebalanceHooks,
     WakeupError,
 )
-from kohort.fastpath import KohortError, RecordColumns, TopicPartition
+from kohort.fastpath import RecordColumns
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, attempt, elsewhere, every_point

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer, ConsumerClosed, RebalanceHooks
-from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import Delay, FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within

@@ -10,7 +10,7 @@ NEEDLESS = (
     "cramjam", "isal", "zstandard",
     "kohort.admin", "kohort.assignors.balance", "kohort.assignors.group_file", "kohort.assignors.lag", "kohort.cli",
     "kohort.coordinator_client.async_consumer", "kohort.coordinator_client.group.consumer_member",
-    "kohort.coordinator_client.epoch_requests", "kohort.coordinator_client.metrics.metrics_table",
+    "kohort.coordinator_client.metrics.metrics_table",
     "kohort.network.auth.oauth_tokens", "kohort.coordinator_client.replay", "kohort.network.tape_writer",
     "kohort.network.auth.token_refresh", "kohort.producer", "kohort.protocol.record_batch",
 )  # fmt: skip

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client import poll_loop as session
 from kohort.coordinator_client.consumer_core import MOST_AT_ONCE
 from kohort.coordinator_client.fetch.fetch_buffer import Slice
 from kohort.coordinator_client.fetch.fetcher import Fetcher
-from kohort.fastpath import TopicPartition, decode, encode
+from kohort.fastpath import decode, encode
 
 COUNT = 2_000
 ALL = [TopicPartition(f"t{number // 5}", number % 5) for number in range(COUNT)]

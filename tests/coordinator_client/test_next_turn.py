@@ -2,9 +2,9 @@
 
 import pytest
 
-from kohort.coordinator_client.errors import ConnectionFailed, OperationTimeout
-from kohort.fastpath import TopicPartition
-from kohort.network.broker_connection import Answered, Endpoint, Unanswered
+from kohort.common import TopicPartition
+from kohort.network.errors import ConnectionFailed, OperationTimeout
+from kohort.network.requests import Answered, Endpoint, Unanswered
 from kohort.protocol.apis.fetch import PartitionData
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.list_offsets import (

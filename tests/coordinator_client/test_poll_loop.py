@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, consumer_core, poll_loop
 from kohort.coordinator_client.fetch.fetch_buffer import Slice, slice_end
-from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, TopicPartition, decode, encode
+from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

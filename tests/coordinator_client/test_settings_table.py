@@ -2,8 +2,9 @@
 
 import pytest
 
-from kohort.coordinator_client.consumer_config import SETTINGS, Config, checked
-from kohort.coordinator_client.errors import ConfigError
+from kohort.coordinator_client.consumer_config import SETTINGS, Config
+from kohort.network.errors import ConfigError
+from kohort.network.settings_table import checked
 
 INT32 = 2_147_483_647  # what Kafka's own clients can hold
 

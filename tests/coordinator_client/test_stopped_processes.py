@@ -10,8 +10,8 @@ from typing import IO
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.fastpath import TopicPartition
 from kohort.testing import RealBroker
 from kohort.testing.broker_selection import Broker
 from kohort.testing.topics import create_topic

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, IllegalState, UnknownTopic
-from kohort.fastpath import TopicPartition
 from kohort.network import metadata_updater
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, Witness, poll_until, read, wait_until

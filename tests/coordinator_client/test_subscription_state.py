@@ -8,10 +8,10 @@ import pytest
 from kohort.assignors import get
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.errors import IllegalState
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
 from kohort.coordinator_client.subscription_state import Assignment, Owned, PauseMarks, PauseReason, Start, Subscription
+from kohort.network.errors import IllegalState
 from tests.coordinator_client.group.consumer_member_rig import EpochRig
 from tests.coordinator_client.group.member_rig import Rig, tps
 from tests.coordinator_client.group.test_member_cooperative import Cooperative

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client.errors import ConfigError
 from kohort.coordinator_client.replay import NoMember, rebalances_on, replay
+from kohort.network.errors import ConfigError
 from kohort.protocol import tape
 from kohort.protocol.membership import Subscription, build_subscription
 from kohort.protocol.tape import Taped

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.network.network_client import Driver
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, in_a_child, poll_until

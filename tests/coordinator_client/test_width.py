@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_core import Core
 from kohort.coordinator_client.fetch.fetch_buffer import Parked
-from kohort.coordinator_client.group.events import OffsetToCommit
-from kohort.coordinator_client.group.ready import Coordinator
 from kohort.coordinator_client.offsets.positions import Phase
-from kohort.fastpath import KohortError, TopicPartition, encode
-from kohort.network.broker_connection import Answered, Ask
+from kohort.fastpath import encode
+from kohort.network.find_coordinator import Coordinator
+from kohort.network.group_types import OffsetToCommit
 from kohort.network.metadata import ClusterView
+from kohort.network.requests import Answered, Ask
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
 from kohort.protocol.apis.metadata import (
     MetadataResponse,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.network.backoff import Backoff
-from kohort.network.broker_connection import Endpoint
 from kohort.network.connection_states import Endpoints
+from kohort.network.errors import ConnectionFailed
+from kohort.network.requests import Endpoint
 from kohort.testing import FakeBroker
 from tests.coordinator_client.consumer_helpers import read
 

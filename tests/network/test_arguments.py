@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from kohort import TopicPartition
-from kohort.coordinator_client.errors import ConfigError
 from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
 from kohort.network.arguments import (
     LONGEST_S,
@@ -20,6 +19,7 @@ from kohort.network.arguments import (
     topic_given,
     unsendable,
 )
+from kohort.network.errors import ConfigError
 
 INT16, INT32, INT64 = 32_767, 2_147_483_647, 9_223_372_036_854_775_807
 

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.coordinator_client.errors import ConfigError, ConnectionFailed
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, Gap, ResetPolicy
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
+from kohort.coordinator_client.offsets.offset_reset import Gap, ResetPolicy
 from kohort.network.backoff import FRESH, Backoff
-from kohort.network.broker_connection import Endpoint
 from kohort.network.connection_states import Endpoints
+from kohort.network.errors import ConfigError, ConnectionFailed
+from kohort.network.offset_requests import EARLIEST, LATEST
+from kohort.network.requests import Endpoint
 
 BACKOFF = Backoff(initial_ms=100, max_ms=1000, jitter=0.2)
 

@@ -2,19 +2,10 @@
 
 import pytest
 
-from kohort.coordinator_client.errors import ConnectionFailed, FrameTooLarge
-from kohort.fastpath import WireError
-from kohort.network.broker_connection import (
-    Answered,
-    Ask,
-    Connection,
-    Endpoint,
-    NotSent,
-    Outcome,
-    Stage,
-    Unanswered,
-    explained,
-)
+from kohort.common import WireError
+from kohort.network.broker_connection import Connection, Stage, explained
+from kohort.network.errors import ConnectionFailed, FrameTooLarge
+from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.catalogue import API

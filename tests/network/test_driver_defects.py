@@ -9,8 +9,8 @@ import pytest
 
 from kohort import AsyncConsumer, Consumer, Producer
 from kohort.admin import Admin
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import WakeupError
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, poll_until
 

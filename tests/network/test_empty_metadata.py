@@ -3,7 +3,7 @@ by; one that wants us to start again names none."""
 
 import pytest
 
-from kohort.network.broker_connection import Answered, Endpoint
+from kohort.network.requests import Answered, Endpoint
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from tests.coordinator_client.core_rig import Rig, metadata
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort import Consumer
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.network import event_loop
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, poll_until

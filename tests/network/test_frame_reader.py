@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kohort.coordinator_client.errors import FrameTooLarge
+from kohort.network.errors import FrameTooLarge
 from kohort.network.frame_reader import SCRATCH_BYTES, FrameReader
 
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.network.backoff import Backoff
-from kohort.network.broker_connection import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 from kohort.network.connection_states import Endpoints
+from kohort.network.errors import ConnectionFailed
 from kohort.network.hedged_requests import Anybody
+from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
 
 PATIENCE_S = 2.0
 FIRST, SECOND, THIRD = (Endpoint("host", port) for port in (1, 2, 3))

@@ -4,11 +4,10 @@ import uuid
 
 import pytest
 
-from kohort.coordinator_client.group.ready import WantedTopics
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.network.backoff import Backoff
 from kohort.network.metadata import NOTHING_KNOWN, Broker, ClusterView
-from kohort.network.metadata_refresh import MetadataKeeper, topics_changed
+from kohort.network.metadata_refresh import MetadataKeeper, WantedTopics, topics_changed
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

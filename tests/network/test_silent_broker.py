@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kohort import Admin, Consumer, KohortError, Producer, TopicPartition
-from kohort.coordinator_client.errors import ConnectionFailed
 from kohort.network.backoff import Backoff
-from kohort.network.broker_connection import Endpoint
 from kohort.network.connection_states import Endpoints
+from kohort.network.errors import ConnectionFailed
+from kohort.network.requests import Endpoint
 from kohort.testing import FakeBroker, RealCluster
 from kohort.testing.fake_broker import Call, Drop
 from kohort.testing.topics import create_topic

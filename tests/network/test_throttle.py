@@ -7,9 +7,9 @@ import pytest
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.errors import ConnectionFailed
-from kohort.network.broker_connection import Ask
+from kohort.network.errors import ConnectionFailed
 from kohort.network.request_versions import fit
+from kohort.network.requests import Ask
 from kohort.network.throttle import LONGEST_S, Throttle
 from kohort.protocol.apis.fetch import FetchResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest

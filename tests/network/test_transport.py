@@ -4,9 +4,9 @@ import ssl
 from selectors import EVENT_READ
 from typing import Any
 
-from kohort.network.broker_connection import Ask, Connection, Endpoint
+from kohort.network.broker_connection import Connection
 from kohort.network.frame_reader import SCRATCH_BYTES, FrameReader
-from kohort.network.requests import Line
+from kohort.network.requests import Ask, Endpoint, Line
 from kohort.network.transport import READS_AT_ONCE, Channel
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.catalogue import API

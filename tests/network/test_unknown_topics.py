@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client.errors import OperationTimeout, UnknownTopic
 from kohort.coordinator_client.offsets import offset_lookups
+from kohort.network.errors import OperationTimeout, UnknownTopic
 from kohort.protocol.apis.metadata import MetadataRequest
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Call, Drop, Hold

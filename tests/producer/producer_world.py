@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kohort.coordinator_client.errors import ConnectionFailed
-from kohort.fastpath import TopicPartition, decode
+from kohort.common import TopicPartition
+from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
-from kohort.network.broker_connection import Answered, Ask, Outcome, Unanswered
-from kohort.network.requests import Outgoing
+from kohort.network.errors import ConnectionFailed
+from kohort.network.requests import Answered, Ask, Outcome, Outgoing, Unanswered
 from kohort.producer.producer_batch import Batch, Delivery
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore

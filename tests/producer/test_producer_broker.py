@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from kohort import Consumer, Producer, Record, TopicPartition
+from kohort.common import KohortError
 from kohort.coordinator_client import ConfigError, IllegalState, OperationTimeout, UnknownTopic
-from kohort.fastpath import Codec, KohortError
+from kohort.fastpath import Codec
 from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClosed, ProducerConfig
 from kohort.protocol.errors import BrokerError
 from kohort.testing.broker_selection import Broker

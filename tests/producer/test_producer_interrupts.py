@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import ConcurrentUseError, Consumer
-from kohort.coordinator_client.group.events import Identity
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.group_types import Identity
 from kohort.producer import Producer, ProducerClosed
 from kohort.producer.producer_batch import Delivery
 from kohort.producer.transaction_states import TxnState

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import AuthorizationFailed, IllegalState, UnknownTopic
-from kohort.coordinator_client.errors import ConnectionFailed
-from kohort.fastpath import TopicPartition
 from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath.batches import batches
-from kohort.network.broker_connection import Answered, Unanswered
+from kohort.network.errors import ConnectionFailed
+from kohort.network.requests import Answered, Unanswered
 from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge
 from kohort.producer.producer_batch import NOBODY, SEQUENCES, Batch, Lane, ProducerId
 from kohort.protocol.errors import BrokerError

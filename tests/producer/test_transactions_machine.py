@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
-from kohort.coordinator_client.group.events import Identity, OffsetToCommit
-from kohort.fastpath import TopicPartition
-from kohort.network.broker_connection import Answered, Ask, Outcome, Unanswered
+from kohort.common import TopicPartition
+from kohort.network.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
+from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.requests import Answered, Ask, Outcome, Unanswered
 from kohort.producer.errors import TransactionAborted
 from kohort.producer.transaction_manager import GROUP_WENT_ON, OffsetsOrder
 from kohort.producer.transaction_states import TxnState

@@ -20,7 +20,8 @@ from typing import Any
 import kohort
 from kohort.common.errors import WireError
 from kohort.protocol.catalogue import APIS
-from kohort.protocol.schema import Message, Struct
+from kohort.protocol.codec import Message
+from kohort.protocol.schema import Struct
 from tests.protocol import hostile_responses
 from tests.protocol.sampling import Choices, sample
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.protocol.catalogue import API
-from kohort.protocol.schema import Message
+from kohort.protocol.codec import Message
 
 MIB = 1 << 20
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from kohort.protocol import framing, membership
 from kohort.protocol.catalogue import APIS
+from kohort.protocol.codec import Message
 from kohort.protocol.primitives import WireType
-from kohort.protocol.schema import Field, Message, Struct
+from kohort.protocol.schema import Field, Struct
 from tests.protocol.definitions import KAFKA_VERSIONS, definitions, snake_case, valid_versions
 from tests.protocol.kafka_jvm import jvm
 from tests.protocol.sampling import Choices, sample

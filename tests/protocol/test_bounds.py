@@ -19,9 +19,10 @@ from kohort.protocol.apis.join_group import JoinGroupResponse
 from kohort.protocol.apis.metadata import MetadataRequest
 from kohort.protocol.apis.sync_group import SyncGroupResponse
 from kohort.protocol.catalogue import APIS
+from kohort.protocol.codec import Codec, Message
 from kohort.protocol.construct_types import Fixed, Malformed, Source, Subcon, Text, Uuid, Varint, subcon_of
 from kohort.protocol.primitives import WireType
-from kohort.protocol.schema import Codec, Message, Struct, Top
+from kohort.protocol.schema import Struct, Top
 from tests.protocol.definitions import KAFKA_VERSIONS, definitions, valid_versions
 from tests.protocol.kafka_jvm import jvm
 from tests.protocol.sampling import Choices, sample

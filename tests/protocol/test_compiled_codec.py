@@ -13,9 +13,9 @@ from kohort.common.errors import WireError
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kohort.protocol.apis.offset_commit import OffsetCommitRequest
 from kohort.protocol.catalogue import APIS
+from kohort.protocol.codec import Message
 from kohort.protocol.compiled_codec import LoweredCodec, lower
 from kohort.protocol.construct_codec import ConstructCodec
-from kohort.protocol.schema import Message
 from tests.protocol.fuzz_codec import fuzz
 from tests.protocol.sampling import Choices, sample
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kohort.protocol.catalogue import API, APIS
-from kohort.protocol.schema import Message
+from kohort.protocol.codec import Message
 
 EVERY = [
     pytest.param(message, version, id=f"{message.name}-v{version}")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kohort.common.errors import WireError
 from kohort.protocol.catalogue import API, APIS
+from kohort.protocol.codec import Message
 from kohort.protocol.framing import Unframer, frame, request_header_version, response_header_version
-from kohort.protocol.schema import Message
 
 frames = st.lists(st.binary(min_size=4, max_size=40), max_size=6)
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kohort.fastpath import WireError
+from kohort.common import WireError
 from kohort.network.broker_connection import LEAST_BUDGET_BYTES, LOGIN_BUDGET_BYTES
 from kohort.protocol.apis.metadata import (
     MetadataResponse,

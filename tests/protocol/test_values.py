@@ -23,8 +23,9 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kohort.protocol.codec import Codec, Message
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.protocol.schema import MISSING, Codec, Message, Top, Versions
+from kohort.protocol.schema import MISSING, Top, Versions
 
 REQUEST = HeartbeatRequest(group_id="billing", generation_id=7, member_id="m-1")
 

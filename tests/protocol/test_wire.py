@@ -12,9 +12,9 @@ from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, Pa
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.apis.produce import ProduceRequest
 from kohort.protocol.catalogue import API, APIS, choose_version
+from kohort.protocol.codec import Message
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.framing import RequestHeader, ResponseHeader, Unframer, frame, response_header_version
-from kohort.protocol.schema import Message
 from kohort.protocol.wire import Answer, WireConnection
 
 HEARTBEAT = HeartbeatRequest(group_id="billing", generation_id=7, member_id="m-1")

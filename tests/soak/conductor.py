@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.admin import Admin
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.producer import Delivery, Producer
 from kohort.testing import RealCluster, jars
 from kohort.testing.jdk import java

@@ -5,7 +5,7 @@ import threading
 import time
 from contextlib import suppress
 
-from kohort.fastpath import KohortError
+from kohort.common import KohortError
 from kohort.producer import Producer
 
 KEYS = 1_000

@@ -21,9 +21,9 @@ from typing import Any
 
 import confluent_kafka
 
+from kohort.common import KohortError
 from kohort.consistent_region.coordinator import Coordinator
-from kohort.consistent_region.store import open_store
-from kohort.fastpath import KohortError
+from kohort.consistent_region.open_store import open_store
 from kohort.testing import RealCluster
 from kohort.testing.topics import create_topic
 from tests.soak_region.harm import Crew, Harm

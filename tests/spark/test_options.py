@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import ConfigError
-from kohort.fastpath import TopicPartition
 from kohort.spark import OptionError
 from kohort.spark.java_settings import in_our_words
 from kohort.spark.options import SourceOptions

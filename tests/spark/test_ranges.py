@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
 from kohort.spark.errors import PlanError
 from kohort.spark.ranges import OffsetRange, shared, split
 

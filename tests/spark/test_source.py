@@ -9,8 +9,10 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.spark import OffsetRange, kafka_rdd, plan
+from kohort.spark.partition_reader import as_spark
 from kohort.spark.reader import read_range
-from kohort.spark.source import SCHEMA, SCHEMA_WITH_HEADERS, arrow_schema, as_spark
+from kohort.spark.schema import arrow_schema
+from kohort.spark.source import SCHEMA, SCHEMA_WITH_HEADERS
 from kohort.testing.broker_selection import Broker
 from tests.spark.queries import ended
 from tests.spark.sent import CODECS, varied

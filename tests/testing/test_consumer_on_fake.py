@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from kohort import Consumer, KohortError
+from kohort.common import WireError
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.errors import FrameTooLarge
-from kohort.fastpath import WireError
+from kohort.network.errors import FrameTooLarge
 from kohort.testing.fake_broker import Action, Call, Close, Drop, FakeBroker, Raw
 
 RECORDS = 20

@@ -5,10 +5,10 @@ batch is taken where the partition was added to it.
 Not done: limits on batch size, timestamps of the log.
 """
 
-from kohort.common.errors import CorruptRecord
 from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
+from kohort.fastpath.errors import CorruptRecord
 from kohort.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

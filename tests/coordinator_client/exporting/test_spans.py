@@ -11,9 +11,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from kohort import AsyncConsumer, Consumer, TopicPartition
-from kohort.coordinator_client.errors import CommitFailed, NoOffset
+from kohort.common import KohortError
+from kohort.coordinator_client.errors import NoOffset
 from kohort.coordinator_client.exporting.spans import MOST_LINKS, ConsumerSpans, links_of
-from kohort.fastpath import KohortError, RecordColumns
+from kohort.fastpath import RecordColumns
+from kohort.network.errors import CommitFailed
 from kohort.testing import FakeBroker
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read

@@ -5,12 +5,12 @@ from types import MappingProxyType
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client.fetch import fetcher
 from kohort.coordinator_client.fetch.fetch_session import INT32_MAX, FetchSession, Wanted
-from kohort.fastpath import TopicPartition
 from kohort.network.request_versions import fit
 from kohort.protocol.apis.fetch import FetchRequest
-from kohort.protocol.schema import Message
+from kohort.protocol.codec import Message
 from tests.coordinator_client.fetch.test_fetcher import ID, P0, P1, P2, Rig, asked, batch, data
 
 

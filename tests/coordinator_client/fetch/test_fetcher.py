@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import AuthorizationFailed, FetchFailed
+from kohort.coordinator_client.errors import FetchFailed
 from kohort.coordinator_client.fetch.fetch_buffer import slice_end
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder, FetchOutcome
 from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
 from kohort.coordinator_client.offsets.positions import Phase, Positions
-from kohort.fastpath import CorruptRecord, TopicPartition, encode
+from kohort.fastpath import CorruptRecord, encode
+from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import Broker, ClusterView, PartitionView, TopicView
 from kohort.protocol.apis.fetch import (
     AbortedTransaction,

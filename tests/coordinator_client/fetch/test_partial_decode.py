@@ -6,8 +6,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, poll_loop
-from kohort.fastpath import CorruptRecord, RecordColumns, TopicPartition, decode
+from kohort.fastpath import CorruptRecord, RecordColumns, decode
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import read
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.fastpath import TopicPartition
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
 

@@ -10,6 +10,7 @@ from kohort.coordinator_client.group.consumer_member import ConsumerGroupMember
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.ready import Ready
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.metadata import TopicInfo, TopicsChanged
 from kohort.protocol.apis.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -86,11 +87,11 @@ class EpochRig(Rig):
         self, complete: bool = False, lives: Mapping[str, int] | None = None, **counts: int
     ) -> Ready:
         infos = {
-            topic: ev.TopicInfo(count, topic_id(topic, (lives or {}).get(topic, 0)))
+            topic: TopicInfo(count, topic_id(topic, (lives or {}).get(topic, 0)))
             for topic, count in counts.items()
             if count
         }
-        return self.tell(ev.TopicsChanged(infos, complete, frozenset(counts)))
+        return self.tell(TopicsChanged(infos, complete, frozenset(counts)))
 
     def subscribe_on_broker(self, pattern: str) -> Ready:
         return self.tell(ev.Subscribed(Subscription(broker_pattern=pattern)))

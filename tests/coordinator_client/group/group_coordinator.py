@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.leader_assignment import read_assignment
+from kohort.network.group_types import Identity
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from kohort.protocol.membership import read_assignment
 
 NONE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, ID_REQUIRED, FENCED = 0, 16, 22, 25, 27, 79, 82
 INCONSISTENT, LOADING = 23, 14
@@ -207,7 +207,7 @@ class GroupCoordinator:
         self._remove(member_id, now)
         return NONE
 
-    def commit(self, sent: ev.Identity, offsets: Mapping[TopicPartition, int]) -> int:
+    def commit(self, sent: Identity, offsets: Mapping[TopicPartition, int]) -> int:
         """OffsetCommit. Whoever is let in must be the owner, or nobody is."""
         code = self._check(sent.member_id, sent.instance_id, sent.generation)
         if code == NONE and self.state == "COMPLETING":

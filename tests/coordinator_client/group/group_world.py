@@ -16,17 +16,19 @@ from kohort.assignors import get_all
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.classic_member import GroupMember
-from kohort.coordinator_client.group.leader_assignment import read_assignment
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Ready, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.metadata import TopicInfo, TopicsChanged
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from kohort.protocol.membership import read_assignment
 from tests.coordinator_client.group.group_coordinator import ID_REQUIRED, NONE, NOT_COORDINATOR, GroupCoordinator, Reply
 
 GROUP = "g"
@@ -105,8 +107,8 @@ class Actor:
         counts = {topic: self.world.topics.get(topic, 0) for topic in ready.wanted.names}
         if ready.wanted.names and counts != self.known:
             self.known = counts
-            infos = {topic: ev.TopicInfo(count) for topic, count in counts.items() if count}
-            self.step(ev.TopicsChanged(infos, asked=ready.wanted.names))
+            infos = {topic: TopicInfo(count) for topic, count in counts.items() if count}
+            self.step(TopicsChanged(infos, asked=ready.wanted.names))
 
     def measure(self, order: BacklogOrder) -> None:
         """How many records wait, as the world has it; a broker that is away says nothing."""
@@ -193,9 +195,9 @@ class Actor:
     def end_hook(self) -> None:
         call, self.taken = self.taken, None
         assert call is not None
-        commit: dict[TopicPartition, ev.OffsetToCommit] = {}
+        commit: dict[TopicPartition, OffsetToCommit] = {}
         if isinstance(call.event, Revoked) and self.commit_on_revoke:
-            commit = dict.fromkeys(call.event.partitions, ev.OffsetToCommit(int(self.world.now * 1000)))
+            commit = dict.fromkeys(call.event.partitions, OffsetToCommit(int(self.world.now * 1000)))
         self.visible = call.after
         self.step(ev.HookDone(call.serial, self.world.now, commit))
 

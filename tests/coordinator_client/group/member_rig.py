@@ -13,9 +13,12 @@ from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.classic_member import GroupMember
 from kohort.coordinator_client.group.leader_assignment import PlanOrder, read_members
 from kohort.coordinator_client.group.member_config import MemberSettings
-from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Notice, Ready, Send
+from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Ready, Send
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.subscription_state import Start, Subscription
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.metadata import TopicInfo, TopicsChanged
+from kohort.network.notices import Notice
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -244,8 +247,8 @@ class Rig:
 
     def topics(self, complete: bool = False, **counts: int) -> Ready:
         """A metadata answer; a count of 0 says that the topic does not exist."""
-        infos = {topic: ev.TopicInfo(count) for topic, count in counts.items() if count}
-        return self.tell(ev.TopicsChanged(infos, complete, frozenset(counts)))
+        infos = {topic: TopicInfo(count) for topic, count in counts.items() if count}
+        return self.tell(TopicsChanged(infos, complete, frozenset(counts)))
 
     def start_hook(self) -> HookCall:
         call = self.hook
@@ -259,7 +262,7 @@ class Rig:
         start: Mapping[TopicPartition, int] | None = None,
         error: BaseException | None = None,
     ) -> Ready:
-        offsets = {tp: ev.OffsetToCommit(offset) for tp, offset in (commit or {}).items()}
+        offsets = {tp: OffsetToCommit(offset) for tp, offset in (commit or {}).items()}
         starts = {tp: Start(offset) for tp, offset in (start or {}).items()}
         return self.tell(ev.HookDone(call.serial, self.now, offsets, starts, error), ev.PollEnded(self.now))
 

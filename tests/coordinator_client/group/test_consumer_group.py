@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import (
     Assigned,
     CallbackError,
@@ -22,7 +23,6 @@ from kohort.coordinator_client import (
     Revoked,
     Why,
 )
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing.broker_selection import Broker, wanted_version
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_all_until, poll_until, produce, read
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, Revoked, TopicRecreated
 from kohort.coordinator_client.group.error_actions import UnreleasedInstance
-from kohort.fastpath import Record, TopicPartition
+from kohort.fastpath import Record
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.testing.broker_selection import Broker, wanted_version
 from kohort.testing.fake_broker import Close, ConsumerGroupState, CoordinatorSettings, Drop, FakeBroker, Hold

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer, IllegalState, RebalanceHooks
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import RealBroker
 from kohort.testing.broker_selection import Broker, wanted_version
 from kohort.testing.topics import create_topic

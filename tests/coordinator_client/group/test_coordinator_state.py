@@ -8,8 +8,8 @@ import pytest
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch, coordinator_partition
 from kohort.coordinator_client.group.member_config import MemberSettings
-from kohort.coordinator_client.group.ready import Coordinator
 from kohort.coordinator_client.group.states import CoordinatorState, IllegalTransition
+from kohort.network.find_coordinator import Coordinator
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import RealCluster

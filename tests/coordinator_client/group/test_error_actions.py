@@ -12,8 +12,8 @@ from kohort.coordinator_client.group.error_actions import (
 )
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.network.request_versions import fit
+from kohort.protocol.codec import Message
 from kohort.protocol.errors import ERRORS
-from kohort.protocol.schema import Message
 from tests.coordinator_client.group.member_rig import Rig, tps
 
 T = tps("t-0..1")

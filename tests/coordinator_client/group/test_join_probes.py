@@ -7,9 +7,9 @@ import pytest
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group import events as ev
-from kohort.network.broker_connection import Connection, Endpoint
+from kohort.network.broker_connection import Connection
 from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import Line
+from kohort.network.requests import Endpoint, Line
 from kohort.network.transport import Channel
 from kohort.testing.fake_broker import Drop, FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until

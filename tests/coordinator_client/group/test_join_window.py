@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.states import MemberState
-from kohort.fastpath import TopicPartition
 from kohort.testing.broker_selection import Broker
 from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce, read
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch.fetch_buffer import Slice, slice_end
 from kohort.coordinator_client.subscription_state import Subscription
-from kohort.fastpath import TopicPartition, encode
+from kohort.fastpath import encode
 from tests.coordinator_client.offsets.test_commit_queue import VIEW
 
 P0 = TopicPartition("t", 0)

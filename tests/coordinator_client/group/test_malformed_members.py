@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.fastpath import TopicPartition
 from kohort.protocol.membership import Subscription, TopicPartitions, build_subscription, parse_assignment
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_all_until, poll_until

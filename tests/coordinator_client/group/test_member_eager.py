@@ -3,10 +3,10 @@
 import pytest
 
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.ready import Coordinator
 from kohort.coordinator_client.group.states import CoordinatorState
 from kohort.coordinator_client.hooks import Assigned, Revoked, Why
 from kohort.coordinator_client.subscription_state import Start
+from kohort.network.find_coordinator import Coordinator
 from tests.coordinator_client.group.member_rig import GROUP, Rig, as_leader, said, tps
 
 T = tps("t-0..2")

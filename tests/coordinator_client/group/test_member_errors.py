@@ -3,7 +3,6 @@
 import pytest
 
 from kohort.common.errors import KohortError, WireError
-from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.error_actions import (
     FencedInstance,
@@ -12,6 +11,7 @@ from kohort.coordinator_client.group.error_actions import (
     InconsistentGroup,
 )
 from kohort.coordinator_client.hooks import Why
+from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.errors import ERRORS
 from tests.coordinator_client.group.member_rig import GROUP, Rig, assert_silent, fatal, tps

@@ -3,11 +3,11 @@
 import pytest
 
 from kohort.common.errors import KohortError
-from kohort.coordinator_client.errors import AuthorizationFailed
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.error_actions import FencedInstance, GroupRefused
 from kohort.coordinator_client.group.states import CoordinatorState
 from kohort.coordinator_client.hooks import Lost, Why
+from kohort.network.errors import AuthorizationFailed
 from tests.coordinator_client.group.member_rig import Rig, assert_silent, fatal, tps
 
 T = tps("t-0..2")

@@ -3,8 +3,8 @@
 import pytest
 
 from kohort.assignors import GroupView, MemberSubscription, Plan, Rebalance, get
-from kohort.coordinator_client.group.events import TopicInfo, TopicsChanged
 from kohort.coordinator_client.group.leader_assignment import AssignorFailed, make_plan, read_members
+from kohort.network.metadata import TopicInfo, TopicsChanged
 from kohort.protocol.apis.join_group import JoinGroupResponseMember
 from kohort.protocol.membership import (
     CooperativeStickyUserData,

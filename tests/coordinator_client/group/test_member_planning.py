@@ -8,6 +8,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.leader_assignment import AssignorFailed
 from kohort.coordinator_client.offsets.group_lag import waiting
+from kohort.network.group_types import OffsetToCommit
 from tests.coordinator_client.group.member_rig import Rig, as_leader, fatal, said, tps
 
 LAG = {"protocol": "lag"}
@@ -133,7 +134,7 @@ def test_a_backlog_of_an_earlier_generation_is_not_taken_for_this_one() -> None:
 )
 def test_what_waits_counts_from_the_committed_offset(reads_old: bool, expected: dict[str, int]) -> None:
     zero, one, two, three = (TopicPartition("t", number) for number in range(4))
-    committed = {zero: ev.OffsetToCommit(4), one: None, two: ev.OffsetToCommit(2), three: ev.OffsetToCommit(1)}
+    committed = {zero: OffsetToCommit(4), one: None, two: OffsetToCommit(2), three: OffsetToCommit(1)}
     ends = dict.fromkeys((zero, one, two), 10)  # nobody told of the last one
     beginnings = dict.fromkeys((zero, one, two), 3) if reads_old else {}
     lag = waiting(committed, ends, beginnings, reads_old=reads_old)

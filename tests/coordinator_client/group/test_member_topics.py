@@ -7,6 +7,7 @@ import pytest
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.hooks import Why
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.metadata import TopicInfo, TopicsChanged
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 
 
@@ -30,13 +31,13 @@ def test_a_pattern_waits_for_all_topics_before_it_joins() -> None:
 
 @pytest.mark.proves("F-16")
 def test_internal_topics_are_left_out_unless_asked_for() -> None:
-    topics = {"__consumer_offsets": ev.TopicInfo(50, internal=True), "a": ev.TopicInfo(1)}
+    topics = {"__consumer_offsets": TopicInfo(50, internal=True), "a": TopicInfo(1)}
     both = ("__consumer_offsets", "a")
     for setting, allowed, expected in ((True, False, ("a",)), (True, True, both), (False, False, both)):
         rig = Rig(exclude_internal_topics=setting)
         rig.tell(ev.Subscribed(Subscription.matching(".*", internal=allowed)))
         rig.found()
-        rig.tell(ev.TopicsChanged(topics, complete=True))
+        rig.tell(TopicsChanged(topics, complete=True))
         assert rig.told().topics == expected
 
 
@@ -192,9 +193,9 @@ def test_a_leader_that_no_longer_leads_no_longer_watches() -> None:
 
 @pytest.mark.proves("G-13")
 def test_a_leader_with_a_rack_watches_where_replicas_are() -> None:
-    def metadata(rack: str) -> ev.TopicsChanged:
-        info = ev.TopicInfo(1, racks={0: frozenset({rack})})
-        return ev.TopicsChanged({"t": info}, asked=frozenset({"t"}))
+    def metadata(rack: str) -> TopicsChanged:
+        info = TopicInfo(1, racks={0: frozenset({rack})})
+        return TopicsChanged({"t": info}, asked=frozenset({"t"}))
 
     for rack_id, outcome in ((None, "STABLE"), ("r1", "REVOKING")):
         rig = Rig(rack_id=rack_id)
@@ -215,7 +216,7 @@ def test_partition_counts_below_zero_are_no_metadata() -> None:
     rig.joined(**as_leader(said("m1", "t")))
     rig.synced(assigned=tps("t-0..1"))
     rig.run_hook()
-    rig.tell(ev.TopicsChanged({"t": ev.TopicInfo(-1)}))
+    rig.tell(TopicsChanged({"t": TopicInfo(-1)}))
     assert rig.state == "STABLE"
 
 

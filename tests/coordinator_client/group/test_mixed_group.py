@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, RebalanceHooks
-from kohort.fastpath import TopicPartition
 from kohort.testing.broker_selection import Broker
 
 PARTITIONS = 14  # not a multiple of six members, so that range and roundrobin differ and nobody's share is trivial

@@ -3,8 +3,8 @@
 import pytest
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.events import TopicInfo
 from kohort.coordinator_client.group.target_assignment import Target
+from kohort.network.metadata import TopicInfo
 from tests.coordinator_client.group.consumer_member_rig import by_id, topic_id
 from tests.coordinator_client.group.member_rig import tps
 

@@ -15,7 +15,8 @@ from kohort.coordinator_client.group.rebalance_history import Timeline
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import Cause, Why
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Kind
-from kohort.coordinator_client.metrics.sensors import WINDOW_S, Counters, Meters, Window
+from kohort.coordinator_client.metrics.sensors import Meters
+from kohort.network.client_metrics import WINDOW_S, Counters, Window
 from kohort.testing import jars
 from kohort.testing.broker_selection import Broker
 from kohort.testing.jdk import java

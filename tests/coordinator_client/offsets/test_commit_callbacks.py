@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, Gap
-from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
 

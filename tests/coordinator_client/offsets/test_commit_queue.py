@@ -7,22 +7,17 @@ from uuid import UUID
 
 import pytest
 
-from kohort.coordinator_client.errors import (
-    AuthorizationFailed,
-    CommitFailed,
-    OperationTimeout,
-    RebalanceInProgress,
-    TopicRecreated,
-    UnknownTopic,
-)
-from kohort.coordinator_client.group.events import Identity, OffsetToCommit
-from kohort.coordinator_client.group.ready import MemberView, WantedTopics
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.errors import RebalanceInProgress, TopicRecreated
+from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.group.states import CoordinatorState, MemberState
-from kohort.coordinator_client.offsets.commit_queue import Commit, Committer, plain
+from kohort.coordinator_client.offsets.commit_queue import Commit, Committer
 from kohort.coordinator_client.subscription_state import Assignment, Owned
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.network.backoff import Backoff
-from kohort.network.metadata_refresh import MetadataKeeper
+from kohort.network.errors import AuthorizationFailed, CommitFailed, OperationTimeout, UnknownTopic
+from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.metadata_refresh import MetadataKeeper, WantedTopics
+from kohort.network.offset_requests import plain
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import AsyncConsumer, AuthorizationFailed, Consumer, UnknownTopic
-from kohort.coordinator_client.errors import ConnectionFailed
-from kohort.coordinator_client.group.events import OffsetToCommit
-from kohort.fastpath import TopicPartition
-from kohort.network.broker_connection import Answered, Unanswered
+from kohort.network.errors import ConnectionFailed
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.requests import Answered, Unanswered
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponse,

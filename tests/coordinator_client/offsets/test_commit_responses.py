@@ -7,7 +7,7 @@ import pytest
 
 from kohort import Consumer
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.errors import OperationTimeout
+from kohort.network.errors import OperationTimeout
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,

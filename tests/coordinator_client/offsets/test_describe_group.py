@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kohort import Consumer
-from kohort.coordinator_client.errors import OperationTimeout
-from kohort.network.broker_connection import Answered
+from kohort.network.errors import OperationTimeout
+from kohort.network.requests import Answered
 from kohort.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.testing.fake_broker import Alter, FakeBroker

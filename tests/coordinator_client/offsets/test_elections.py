@@ -10,11 +10,12 @@ from types import MappingProxyType
 
 import pytest
 
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, ResetPolicy
-from kohort.coordinator_client.offsets.positions import EpochAsk, ListAsk, ListedOffset, Phase, Positions
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
+from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+from kohort.coordinator_client.offsets.positions import ListAsk, Phase, Positions
 from kohort.network.backoff import FRESH
 from kohort.network.metadata import Broker, ClusterView, PartitionView, TopicView
+from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset
 
 P = TopicPartition("t", 0)
 STEPS, MOST_CUT = 200, 6

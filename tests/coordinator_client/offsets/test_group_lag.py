@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client.group.events import BacklogKnown, OffsetToCommit
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.group.events import BacklogKnown
 from kohort.coordinator_client.group.ready import BacklogOrder
-from kohort.coordinator_client.lookups import Lookup
 from kohort.coordinator_client.offsets.group_lag import Backlogs
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, ResetPolicy
-from kohort.coordinator_client.offsets.positions import ListedOffset
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.coordinator_client.offsets.offset_lookups import Lookup
+from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+from kohort.network.group_types import OffsetToCommit
+from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.promise import Promise
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

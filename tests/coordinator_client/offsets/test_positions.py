@@ -5,22 +5,16 @@ from types import MappingProxyType
 
 import pytest
 
-from kohort.coordinator_client.errors import IllegalState, NoOffset, OffsetOutOfRange, Truncation
-from kohort.coordinator_client.group.events import OffsetToCommit
-from kohort.coordinator_client.offsets.offset_reset import EARLIEST, LATEST, ResetPolicy
-from kohort.coordinator_client.offsets.positions import (
-    OUTSIDE,
-    CommitBook,
-    EpochAsk,
-    ListAsk,
-    ListedOffset,
-    Phase,
-    Positions,
-)
-from kohort.fastpath import TopicPartition
+from kohort.common import TopicPartition
+from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
+from kohort.coordinator_client.offsets.auto_commit import CommitBook
+from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+from kohort.coordinator_client.offsets.positions import OUTSIDE, ListAsk, Phase, Positions
 from kohort.network.backoff import FRESH, Backoff
+from kohort.network.errors import IllegalState
+from kohort.network.group_types import OffsetToCommit
 from kohort.network.metadata import Broker, ClusterView, PartitionView, TopicView
-from kohort.network.offset_requests import list_offsets_request
+from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset, list_offsets_request
 from kohort.protocol.errors import UnsupportedVersion
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, Gap, TopicRecreated
-from kohort.coordinator_client.offsets.offset_reset import LATEST
-from kohort.fastpath import TopicPartition
-from kohort.network.broker_connection import Answered
+from kohort.network.offset_requests import LATEST
+from kohort.network.requests import Answered
 from kohort.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client.lookups import Lookup
-from kohort.coordinator_client.offsets.offset_reset import LATEST
-from kohort.fastpath import TopicPartition
-from kohort.network.broker_connection import Answered
-from kohort.network.offset_requests import offset_fetch_request
+from kohort.common import TopicPartition
+from kohort.coordinator_client.offsets.offset_lookups import Lookup
+from kohort.network.offset_requests import LATEST, offset_fetch_request
+from kohort.network.requests import Answered
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from tests.coordinator_client.core_rig import Rig, metadata
 

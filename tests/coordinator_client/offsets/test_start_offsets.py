@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Assigned, Consumer, OffsetToCommit, RebalanceHooks, Truncation
 from kohort.coordinator_client.consumer_core import Core
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.subscription_state import Assignment, Start, Subscription
-from kohort.fastpath import TopicPartition
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until, read
 from tests.coordinator_client.core_rig import Rig

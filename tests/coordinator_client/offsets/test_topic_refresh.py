@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort.network.broker_connection import Answered
+from kohort.network.requests import Answered
 from tests.coordinator_client.core_rig import Rig, metadata
 
 

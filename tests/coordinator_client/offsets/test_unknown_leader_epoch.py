@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, Gap, OffsetToCommit, Truncation
-from kohort.fastpath import TopicPartition
 from kohort.producer import Producer
 from kohort.testing.broker_selection import Broker
 from kohort.testing.fake_broker import FakeBroker

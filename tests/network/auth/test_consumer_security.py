@@ -8,6 +8,7 @@ import pytest
 
 from kohort import Producer
 from kohort.admin import Admin
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -15,9 +16,9 @@ from kohort.coordinator_client import (
     Consumer,
     OperationTimeout,
 )
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.network.auth.sasl import Credentials
-from kohort.network.broker_connection import Connection, Endpoint
+from kohort.network.broker_connection import Connection
+from kohort.network.requests import Endpoint
 from kohort.protocol.catalogue import API
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic

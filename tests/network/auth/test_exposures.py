@@ -7,8 +7,8 @@ import pytest
 
 from kohort.cli.properties_file import from_file
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import ConfigError
 from kohort.network.auth.tls import Certificates, exposures
+from kohort.network.errors import ConfigError
 
 PLAIN: dict[str, Any] = {
     "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "CANARY"

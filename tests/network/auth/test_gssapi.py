@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import AuthenticationFailed, ConfigError, ConnectionFailed, TicketUnavailable
-from kohort.fastpath import KohortError
 from kohort.network.auth import kerberos_tickets
 from kohort.network.auth.gssapi import Ticket, TicketDesk
 from kohort.network.auth.sasl import Credentials, Refused
-from kohort.network.broker_connection import Ask, Connection, Endpoint, Stage
+from kohort.network.broker_connection import Connection, Stage
+from kohort.network.errors import AuthenticationFailed, ConfigError, ConnectionFailed, TicketUnavailable
+from kohort.network.requests import Ask, Endpoint
 from kohort.protocol.catalogue import API
 
 SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}

@@ -16,9 +16,9 @@ import pytest
 from kohort import Producer
 from kohort.admin import Admin
 from kohort.cli.main import main
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AuthenticationFailed, Consumer
-from kohort.coordinator_client.errors import TicketUnavailable
-from kohort.fastpath import KohortError, TopicPartition
+from kohort.network.errors import TicketUnavailable
 from kohort.testing import PackagesUnavailable, RealBroker, RealKdc
 from kohort.testing.broker_selection import wanted_version
 from kohort.testing.topics import create_topic

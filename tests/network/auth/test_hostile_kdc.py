@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from kohort.common import KohortError
 from kohort.coordinator_client import AuthenticationFailed, Consumer
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.errors import TicketUnavailable
-from kohort.fastpath import KohortError
+from kohort.network.errors import TicketUnavailable
 from tests.protocol.hostile_responses import server
 
 REALM = b"KOHORT.TEST"

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client.errors import AuthenticationFailed, ConnectionFailed
 from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.token_refresh import Token, TokenKeeper
-from kohort.network.broker_connection import Ask, Connection, Endpoint, Stage
+from kohort.network.broker_connection import Connection, Stage
+from kohort.network.errors import AuthenticationFailed, ConnectionFailed
+from kohort.network.requests import Ask, Endpoint
 from kohort.protocol.apis.api_versions import ApiVersion
 from kohort.protocol.catalogue import API
 from tests.coordinator_client.consumer_helpers import poll_until

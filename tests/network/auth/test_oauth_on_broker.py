@@ -15,8 +15,8 @@ import pytest
 from kohort import Producer
 from kohort.admin import Admin
 from kohort.cli.main import main
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AuthenticationFailed, Consumer, TokenUnavailable
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.network.auth.token_refresh import TokenKeeper
 from kohort.testing import RealBroker
 from kohort.testing.broker_selection import wanted_version

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from kohort.common import KohortError
 from kohort.coordinator_client import AuthenticationFailed, ConfigError, TokenUnavailable
 from kohort.coordinator_client.consumer_config import Config
-from kohort.fastpath import KohortError
 from kohort.network.auth.oauth_tokens import fetch
 from kohort.network.auth.sasl import Credentials, Refused
 from kohort.network.auth.token_refresh import Token, TokenKeeper

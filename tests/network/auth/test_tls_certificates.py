@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AuthorizationFailed, ConfigError, ConnectionFailed, Consumer, TlsError
-from kohort.fastpath import KohortError, TopicPartition
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read

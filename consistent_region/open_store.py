@@ -1,0 +1,30 @@
+"""The store that a URL or path names."""
+
+from kohort.consistent_region.errors import ConfigurationError
+from kohort.consistent_region.store import MemoryStore, SqliteStore, Store
+from kohort.consistent_region.urls import veiled
+
+
+def open_store(url: str) -> Store:
+    """`sqlite:///PATH` (three slashes and a relative path, four and an absolute one), `postgresql://...`, or `memory:`,
+    which is one of its own each time: members on threads of one process are given the same `MemoryStore`.
+
+    Raises ConfigurationError for anything else, and where psycopg is missing.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
+        return SqliteStore(rest[3:])
+    if scheme == "postgresql":
+        try:
+            from kohort.consistent_region.postgres_store import PostgresStore
+        except ModuleNotFoundError as missing:
+            raise ConfigurationError(
+                f"a PostgreSQL coordinator needs {missing.name}", hint='pip install "kohort[postgres]"'
+            ) from missing
+        return PostgresStore(url)
+    if url == "memory:":
+        return MemoryStore()
+    raise ConfigurationError(
+        f"unknown coordinator {veiled(url)!r}",
+        hint='"sqlite:///PATH", "postgresql://USER@HOST/DATABASE", or "memory:" for one member alone',
+    )

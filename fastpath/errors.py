@@ -1,0 +1,31 @@
+"""Errors of record batches."""
+
+from typing import TYPE_CHECKING
+
+from kohort.common.errors import KohortError
+
+if TYPE_CHECKING:
+    from kohort.fastpath._columns import RecordColumns
+
+
+class CorruptRecord(KohortError):
+    """A record batch that contradicts itself or its checksum: `topic`, `partition`, `offset` and the reason.
+
+    `decoded`: the RecordColumns of the sound batches before it, where `kohort.fastpath.decode` raised it.
+    `resumed_at`: the offset at which reading went on, where the batch was skipped (`on_corrupt="skip_batch"`).
+    """
+
+    decoded: "RecordColumns | None" = None
+    resumed_at: int | None = None
+
+
+class UnsupportedCodec(CorruptRecord):
+    """A compression codec id that no version of Kafka has defined."""
+
+
+class UnsupportedMagic(CorruptRecord):
+    """A record format newer than magic 2."""
+
+
+class DecompressionLimit(CorruptRecord):
+    """A batch that would grow past `max_decompressed_bytes`; stopped before memory does."""

@@ -1,0 +1,23 @@
+"""Values of a group that a producer needs too (KIP-447)."""
+
+from typing import NamedTuple
+
+
+class OffsetToCommit(NamedTuple):
+    """A position to commit: the offset of the next record to read, and what Kafka stores beside it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Identity(NamedTuple):
+    """Who a request says that it is from; what a commit is fenced by. Also what transactions call group metadata.
+
+    `generation` is -1 and `member_id` "" while there is no membership.
+    """
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None

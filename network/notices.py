@@ -1,0 +1,13 @@
+"""Entries for the log that pure code returns instead of writing them."""
+
+from typing import NamedTuple
+
+
+class Notice(NamedTuple):
+    """Something people should hear of though nothing failed: for the log, the timeline and a warning hook.
+
+    `kind` is stable and meant for code ("poll_stalling", "rebalance_ended", "commit_dropped", ...), `text` for people.
+    """
+
+    kind: str
+    text: str

@@ -1,0 +1,43 @@
+"""Reading of offset ranges in an executor, for batches and streams."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from kohort.fastpath import RecordColumns
+from kohort.spark.options import SourceOptions
+from kohort.spark.ranges import OffsetRange
+from kohort.spark.reader import read_ranges
+from kohort.spark.schema import arrow_schema
+from kohort.spark.worker_tuning import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_OUR_NAMES: Mapping[str, str] = {"timestampType": "timestamp_type"}
+
+
+class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own types are not followed
+    """Ranges for one task, of a partition one at most."""
+
+    def __init__(self, *ranges: OffsetRange) -> None:
+        super().__init__(ranges)
+
+
+def batches(ranges: Iterable[OffsetRange], options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
+    """The ranges as Arrow in Spark's own schema: the executor's part, of a batch and of a stream."""
+    arrow = arrow_schema(schema)
+    settle()
+    for columns in read_ranges(ranges, options.connect, skip_lost=options.skip_lost):
+        yield as_spark(columns, arrow)
+
+
+def as_spark(columns: RecordColumns, schema: "pa.Schema") -> "pa.RecordBatch":
+    """Columns under Spark's names and types."""
+    import pyarrow as pa
+
+    ours = pa.schema([field.with_name(_OUR_NAMES.get(field.name, field.name)) for field in schema])
+    return pa.RecordBatch.from_arrays(columns.to_arrow(ours).columns, schema=schema)

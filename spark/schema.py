@@ -1,0 +1,18 @@
+"""Spark's schemas in Arrow."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def arrow_schema(schema: StructType) -> "pa.Schema":
+    """What Spark holds a batch's schema against; a batch of any other is refused."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # Spark 4.0 and 4.1 know no time zone here
+        return to_arrow_schema(schema)
