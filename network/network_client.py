@@ -431,7 +431,10 @@ class Driver(Generic[C]):
                 channel.resolved(found, now)
             except Ended as ended:
                 return self._end(channel, ended.error)
-        error = channel.connection.overdue(now)
+        try:
+            error = channel.connection.overdue(now)
+        except KohortError as refused:  # a token has come, and the broker has no login to show it to
+            return self._end(channel, refused)
         if error is not None:
             return self._end(channel, error, timed_out=True)
         try:

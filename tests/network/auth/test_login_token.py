@@ -12,6 +12,8 @@ from kohort.network.errors import AuthenticationFailed, ConnectionFailed
 from kohort.network.requests import Ask, Endpoint
 from kohort.protocol.apis.api_versions import ApiVersion
 from kohort.protocol.catalogue import API
+from kohort.protocol.errors import UnsupportedVersion
+from kohort.testing import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until
 
 REFUSED = 58
@@ -72,6 +74,26 @@ def test_no_token_is_asked_for_before_a_broker_is_reached() -> None:
         with pytest.raises(ConnectionFailed):
             poll_until(consumer, lambda: False)
     assert calls == []
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_a_broker_without_logins_is_an_error_of_the_call(mechanism: str) -> None:
+    calls: list[str] = []
+
+    def token() -> str:
+        calls.append("called")
+        return "abc"
+
+    proof: dict[str, Any] = {"sasl_username": "me", "sasl_password": "hush"}
+    if mechanism == "OAUTHBEARER":
+        proof = {"sasl_oauth_token": token}
+    with FakeBroker(topics={"t": 1}) as fake, Consumer(
+        fake.bootstrap, security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, bootstrap_timeout_ms=300, **proof
+    ) as consumer:  # fmt: skip
+        consumer.assign([TopicPartition("t", 0)])
+        with pytest.raises(UnsupportedVersion, match="does not speak SaslHandshake"):
+            poll_until(consumer, lambda: False)
+    assert bool(calls) == (mechanism == "OAUTHBEARER")
 
 
 def test_a_token_that_no_broker_took_is_refused_for_good() -> None:
