@@ -108,7 +108,9 @@ KINDS: Mapping[str, Kind] = {
         ("mutants", "killed", "survivors not explained"), ("survivors not explained",),
         "One change at one place: a comparison, a condition, a number, a statement left out. Types, texts and log "
         "lines are not drawn, nor are numbers above 16, since one more or less of a size or a time is no fault. Known "
-        "survivors are explained in `tests/mutation/survivors.toml`.", resumes=True,
+        "survivors are explained in `tests/mutation/survivors.toml`. The first draw (seed 1) was used to write tests: "
+        "between 221 and 239 of its 300 were killed before. A fresh draw tells how many of other faults are.",
+        resumes=True,
     ),
     "soak-region": Kind(
         "A consistent region on three real brokers: members, brokers and store killed and stopped",
