@@ -43,7 +43,7 @@ test: dev lint types  ## everything a change must pass: ten minutes of tests on 
 
 test-all: test test-third-0 test-third-1 test-third-2 test-interrupts test-width test-kerberos test-brokers  ## everything at full size: hours
 
-# Each some 20 minutes on two cores; .ci/run takes one of them.
+# Thirds of what `make test` leaves out.
 test-third-0: test-full teeth test-spark-group test-cluster
 test-third-1: test-security
 test-third-2: sim mutants fuzz test-lowest
