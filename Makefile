@@ -37,7 +37,7 @@ $(READY): setup.py pyproject.toml constraints.txt $(wildcard */*.pyx */*.pxd)
 demo: dev  ## the main job: broker, group of three, a kill, Spark, equal totals, a report
 	@$(BIN)/kohort demo
 
-test: dev lint types  ## everything a change must pass: ten minutes of tests on two quiet cores
+test: dev lint types  ## everything a change must pass
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	@$(BIN)/python -m kohort.testing.simulation --seeds 300 --resume out/sim.jsonl
 

@@ -134,9 +134,8 @@ def main(
             selection = Selection.of(only, CHECKS, skip)
             accepted = Profile.load(profile) if profile else Profile()
             extra = dict(map(_property, properties or ()))
-            with (
-                _broker(bootstrap, start, brokers, acls, extra) as (address, started_user, started_stranger, operator),
-            ):
+            started = _broker(bootstrap, start, brokers, acls, extra)
+            with started as (address, started_user, started_stranger, operator):
                 if stop_command:
                     operator = Commands(stop_command, start_command)
                 context_tls = ssl.create_default_context(cafile=ca) if tls or ca else None

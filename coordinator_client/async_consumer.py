@@ -198,14 +198,21 @@ class AsyncConsumer(Face):
                 session.core.news = False
                 if session.reached(reached):
                     return
-                call = session.next_hook()
-                if call is not None:
-                    await self._run_hook(call)
-                elif not await self._wait(until):
+                try:
+                    call = session.next_hook()
+                    if call is not None:
+                        await self._run_hook(call)
+                        continue
+                except Exception as problem:
+                    if not session.parting or problem is not session.error:
+                        raise
+                    session.late, session.error = problem, None  # raised once the group is left
+                    continue
+                if not await self._wait(until):
                     return
         except BaseException as problem:
             if problem is session.error:
-                session.late, session.error = (problem if session.parting else None), None
+                session.error = None
             raise
         finally:
             session.poll_ends()
@@ -340,9 +347,9 @@ class AsyncConsumer(Face):
             try:
                 if not session.driver.stopping:
                     session.parting_begins(until)
-                    await self._part(lambda core: not core.commits.owed, timeout_s / 2)
+                    await self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                     session.call(lambda core: core.request_close(session.driver.now(), until))
-                    await self._part(lambda core: core.left, until - session.driver.now())
+                    await self._run_until(lambda core: core.left, until - session.driver.now())
                 session.run_callbacks()
             finally:
                 session.closed = True
@@ -350,22 +357,6 @@ class AsyncConsumer(Face):
                 if session.parted(until):
                     await self._stopped(max(until - session.driver.now(), 1.0))
         session.raise_late()
-
-    async def _part(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
-        """See `Consumer._part`."""
-        session = self._session
-        until = session.driver.now() + timeout_s
-        while True:
-            try:
-                await self._run_until(reached, until - session.driver.now())
-            except BaseException as problem:
-                if problem is not session.late:
-                    raise
-                if not isinstance(problem, Exception):
-                    session.late = None
-                    raise
-            else:
-                return
 
     async def _stopped(self, timeout_s: float) -> None:
         driver, over = self._session.driver, asyncio.Event()

@@ -478,7 +478,8 @@ class Consumer(Face):
         session.hook_over()
 
     def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
-        """Run hooks until the core is there, or the time is up."""
+        """Run hooks until the core is there, or the time is up. An exception of a hook in `close` waits for
+        `raise_late`: else the group would keep the partitions until the session ends."""
         session = self._session
         until = session.driver.now() + timeout_s
         try:
@@ -488,14 +489,21 @@ class Consumer(Face):
                 session.core.news = False
                 if session.reached(reached):
                     return
-                call = session.next_hook()
-                if call is not None:
-                    self._run_hook(call)
-                elif not session.wait(until, seen, wakeable=False):
+                try:
+                    call = session.next_hook()
+                    if call is not None:
+                        self._run_hook(call)
+                        continue
+                except Exception as problem:
+                    if not session.parting or problem is not session.error:
+                        raise
+                    session.late, session.error = problem, None  # raised once the group is left
+                    continue
+                if not session.wait(until, seen, wakeable=False):
                     return
         except BaseException as problem:
             if problem is session.error:
-                session.late, session.error = (problem if session.parting else None), None
+                session.error = None
             raise
         finally:
             session.poll_ends()
@@ -642,9 +650,9 @@ class Consumer(Face):
             try:
                 if not session.driver.stopping:
                     session.parting_begins(until)
-                    self._part(lambda core: not core.commits.owed, timeout_s / 2)
+                    self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                     session.call(lambda core: core.request_close(session.driver.now(), until))
-                    self._part(lambda core: core.left, until - session.driver.now())
+                    self._run_until(lambda core: core.left, until - session.driver.now())
                 session.run_callbacks()
             finally:
                 session.closed = True
@@ -652,23 +660,6 @@ class Consumer(Face):
                 if session.parted(until):
                     session.driver.stop(max(until - session.driver.now(), 1.0))
         session.raise_late()
-
-    def _part(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
-        """As `_run_until`. An exception of a hook is raised later, by `raise_late`: else the group would keep the
-        partitions until the session is over."""
-        session = self._session
-        until = session.driver.now() + timeout_s
-        while True:
-            try:
-                self._run_until(reached, until - session.driver.now())
-            except BaseException as problem:
-                if problem is not session.late:
-                    raise
-                if not isinstance(problem, Exception):
-                    session.late = None
-                    raise
-            else:
-                return
 
     def __enter__(self) -> Self:
         return self
