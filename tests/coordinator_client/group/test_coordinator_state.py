@@ -1,5 +1,6 @@
 """Which partition, and so which broker, coordinates a group; and the patience of whoever looks for it."""
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -43,25 +44,29 @@ def test_the_partition_of_a_group_is_javas_hash_of_its_name(group: str, hash_cod
 def test_the_leader_of_that_partition_is_the_coordinator_the_brokers_name(
     cluster3: RealCluster, unique: Callable[[str], str]
 ) -> None:
-    seen = set()
-    for number in range(6):
-        group = unique(f"group-{number}")
-        with Consumer(cluster3.bootstrap, group=group) as consumer:
-            consumer.subscribe(["no-such-topic-yet"])
-            poll_until(consumer, lambda consumer=consumer: consumer.health().coordinator is not None)  # type: ignore[misc]
-            found = node_at(cluster3, consumer.health().coordinator).node_id
-        assert found == _leader(cluster3, group)
-        seen.add(found)
-    assert len(seen) > 1, "six groups on three brokers, and all with one of them?"
+    leaders = _leaders(cluster3, unique("group"))
+    assert len(set(leaders.values())) == 3, "the partitions of the offsets topic are spread over the brokers"
+    for leader in sorted(set(leaders.values())):
+        names = (f"{unique('group')}-{number}" for number in itertools.count())
+        group = next(name for name in names if leaders[coordinator_partition(name, len(leaders))] == leader)
+        assert _coordinator(cluster3, group) == leader
 
 
-def _leader(cluster: RealCluster, group: str) -> int:
+def _coordinator(cluster: RealCluster, group: str) -> int:
+    with Consumer(cluster.bootstrap, group=group) as consumer:
+        consumer.subscribe(["no-such-topic-yet"])
+        poll_until(consumer, lambda: consumer.health().coordinator is not None)
+        return node_at(cluster, consumer.health().coordinator).node_id
+
+
+def _leaders(cluster: RealCluster, group: str) -> dict[int, int]:
+    """The leader of each partition of the offsets topic, which a first search of a coordinator creates."""
+    _coordinator(cluster, group)
     deadline = time.monotonic() + 120
-    while not (answer := _offsets_topic(cluster)).topics[0].partitions:
+    while not (response := _offsets_topic(cluster)).topics[0].partitions:
         assert time.monotonic() < deadline, "the first node has not heard of the offsets topic"
         time.sleep(0.05)
-    partitions = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
-    return partitions[coordinator_partition(group, len(partitions))]
+    return {each.partition_index: each.leader_id for each in response.topics[0].partitions}
 
 
 def _offsets_topic(cluster: RealCluster) -> MetadataResponse:
