@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from kohort.admin import cluster, groups, offsets, request_driver, topics
-from kohort.admin.request_driver import Asker
+from kohort.admin.request_driver import RequestDriver
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 from kohort.network.arguments import (
@@ -20,7 +20,7 @@ from kohort.network.arguments import (
     topic_given,
     unsendable,
 )
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.network_client import Driver
 from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.process_exit import warn_unclosed
@@ -63,7 +63,7 @@ class Admin:
         request_driver.end(self._driver)
 
     def __del__(self) -> None:
-        driver: Driver[request_driver.AskingCore] | None = self.__dict__.get("_driver")
+        driver: Driver[request_driver.AdminCore] | None = self.__dict__.get("_driver")
         if driver is not None and not driver.stopping:
             warn_unclosed("admin", driver.config.client_id, None, driver)
 
@@ -75,9 +75,9 @@ class Admin:
     ) -> None:
         self.close()
 
-    def _asker(self) -> Asker:
+    def _asker(self) -> RequestDriver:
         """For one call: its time runs from now on."""
-        return Asker(self._driver)
+        return RequestDriver(self._driver)
 
     # --- groups
 
@@ -114,7 +114,7 @@ class Admin:
 
     # --- offsets
 
-    def committed(self, group: str) -> dict[TopicPartition, OffsetToCommit]:
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All offsets that the group has committed."""
         return offsets.committed(self._asker(), _group(group))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.admin.describe_configs import BROKER, TOPIC, describe_configs
-from kohort.admin.request_driver import Asker, Question
+from kohort.admin.request_driver import AdminRequest, RequestDriver
 from kohort.admin.topics import metadata
 from kohort.common import KohortError
 from kohort.common.version import __version__
@@ -35,33 +35,38 @@ Configs = Mapping[str, str | None]
 """Settings in force, by Kafka's names; None for a secret, and where there is no value."""
 
 
-def brokers(asker: Asker) -> tuple[BrokerDescription, ...]:
+def brokers(asker: RequestDriver) -> tuple[BrokerDescription, ...]:
     """Every broker that is up, by id, as any one of them says."""
     found = metadata(asker, ()).brokers
     return tuple(sorted((BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found), key=_node))
 
 
-def versions(asker: Asker, nodes: Iterable[BrokerDescription]) -> dict[int, VersionRanges]:
+def versions(asker: RequestDriver, nodes: Iterable[BrokerDescription]) -> dict[int, VersionRanges]:
     """Which versions of which APIs each broker takes: {node: {API key: (lowest, highest)}}."""
     nodes = tuple(nodes)
     request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
-    answers = asker.all([Question("ApiVersions", request, _endpoint(one)) for one in nodes])
+    answers = asker.all([AdminRequest("ApiVersions", request, _endpoint(one)) for one in nodes])
     return {
         one.node: {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         for one, answer in zip(nodes, answers, strict=True)
     }
 
 
-def broker_configs(asker: Asker, nodes: Iterable[BrokerDescription], names: Iterable[str]) -> dict[int, Configs]:
+def broker_configs(
+    asker: RequestDriver, nodes: Iterable[BrokerDescription], names: Iterable[str]
+) -> dict[int, Configs]:
     """These settings of each broker; names that a broker does not know are missing. Raises AuthorizationFailed."""
     nodes, names = tuple(nodes), tuple(names)
     answers = asker.all(
-        [Question("DescribeConfigs", describe_configs(BROKER, [str(one.node)], names), _endpoint(one)) for one in nodes]
+        [
+            AdminRequest("DescribeConfigs", describe_configs(BROKER, [str(one.node)], names), _endpoint(one))
+            for one in nodes
+        ]
     )
     return {one.node: _configs(answer)[str(one.node)] for one, answer in zip(nodes, answers, strict=True)}
 
 
-def topic_configs(asker: Asker, topics: Iterable[str]) -> dict[str, Configs]:
+def topic_configs(asker: RequestDriver, topics: Iterable[str]) -> dict[str, Configs]:
     """All settings of each topic. Raises AuthorizationFailed."""
     topics = sorted(set(topics))
     return _configs(asker.one("DescribeConfigs", describe_configs(TOPIC, topics))) if topics else {}

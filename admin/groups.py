@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.admin.acl_operations import operations
-from kohort.admin.request_driver import Asker, first_of
+from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.common import KohortError, TopicPartition, WireError
 from kohort.network.error_mapping import group_error
 from kohort.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -89,7 +89,7 @@ class GroupDescription:
     allowed: frozenset[str] | None = None
 
 
-def list_groups(asker: Asker) -> list[GroupListing]:
+def list_groups(asker: RequestDriver) -> list[GroupListing]:
     """Every group of the cluster, by name: each broker lists those that it coordinates."""
     request = ListGroupsRequest(states_filter=(), types_filter=())
     answers = asker.of_brokers("ListGroups", request, code=lambda answer: answer.error_code)
@@ -104,13 +104,13 @@ def list_groups(asker: Asker) -> list[GroupListing]:
     return [found[name] for name in sorted(found)]
 
 
-def describe_group(asker: Asker, group: str) -> GroupDescription:
+def describe_group(asker: RequestDriver, group: str) -> GroupDescription:
     """A group of either kind. Raises GroupMissing, AuthorizationFailed."""
     described = _describe_consumer_group(asker, group)
     return described if described is not None else _describe_classic_group(asker, group)
 
 
-def _describe_consumer_group(asker: Asker, group: str) -> GroupDescription | None:
+def _describe_consumer_group(asker: RequestDriver, group: str) -> GroupDescription | None:
     request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
     try:
         answer = asker.of_coordinator(group, "ConsumerGroupDescribe", request, codes=_codes_of_groups)
@@ -137,12 +137,17 @@ def _describe_consumer_group(asker: Asker, group: str) -> GroupDescription | Non
         for member in one.members
     )
     return GroupDescription(
-        group, CONSUMER, one.group_state, one.assignor_name, _sorted(members), one.group_epoch,
+        group,
+        CONSUMER,
+        one.group_state,
+        one.assignor_name,
+        _sorted(members),
+        one.group_epoch,
         allowed=operations(one.authorized_operations),
-    )  # fmt: skip
+    )
 
 
-def _describe_classic_group(asker: Asker, group: str) -> GroupDescription:
+def _describe_classic_group(asker: RequestDriver, group: str) -> GroupDescription:
 
     def request(version: int) -> DescribeGroupsRequest:
         return DescribeGroupsRequest(groups=(group,), include_authorized_operations=version >= FIRST_WITH_RIGHTS)
@@ -155,9 +160,14 @@ def _describe_classic_group(asker: Asker, group: str) -> GroupDescription:
         raise _group_error(one.error_code, group, "DescribeGroups")
     members = tuple(_classic_member(member, one.protocol_type) for member in one.members)
     return GroupDescription(
-        group, "classic", one.group_state, one.protocol_data, _sorted(members),
-        protocol_type=one.protocol_type, allowed=operations(one.authorized_operations),
-    )  # fmt: skip
+        group,
+        "classic",
+        one.group_state,
+        one.protocol_data,
+        _sorted(members),
+        protocol_type=one.protocol_type,
+        allowed=operations(one.authorized_operations),
+    )
 
 
 def _classic_member(member: Any, protocol_type: str) -> MemberDescription:
@@ -176,7 +186,7 @@ def _classic_member(member: Any, protocol_type: str) -> MemberDescription:
     )
 
 
-def delete_groups(asker: Asker, groups: Iterable[str]) -> None:
+def delete_groups(asker: RequestDriver, groups: Iterable[str]) -> None:
     """Delete groups without members, their committed offsets with them. Raises GroupNotEmpty, GroupMissing."""
     for group in groups:
         request = DeleteGroupsRequest(groups_names=(group,))
@@ -186,7 +196,7 @@ def delete_groups(asker: Asker, groups: Iterable[str]) -> None:
             raise _group_error(code, group, "DeleteGroups")
 
 
-def remove_members(asker: Asker, group: str, members: Sequence[MemberDescription], reason: str) -> None:
+def remove_members(asker: RequestDriver, group: str, members: Sequence[MemberDescription], reason: str) -> None:
     """Have members leave: static ones by their instance id, so that whoever holds it is fenced (KIP-345)."""
     identities = tuple(
         MemberIdentity(
@@ -203,9 +213,12 @@ def remove_members(asker: Asker, group: str, members: Sequence[MemberDescription
         (one, *others) = members
         if others or one.instance_id is not None:
             raise UnsupportedVersion(
-                "the broker has one member leave at a time, and no static one", hint="name one member",
-                api="LeaveGroup", version=version, least=FIRST_WITH_MEMBERS,
-            )  # fmt: skip
+                "the broker has one member leave at a time, and no static one",
+                hint="name one member",
+                api="LeaveGroup",
+                version=version,
+                least=FIRST_WITH_MEMBERS,
+            )
         return LeaveGroupRequest(group_id=group, member_id=one.member_id, members=())
 
     answer = asker.of_coordinator(group, "LeaveGroup", request, codes=lambda found: [found.error_code])

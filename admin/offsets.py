@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.admin.groups import GroupNotEmpty
-from kohort.admin.request_driver import Asker, Question
+from kohort.admin.request_driver import AdminRequest, RequestDriver
 from kohort.admin.topics import Leaders
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import offset_error
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.offset_requests import (
     BEFORE_TOPIC_IDS,
     EARLIEST,
@@ -55,7 +55,7 @@ class OffsetChange:
     after: int
 
 
-def committed(asker: Asker, group: str) -> dict[TopicPartition, OffsetToCommit]:
+def committed(asker: RequestDriver, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
     """All that the group has committed."""
 
     answer = asker.of_coordinator(
@@ -71,7 +71,7 @@ def committed(asker: Asker, group: str) -> dict[TopicPartition, OffsetToCommit]:
     return {partition: to for partition, to in sorted(found.found.items()) if to is not None}
 
 
-def listed(asker: Asker, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+def listed(asker: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
     """Offsets by time (ms; EARLIEST, LATEST, NEWEST): of the first record not older. -1: there is none.
 
     A leader that is being elected, and one that does not know yet that it leads, is waited for within the call's time.
@@ -87,7 +87,7 @@ def listed(asker: Asker, wanted: Mapping[TopicPartition, int]) -> dict[TopicPart
                 by_leader[leaders.of[partition]].append((partition, timestamp, -1))
         timeout_ms = asker.config.request_timeout_ms
         questions = [
-            Question("ListOffsets", list_offsets_request(asks, read_committed=False, timeout_ms=timeout_ms), leader)
+            AdminRequest("ListOffsets", list_offsets_request(asks, read_committed=False, timeout_ms=timeout_ms), leader)
             for leader, asks in by_leader.items()
         ]
         coming = set(leaders.coming)
@@ -103,7 +103,7 @@ def listed(asker: Asker, wanted: Mapping[TopicPartition, int]) -> dict[TopicPart
     return found
 
 
-def lag(asker: Asker, group: str) -> list[PartitionLag]:
+def lag(asker: RequestDriver, group: str) -> list[PartitionLag]:
     """Every partition that the group has committed, by topic and number."""
     at = committed(asker, group)
     ends = listed(asker, dict.fromkeys(at, LATEST))
@@ -113,7 +113,7 @@ def lag(asker: Asker, group: str) -> list[PartitionLag]:
     ]
 
 
-def reset(asker: Asker, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool) -> list[OffsetChange]:
+def reset(asker: RequestDriver, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool) -> list[OffsetChange]:
     """Commit offsets for a group without members, moved into the log where they lie outside it. Raises GroupNotEmpty,
     and KohortError for a partition that is not there."""
     first, last = (listed(asker, dict.fromkeys(to, end)) for end in (EARLIEST, LATEST))
@@ -127,9 +127,9 @@ def reset(asker: Asker, group: str, to: Mapping[TopicPartition, int], *, dry_run
     return found
 
 
-def store(asker: Asker, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+def store(asker: RequestDriver, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Commit for a group without members. Raises GroupNotEmpty."""
-    request = commit_request(Identity(group), {one: OffsetToCommit(to) for one, to in offsets.items()})
+    request = commit_request(ConsumerGroupMetadata(group), {one: OffsetAndMetadata(to) for one, to in offsets.items()})
     answer = asker.of_coordinator(
         group,
         "OffsetCommit",
@@ -142,8 +142,11 @@ def store(asker: Asker, group: str, offsets: Mapping[TopicPartition, int]) -> No
         first = min(left_out)
         raise KohortError(
             "the broker does not say that the offset is committed",
-            api="OffsetCommit", group=group, topic=first.topic, partition=first.partition,
-        )  # fmt: skip
+            api="OffsetCommit",
+            group=group,
+            topic=first.topic,
+            partition=first.partition,
+        )
     for topic in answer.topics:
         for one in topic.partitions:
             if one.error_code in MEMBERS_THERE:
@@ -154,7 +157,9 @@ def store(asker: Asker, group: str, offsets: Mapping[TopicPartition, int]) -> No
                 )
 
 
-def changes(before: Mapping[TopicPartition, OffsetToCommit], after: Mapping[TopicPartition, int]) -> list[OffsetChange]:
+def changes(
+    before: Mapping[TopicPartition, OffsetAndMetadata], after: Mapping[TopicPartition, int]
+) -> list[OffsetChange]:
     """What `after` would change."""
     known = {partition: to.offset for partition, to in before.items()}
     return [OffsetChange(partition, known.get(partition), offset) for partition, offset in sorted(after.items())]

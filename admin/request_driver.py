@@ -1,6 +1,7 @@
 """One question at a time, or many at once, to the brokers that can answer: the driver of consumers, without a group.
 
-`AskingCore` is what the driver drives; an `Asker` is through whom one public call asks, and how long it may take.
+`AdminCore` is what the driver drives; an `RequestDriver` is through whom one public call asks, and how long it may
+take.
 """
 
 import time
@@ -14,20 +15,30 @@ from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.group.events import Event
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
-from kohort.network.connection_states import Endpoints
+from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import group_error
 from kohort.network.errors import ConnectionFailed, OperationTimeout
-from kohort.network.metadata_refresh import MetadataKeeper
-from kohort.network.metadata_updater import Contacts
+from kohort.network.metadata_refresh import MetadataRefresher
+from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.network_client import Driver
 from kohort.network.notices import Notice
 from kohort.network.promise import Promise
 from kohort.network.request_versions import fit
-from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome, Outgoing, Turn, Unanswered
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    UnsentRequest,
+)
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.metadata import MetadataRequest
 
-NOT_NOW: Final = frozenset({14, 15, 16})
+COORDINATOR_RETRIABLE: Final = frozenset({14, 15, 16})
 """A coordinator that loads, is not there yet, or is another one: ask again."""
 
 NOT_CONTROLLER: Final = 41
@@ -52,7 +63,7 @@ class AdminClosed(KohortError):
     """The admin was closed; a closed admin cannot be opened again."""
 
 
-class AskingCore:
+class AdminCore:
     """Hands requests to the driver and outcomes to whoever waits. Nothing is asked that nobody asked for, but for the
     first addresses of the brokers."""
 
@@ -60,26 +71,26 @@ class AskingCore:
         self.config = config
         self.chance = chance
         self.started = started
-        self.news = False
+        self.has_updates = False
         self.counters = Counters()
-        self.endpoints = Endpoints.of(config, chance)
-        self.keeper = MetadataKeeper(
+        self.endpoints = ConnectionStates.of(config, chance)
+        self.metadata = MetadataRefresher(
             Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms), config.metadata_max_age_ms / 1000
         )
-        self.cluster = Contacts(self, frozenset)
-        self._outgoing: list[Outgoing] = []
-        self._waiting: set[Promise[Outcome]] = set()
+        self.cluster = MetadataUpdater(self, frozenset)
+        self._outgoing: list[UnsentRequest] = []
+        self._waiting: set[Promise[RequestResult]] = set()
         self._fatal: KohortError | None = None
 
-    def who(self) -> Mapping[str, object]:
+    def log_fields(self) -> Mapping[str, object]:
         """Whose the log lines of the driver's thread are."""
         return {"client_id": self.config.client_id}
 
-    def turn(self, now: float, wall_ms: int) -> Turn:
-        self.cluster.turn(now)
+    def poll(self, now: float, wall_ms: int) -> PollResult:
+        self.cluster.poll(now)
         outgoing, self._outgoing = tuple(self._outgoing), []
-        later = [wake for wake in self.cluster.wakes(now) if wake is not None and wake > now]
-        return Turn(outgoing, min(later, default=None))
+        later = [wake for wake in self.cluster.next_poll_at(now) if wake is not None and wake > now]
+        return PollResult(outgoing, min(later, default=None))
 
     @property
     def fatal(self) -> KohortError | None:
@@ -89,42 +100,42 @@ class AskingCore:
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
 
-    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None:
-        self._outgoing.append(Outgoing(line, endpoint, ask))
+    def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
+        self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
-    def ask(self, question: "Question", now: float) -> Promise[Outcome]:
+    def ask(self, question: "AdminRequest", now: float) -> Promise[RequestResult]:
         """Send one request; the promise has its outcome."""
-        promise: Promise[Outcome] = Promise()
+        promise: Promise[RequestResult] = Promise()
         if self._fatal is not None:
-            promise.set_result(NotSent(self._fatal))
+            promise.set_result(SendFailed(self._fatal))
             return promise
         self._waiting.add(promise)
 
-        def done(outcome: Outcome, _now: float) -> None:
+        def done(outcome: RequestResult, _now: float) -> None:
             if promise in self._waiting:
                 self._waiting.discard(promise)
                 promise.set_result(outcome)
 
         request = question.request
         made = request if callable(request) else lambda version: fit(request, version)
-        ask = Ask(question.api, made, done, self.request_s, question.at_most)
+        ask = PendingRequest(question.api, made, done, self.request_s, question.at_most)
         if question.endpoint is None and question.api in READS:
-            self.cluster.ask_any(ask, now)
+            self.cluster.send_to_any(ask, now)
         else:
-            self.send(Line.CONTROL, question.endpoint, ask)
+            self.send(ConnectionPurpose.CONTROL, question.endpoint, ask)
         return promise
 
     def brokers(self) -> dict[int, Endpoint]:
         """Every broker that metadata names, by id. Raises what ended the admin."""
         if self._fatal is not None:
             raise self._fatal
-        return {node: Endpoint(one.host, one.port) for node, one in self.keeper.view.brokers.items()}
+        return {node: Endpoint(one.host, one.port) for node, one in self.metadata.view.brokers.items()}
 
     def fail(self, error: KohortError) -> None:
         self._fatal = self._fatal or error
         waiting, self._waiting = self._waiting, set()
         for promise in waiting:
-            promise.set_result(NotSent(error))
+            promise.set_result(SendFailed(error))
 
     def put_error(self, error: KohortError) -> None:
         """Errors that no question asked for have nobody to hear them."""
@@ -146,7 +157,7 @@ def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:
     return answers[0]
 
 
-class Question(NamedTuple):
+class AdminRequest(NamedTuple):
     """`request`: the typed value, or a function of the version that makes it. `endpoint` None: any broker."""
 
     api: str
@@ -155,39 +166,39 @@ class Question(NamedTuple):
     at_most: int | None = None
 
 
-def driver(config: Config) -> Driver[AskingCore]:
+def driver(config: Config) -> Driver[AdminCore]:
     """The driver of an admin, to be started."""
-    return Driver(config, partial(AskingCore, config))
+    return Driver(config, partial(AdminCore, config))
 
 
-def end(driver: Driver[AskingCore]) -> None:
+def end(driver: Driver[AdminCore]) -> None:
     """Close every connection. Whoever still waits for an answer, or asks, gets AdminClosed."""
-    driver.own()
+    driver.check_same_process()
     driver.enqueue(lambda core: core.fail(AdminClosed("the admin was closed")))
     driver.stop(5.0)
 
 
-class Asker:
+class RequestDriver:
     """Asks and waits, for one public call: however many questions that takes, and of however many brokers, all of it
     ends within `default_api_timeout_ms`, in OperationTimeout if need be.
 
     Raises ConnectionFailed when nobody answers, AdminClosed, and ForkError in a forked child.
     """
 
-    def __init__(self, driver: Driver[AskingCore]) -> None:
-        driver.own()
+    def __init__(self, driver: Driver[AdminCore]) -> None:
+        driver.check_same_process()
         self.config = driver.config
         self._driver = driver
         self._until = time.monotonic() + driver.config.default_api_timeout_ms / 1000
 
-    def all(self, questions: Sequence[Question]) -> list[Any]:
+    def all(self, questions: Sequence[AdminRequest]) -> list[Any]:
         """The answers, in order, of questions asked at the same time."""
         return [self._answer(*each) for each in zip(questions, self._sent(questions), strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
         """The answer of any broker. If the question changes nothing, of another one where one cannot be reached; else
         only those are asked who have answered before."""
-        question = Question(api, request, None, at_most)
+        question = AdminRequest(api, request, None, at_most)
         if api in READS:
             for _ in range(self._others()):
                 with suppress(ConnectionFailed):
@@ -203,7 +214,7 @@ class Asker:
         while NOT_CONTROLLER in codes(answer) and self._left_s() > PAUSE_S:
             time.sleep(PAUSE_S)
             told = self.one("Metadata", NO_TOPICS).controller_id
-            answer = self.all([Question(api, request, self.brokers().get(told))])[0]
+            answer = self.all([AdminRequest(api, request, self.brokers().get(told))])[0]
         return answer
 
     def of_coordinator(
@@ -217,8 +228,8 @@ class Asker:
     ) -> Any:
         """The answer of the group's coordinator. `codes`: the error codes in an answer, which say whether it is one."""
         while True:
-            answer = self.all([Question(api, request, self._coordinator(group), at_most)])[0]
-            if not NOT_NOW.intersection(codes(answer)) or self._left_s() <= PAUSE_S:
+            answer = self.all([AdminRequest(api, request, self._coordinator(group), at_most)])[0]
+            if not COORDINATOR_RETRIABLE.intersection(codes(answer)) or self._left_s() <= PAUSE_S:
                 return answer
             time.sleep(PAUSE_S)
 
@@ -226,8 +237,8 @@ class Asker:
         """The answers of all brokers; one that still loads what it coordinates is asked again. `code`: of an answer."""
         asked, answers = self.brokers(), dict[int, Any]()
         while True:
-            answers |= zip(asked, self.all([Question(api, request, one) for one in asked.values()]), strict=True)
-            asked = {node: one for node, one in asked.items() if code(answers[node]) in NOT_NOW}
+            answers |= zip(asked, self.all([AdminRequest(api, request, one) for one in asked.values()]), strict=True)
+            asked = {node: one for node, one in asked.items() if code(answers[node]) in COORDINATOR_RETRIABLE}
             if not asked or self._left_s() <= PAUSE_S:
                 return list(answers.values())
             time.sleep(PAUSE_S)
@@ -245,7 +256,7 @@ class Asker:
 
     def _others(self) -> int:
         """How many brokers might answer in the place of one that does not."""
-        return max(len(self._driver.core.keeper.view.brokers), len(self.config.bootstrap)) - 1
+        return max(len(self._driver.core.metadata.view.brokers), len(self.config.bootstrap)) - 1
 
     def _coordinator(self, group: str) -> Endpoint:
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
@@ -254,7 +265,7 @@ class Asker:
             found = answer.coordinators[0] if answer.coordinators else answer
             if found.error_code == 0:
                 return Endpoint(found.host, found.port)
-            if found.error_code not in NOT_NOW or self._left_s() <= PAUSE_S:
+            if found.error_code not in COORDINATOR_RETRIABLE or self._left_s() <= PAUSE_S:
                 raise group_error(found.error_code, group)
             time.sleep(PAUSE_S)
 
@@ -270,27 +281,27 @@ class Asker:
     def _left_s(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def _sent(self, questions: Sequence[Question]) -> list[Promise[Outcome]]:
+    def _sent(self, questions: Sequence[AdminRequest]) -> list[Promise[RequestResult]]:
         self._driver.check()
         return self._driver.execute(lambda core: [core.ask(one, self._driver.now()) for one in questions])
 
-    def _outcome(self, question: Question, promise: Promise[Outcome]) -> Outcome:
+    def _outcome(self, question: AdminRequest, promise: Promise[RequestResult]) -> RequestResult:
         while True:
             with suppress(TimeoutError):
                 return promise.result(min(self._left_s(), LONGEST_WAIT_S))
             self._none_came(question)
 
-    def _none_came(self, question: Question) -> None:
+    def _none_came(self, question: AdminRequest) -> None:
         """Raises, unless there is time left, and somebody to answer."""
         self._driver.check()
         if not self._left_s():
             raise OperationTimeout(f"no answer to {question.api} in time", api=question.api)
 
-    def _answer(self, question: Question, promise: Promise[Outcome]) -> Any:
+    def _answer(self, question: AdminRequest, promise: Promise[RequestResult]) -> Any:
         match self._outcome(question, promise):
-            case Answered(value):
+            case ResponseReceived(value):
                 return value
-            case NotSent(error):
+            case SendFailed(error):
                 raise error
-            case Unanswered(error):
+            case NoResponse(error):
                 raise ConnectionFailed(f"no answer to {question.api}: {error.message}", hint=error.hint, **error.place)

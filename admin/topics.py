@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kohort.admin.acl_operations import operations
 from kohort.admin.describe_configs import TOPIC, describe_configs
-from kohort.admin.request_driver import Asker, first_of
+from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import (
     TOPIC_AUTHORIZATION,
@@ -67,7 +67,7 @@ class Leaders:
     coming: frozenset[TopicPartition]
 
     @classmethod
-    def asked(cls, asker: Asker, partitions: Iterable[TopicPartition]) -> Self:
+    def asked(cls, asker: RequestDriver, partitions: Iterable[TopicPartition]) -> Self:
         """As the cluster says now; a partition that is not there has none, and none is coming."""
         wanted = frozenset(partitions)
         answer = metadata(asker, sorted({one.topic for one in wanted}))
@@ -92,7 +92,7 @@ def _awaits_leader(one: Any) -> bool:
     return one.leader_id < 0 and (not one.isr_nodes or not set(one.isr_nodes) <= set(one.offline_replicas))
 
 
-def metadata(asker: Asker, names: Iterable[str] | None, *, rights: bool = False) -> Any:
+def metadata(asker: RequestDriver, names: Iterable[str] | None, *, rights: bool = False) -> Any:
     """Any broker's answer about these topics, or all; `rights`: with what we may do to them."""
     topics = None
     if names is not None:
@@ -109,13 +109,13 @@ def metadata(asker: Asker, names: Iterable[str] | None, *, rights: bool = False)
     return asker.one("Metadata", request)
 
 
-def list_topics(asker: Asker, *, internal: bool) -> list[TopicDescription]:
+def list_topics(asker: RequestDriver, *, internal: bool) -> list[TopicDescription]:
     """All topics of the cluster that we may see, by name."""
     described = [_described(one, {}) for one in metadata(asker, None).topics if not one.error_code]
     return sorted((one for one in described if internal or not one.internal), key=lambda one: one.topic)
 
 
-def describe_topics(asker: Asker, topics: Iterable[str]) -> dict[str, TopicDescription | KohortError]:
+def describe_topics(asker: RequestDriver, topics: Iterable[str]) -> dict[str, TopicDescription | KohortError]:
     """These topics, with what we may do to them; UnknownTopic or AuthorizationFailed in the place of one."""
     names = sorted(set(topics))
     found = metadata(asker, names, rights=True).topics if names else ()
@@ -124,7 +124,7 @@ def describe_topics(asker: Asker, topics: Iterable[str]) -> dict[str, TopicDescr
     }
 
 
-def describe_topic(asker: Asker, topic: str) -> TopicDescription:
+def describe_topic(asker: RequestDriver, topic: str) -> TopicDescription:
     """One topic with the settings that are its own. Raises UnknownTopic, AuthorizationFailed."""
     found = once_led(asker, topic)
     while True:
@@ -136,7 +136,7 @@ def describe_topic(asker: Asker, topic: str) -> TopicDescription:
     return _described(found, own)
 
 
-def once_led(asker: Asker, topic: str) -> Any:
+def once_led(asker: RequestDriver, topic: str) -> Any:
     """Metadata of one topic, with leaders. Raises UnknownTopic, AuthorizationFailed.
 
     A topic that no broker knows is asked for again for UNKNOWN_TOPIC_GRACE_S, since brokers hear of a new one at
@@ -179,7 +179,7 @@ def _described(one: Any, configs: Mapping[str, str | None]) -> TopicDescription:
 
 
 def create_topic(
-    asker: Asker, topic: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    asker: RequestDriver, topic: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
 ) -> None:
     """-1 leaves a number to the broker. Raises TopicExists, BrokerError with the broker's own words."""
     made = CreatableTopic(
@@ -210,7 +210,7 @@ class TopicExists(KohortError):
     """A topic of this name is there: `topic`."""
 
 
-def delete_topics(asker: Asker, topics: Iterable[str]) -> None:
+def delete_topics(asker: RequestDriver, topics: Iterable[str]) -> None:
     """Delete topics and everything in them. Raises UnknownTopic, AuthorizationFailed."""
     names = tuple(topics)
 

@@ -33,7 +33,7 @@ class Classes(NamedTuple):
         of = array("i")
         near_of: dict[frozenset[str], frozenset[str]] = {}
         for topic, takers in enumerate(group.subscribers):
-            start, stop = group.starts[topic], group.starts[topic + 1]
+            start, stop = group.topic_offsets[topic], group.topic_offsets[topic + 1]
             if racks is None:
                 number = numbers.setdefault((id(takers), frozenset()), len(rows))
                 if number == len(rows):
@@ -106,7 +106,7 @@ class Claims(NamedTuple):
 
 def claims_of(group: GroupView) -> Claims:
     """What the members' subscriptions claim, as of the generation that each of them says it belongs to."""
-    return Claims.of((member.claims, _generation(member)) for member in group.members)
+    return Claims.of((member.owned_partitions, _generation(member)) for member in group.members)
 
 
 def withheld(group: GroupView, target: array[int]) -> array[int]:

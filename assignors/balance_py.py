@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-NOBODY = -1
+NO_MEMBER = -1
 _NEW = 1 << 24
 _HIGH = 1 << 56
 _UNREACHED = 1 << 62
@@ -44,7 +44,7 @@ def settle_claims(size: int, stops: Sequence[int], claims: Sequence[int], genera
     `claims[stops[m - 1]:stops[m]]` are the partitions that member m claims, as of its generation. Two members who claim
     a partition in the same highest generation both lose it: one of them is wrong, and nobody can tell which.
     """
-    owners = array("i", [NOBODY]) * size
+    owners = array("i", [NO_MEMBER]) * size
     best = array("q", [-(1 << 62)]) * size
     begin = 0
     for member, stop in enumerate(stops):
@@ -54,7 +54,7 @@ def settle_claims(size: int, stops: Sequence[int], claims: Sequence[int], genera
                 best[index] = generation
                 owners[index] = member
             elif generation == best[index] and owners[index] != member:
-                owners[index] = NOBODY
+                owners[index] = NO_MEMBER
         begin = stop
     return owners
 
@@ -74,7 +74,7 @@ def count_owned(
     owned = _zeros(len(edge_members))
     edge_of = _edge_tables(stops, edge_members)
     for owner, kind in zip(owners, class_of, strict=True):
-        if owner != NOBODY and (edge := edge_of[kind].get(owner)) is not None:
+        if owner != NO_MEMBER and (edge := edge_of[kind].get(owner)) is not None:
             owned[edge] += 1
     return owned
 
@@ -159,9 +159,9 @@ def deal(
     need = [shall - kept for shall, kept in zip(flow, keep, strict=True)]
     seen = _zeros(len(edge_members))
     edge_of = _edge_tables(stops, edge_members)
-    dealt = array("i", [NOBODY]) * len(owners)
+    dealt = array("i", [NO_MEMBER]) * len(owners)
     for index, (owner, kind) in enumerate(zip(owners, class_of, strict=True)):
-        if owner != NOBODY and (edge := edge_of[kind].get(owner)) is not None:
+        if owner != NO_MEMBER and (edge := edge_of[kind].get(owner)) is not None:
             place = seen[edge]
             seen[edge] = place + 1
             if (place + 1) * keep[edge] // owned[edge] > place * keep[edge] // owned[edge]:
@@ -171,7 +171,7 @@ def deal(
         for begin, stop in zip([0, *stops], stops, strict=False)
     ]
     for index, kind in enumerate(class_of):
-        if dealt[index] == NOBODY:
+        if dealt[index] == NO_MEMBER:
             ring = rings[kind]
             edge = ring.popleft()
             dealt[index] = edge_members[edge]
@@ -191,7 +191,7 @@ def withhold(owners: Sequence[int], previous: Sequence[int], stops: Sequence[int
     for member, stop in enumerate(stops):
         for index in claims[begin:stop]:
             if owners[index] not in (member, previous[index]):
-                given[index] = NOBODY
+                given[index] = NO_MEMBER
         begin = stop
     return given
 
@@ -200,7 +200,7 @@ def group_by_owner(owners: Sequence[int], members: int) -> tuple[array[int], arr
     """(stops, rows): member m owns the partitions `rows[stops[m - 1]:stops[m]]`, ascending."""
     lists: list[list[int]] = [[] for _ in range(members)]
     for index, owner in enumerate(owners):
-        if owner != NOBODY:
+        if owner != NO_MEMBER:
             lists[owner].append(index)
     rows = array("i")
     for one in lists:

@@ -15,7 +15,7 @@ from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError, BadGroup
 from kohort.assignors.group import GroupView
-from kohort.assignors.plan import NOBODY, Plan
+from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 
 
@@ -48,18 +48,18 @@ class CopartitionAssignor:
         sets = self._sets(group)
         bundles = _bundles(group, sets)
         previous = claims_of(group).settle(group)
-        owners = array("i", [NOBODY]) * group.size
+        owners = array("i", [NO_MEMBER]) * group.size
         before = array("i")
         for number, topics in enumerate(sets):
-            for partition in range(bundles.starts[number + 1] - bundles.starts[number]):
-                owning = Counter(previous[group.starts[topic] + partition] for topic in topics)
-                del owning[NOBODY]
-                before.append(max(owning, key=lambda member: (owning[member], -member), default=NOBODY))
+            for partition in range(bundles.topic_offsets[number + 1] - bundles.topic_offsets[number]):
+                owning = Counter(previous[group.topic_offsets[topic] + partition] for topic in topics)
+                del owning[NO_MEMBER]
+                before.append(max(owning, key=lambda member: (owning[member], -member), default=NO_MEMBER))
         planned = balanced(bundles, before)
         for number, topics in enumerate(sets):
-            row = planned[bundles.starts[number] : bundles.starts[number + 1]]
+            row = planned[bundles.topic_offsets[number] : bundles.topic_offsets[number + 1]]
             for topic in topics:
-                owners[group.starts[topic] : group.starts[topic + 1]] = row
+                owners[group.topic_offsets[topic] : group.topic_offsets[topic + 1]] = row
         return Plan(group, owners)
 
     def assign(self, group: GroupView) -> Plan:
@@ -68,7 +68,7 @@ class CopartitionAssignor:
 
     def _sets(self, group: GroupView) -> list[list[int]]:
         """Topics that belong together, as indexes; every topic is in exactly one set."""
-        counts = [stop - start for start, stop in zip(group.starts, group.starts[1:], strict=False)]
+        counts = [stop - start for start, stop in zip(group.topic_offsets, group.topic_offsets[1:], strict=False)]
         sets: dict[object, list[int]] = {}
         named = {topic: number for number, topics in enumerate(self.together or ()) for topic in topics}
         for index, topic in enumerate(group.topics):
@@ -91,7 +91,7 @@ def _bundles(group: GroupView, sets: Sequence[Sequence[int]]) -> GroupView:
     wants: list[list[int]] = [[] for _ in group.members]
     for number, topics in enumerate(sets):
         first = topics[0]
-        starts.append(starts[-1] + group.starts[first + 1] - group.starts[first])
+        starts.append(starts[-1] + group.topic_offsets[first + 1] - group.topic_offsets[first])
         takers = set.intersection(*(set(group.subscribers[topic]) for topic in topics))
         if not takers:
             names = ", ".join(group.topics[topic] for topic in topics)
@@ -99,11 +99,13 @@ def _bundles(group: GroupView, sets: Sequence[Sequence[int]]) -> GroupView:
         for member in takers:
             wants[member].append(number)
         if group.racks is not None:
-            rows = [group.racks[group.starts[topic] : group.starts[topic + 1]] for topic in topics]
+            rows = [group.racks[group.topic_offsets[topic] : group.topic_offsets[topic + 1]] for topic in topics]
             racks += [frozenset.intersection(*replicas) for replicas in zip(*rows, strict=True)]
     return GroupView(
         topics=tuple(group.topics[topics[0]] for topics in sets),
-        starts=tuple(starts),
-        members=tuple(member._replace(wants=tuple(wants[place])) for place, member in enumerate(group.members)),
+        topic_offsets=tuple(starts),
+        members=tuple(
+            member._replace(subscribed_topics=tuple(wants[place])) for place, member in enumerate(group.members)
+        ),
         racks=racks if group.racks is not None else None,
     )

@@ -1,7 +1,7 @@
 """A group as an assignor sees it: names at the door, small integers inside.
 
 Topics and members are sorted once, here; a partition is its place in the row of all partitions of all subscribed topics
-(`starts[topic] + partition`). An assignor that works on these integers needs no names and no dictionary lookups for a
+(`topic_offsets[topic] + partition`). An assignor that works on these integers needs no names and no dictionary lookups for a
 million partitions, and cannot depend on the order in which members happened to join.
 """
 
@@ -37,8 +37,8 @@ class Member(NamedTuple):
 
     id: str
     topics: tuple[str, ...]
-    wants: tuple[int, ...]
-    claims: array[int]
+    subscribed_topics: tuple[int, ...]
+    owned_partitions: array[int]
     generation: int = NO_GENERATION
     rack: str | None = None
     user_data: bytes | None = None
@@ -48,15 +48,15 @@ class Member(NamedTuple):
 class GroupView(Frozen):
     """The input of an assignor.
 
-    `topics`: sorted names of the topics that somebody subscribes to and that have partitions. `starts`: len(topics) + 1
-    ascending partition indexes; topic t owns `starts[t] <= index < starts[t + 1]`. `members`: static members first, by
+    `topics`: sorted names of the topics that somebody subscribes to and that have partitions. `topic_offsets`: len(topics) + 1
+    ascending partition indexes; topic t owns `topic_offsets[t] <= index < topic_offsets[t + 1]`. `members`: static members first, by
     instance id, then by member id: Kafka's own order. `unknown_topics`: subscribed to, but without partitions.
     `racks[index]`: the racks that hold a replica of the partition, or None where no rack is known at all. `lag[index]`:
     records waiting in the partition, or None where nobody asked.
     """
 
     topics: tuple[str, ...]
-    starts: tuple[int, ...]
+    topic_offsets: tuple[int, ...]
     members: tuple[Member, ...]
     unknown_topics: tuple[str, ...]
     racks: Sequence[frozenset[str]] | None
@@ -65,14 +65,19 @@ class GroupView(Frozen):
     def __init__(
         self,
         topics: tuple[str, ...],
-        starts: tuple[int, ...],
+        topic_offsets: tuple[int, ...],
         members: tuple[Member, ...],
         unknown_topics: tuple[str, ...] = (),
         racks: Sequence[frozenset[str]] | None = None,
         lag: array[int] | None = None,
     ) -> None:
         vars(self).update(
-            topics=topics, starts=starts, members=members, unknown_topics=unknown_topics, racks=racks, lag=lag
+            topics=topics,
+            topic_offsets=topic_offsets,
+            members=members,
+            unknown_topics=unknown_topics,
+            racks=racks,
+            lag=lag,
         )
 
     @classmethod
@@ -110,8 +115,8 @@ class GroupView(Frozen):
                 Member(
                     id=member_id,
                     topics=names,
-                    wants=wants,
-                    claims=indexes(said.get("owned", ()), number, starts),
+                    subscribed_topics=wants,
+                    owned_partitions=indexes(said.get("owned", ()), number, starts),
                     generation=said.get("generation", NO_GENERATION),
                     rack=said.get("rack") or None,
                     user_data=said.get("user_data"),
@@ -120,7 +125,7 @@ class GroupView(Frozen):
             )
         return cls(
             topics=topics,
-            starts=tuple(starts),
+            topic_offsets=tuple(starts),
             members=tuple(sorted(rows, key=_member_order)),
             unknown_topics=tuple(sorted(wanted - number.keys(), key=java_order)),
             racks=_rack_row(racks, topics, starts) if racks else None,
@@ -130,7 +135,7 @@ class GroupView(Frozen):
     @property
     def size(self) -> int:
         """How many partitions the plan has to give out, those of topics without a subscriber not among them."""
-        return self.starts[-1]
+        return self.topic_offsets[-1]
 
     @cached_property
     def topics_on_wire(self) -> list[bytes]:
@@ -144,8 +149,8 @@ class GroupView(Frozen):
 
     @cached_property
     def starts_row(self) -> array[int]:
-        """`starts` as an array of int32."""
-        return array("i", self.starts)
+        """`topic_offsets` as an array of int32."""
+        return array("i", self.topic_offsets)
 
     @cached_property
     def number_of_topic(self) -> Mapping[str, int]:
@@ -160,7 +165,7 @@ class GroupView(Frozen):
         """For each topic the members subscribed to it, ascending; equal rows are one and the same tuple."""
         alike: dict[tuple[int, ...], list[int]] = {}
         for index, member in enumerate(self.members):
-            alike.setdefault(member.wants, []).append(index)
+            alike.setdefault(member.subscribed_topics, []).append(index)
         # Which kinds of members want a topic decides who does, and most groups have few kinds.
         kinds: list[list[int]] = [[] for _ in self.topics]
         for kind, wants in enumerate(alike):
@@ -175,15 +180,15 @@ class GroupView(Frozen):
 
     def partition(self, index: int) -> TopicPartition:
         """The name of a partition index."""
-        topic = bisect_right(self.starts, index) - 1
-        return TopicPartition(self.topics[topic], index - self.starts[topic])
+        topic = bisect_right(self.topic_offsets, index) - 1
+        return TopicPartition(self.topics[topic], index - self.topic_offsets[topic])
 
     def index(self, topic: str, partition: int) -> int | None:
         """The index of a named partition, or None if it is none of the subscribed topics'."""
         number = self.number_of_topic.get(topic)
-        if number is None or not 0 <= partition < self.starts[number + 1] - self.starts[number]:
+        if number is None or not 0 <= partition < self.topic_offsets[number + 1] - self.topic_offsets[number]:
             return None
-        return self.starts[number] + partition
+        return self.topic_offsets[number] + partition
 
 
 def indexes(owned: Owned, number: Mapping[str, int], starts: Sequence[int]) -> array[int]:

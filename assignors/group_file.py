@@ -24,7 +24,7 @@ KIND, VERSION = "group", 1
 
 def to_json(group: GroupView) -> dict[str, Any]:
     """The group as plain lists and dictionaries; `from_json` makes an equal group of them."""
-    spans = list(pairwise(group.starts))
+    spans = list(pairwise(group.topic_offsets))
     document: dict[str, Any] = {
         "kohort": KIND,
         "version": VERSION,
@@ -86,9 +86,9 @@ def read(path: Path) -> GroupView:
 
 def _member_to_json(group: GroupView, member: Member) -> dict[str, Any]:
     said: dict[str, Any] = {"topics": list(member.topics)}
-    if member.claims:
+    if member.owned_partitions:
         owned: dict[str, list[int]] = {}
-        for topic, number in map(group.partition, member.claims):
+        for topic, number in map(group.partition, member.owned_partitions):
             owned.setdefault(topic, []).append(number)
         said["owned"] = owned
     if member.generation != NO_GENERATION:

@@ -19,7 +19,7 @@ from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
-from kohort.assignors.plan import NOBODY, Plan
+from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 
 LagOf = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
@@ -50,8 +50,10 @@ class LagAssignor:
         if not any(lag):
             return Plan(group, balanced(group, previous))
         waiting, count = [0] * len(group.members), [0] * len(group.members)
-        owners = array("i", [NOBODY]) * group.size
-        topic_of = [topic for topic, _ in enumerate(group.topics) for _ in range(*group.starts[topic : topic + 2])]
+        owners = array("i", [NO_MEMBER]) * group.size
+        topic_of = [
+            topic for topic, _ in enumerate(group.topics) for _ in range(*group.topic_offsets[topic : topic + 2])
+        ]
         for index in sorted(range(group.size), key=lambda index: (-lag[index], index)):
             before, here = previous[index], lag[index]
             owner = min(
@@ -76,9 +78,10 @@ class LagAssignor:
             return group.lag
         if self.lag_of is None:
             raise AssignorError(
-                "nobody told how many records wait", assignor=self.name,
+                "nobody told how many records wait",
+                assignor=self.name,
                 hint="give GroupView.of(lag=...), or LagAssignor(lag_of=...)",
-            )  # fmt: skip
+            )
         partitions = [group.partition(index) for index in range(group.size)]
         told = self.lag_of(partitions)
         return [max(0, told.get(partition, 0)) for partition in partitions]

@@ -13,7 +13,7 @@ from kohort.assignors.group import GroupView
 from kohort.common import TopicPartition
 
 #: In an owner array: nobody reads this partition (yet).
-NOBODY = -1
+NO_MEMBER = -1
 _NO_BYTES = struct.pack(">i", -1)
 
 
@@ -45,7 +45,7 @@ class Partitions(Sequence[TopicPartition]):
 
     def by_topic(self) -> Iterator[tuple[str, array[int]]]:
         """(topic, its partition numbers ascending), topics sorted: the shape of the assignment on the wire."""
-        starts, row = self._group.starts, self.indexes
+        starts, row = self._group.topic_offsets, self.indexes
         at, topic = 0, 0
         while at < len(row):
             while starts[topic + 1] <= row[at]:
@@ -86,7 +86,7 @@ class Plan(Mapping[str, Partitions]):
     @classmethod
     def of(cls, group: GroupView, named: Mapping[str, Iterable[tuple[str, int]]]) -> Plan:
         """A plan from names. Raises `PlanError` for a stranger, an unknown partition or a partition given twice."""
-        owners = array("i", [NOBODY]) * group.size
+        owners = array("i", [NO_MEMBER]) * group.size
         for member_id, partitions in named.items():
             if member_id not in group.number_of_member:
                 raise PlanError("a plan for a member that is not in the group", member=member_id)
@@ -97,7 +97,7 @@ class Plan(Mapping[str, Partitions]):
                     raise PlanError(
                         "a partition that no member subscribes to", member=member_id, topic=topic, partition=partition
                     )
-                if owners[index] != NOBODY:
+                if owners[index] != NO_MEMBER:
                     first = group.members[owners[index]].id
                     raise PlanError(
                         "a partition given twice",

@@ -16,7 +16,7 @@ from kohort.assignors.base import Assignor, MemberSubscription, Rebalance
 from kohort.assignors.core import core
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
-from kohort.assignors.plan import NOBODY, Plan
+from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 
 
@@ -30,9 +30,10 @@ class RackAssignor:
             )
         if inner.rebalance is Rebalance.COOPERATIVE and not hasattr(inner, "target"):
             raise AssignorError(
-                "a cooperative assignor without a target", assignor=inner.name,
+                "a cooperative assignor without a target",
+                assignor=inner.name,
                 hint="give it target(group) -> Plan: its plan before it withholds what is on the move",
-            )  # fmt: skip
+            )
         self.inner = inner
 
     @property
@@ -70,13 +71,13 @@ def _nearer(plan: Plan) -> array[int]:
     if group.racks is None or not any(member.rack for member in group.members):
         return plan.owners
     rows = Classes.in_group(group)
-    given = [index for index, owner in enumerate(plan.owners) if owner != NOBODY]
+    given = [index for index, owner in enumerate(plan.owners) if owner != NO_MEMBER]
     kinds = array("i", [rows.of[index] for index in given])
     owners = array("i", [plan.owners[index] for index in given])
     supplies = core.count_classes(kinds, len(rows.supplies))
     owned = core.count_owned(owners, kinds, rows.stops, rows.members)
     flow = core.place(supplies, rows.stops, rows.members, owned, rows.far, array("i", plan.counts))
-    nearer = array("i", [NOBODY]) * group.size
+    nearer = array("i", [NO_MEMBER]) * group.size
     for index, owner in zip(given, core.deal(owners, kinds, rows.stops, rows.members, owned, flow), strict=True):
         nearer[index] = owner
     return nearer

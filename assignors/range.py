@@ -14,7 +14,7 @@ from itertools import groupby
 
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.group import GroupView
-from kohort.assignors.plan import NOBODY, Plan
+from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 
 
@@ -33,7 +33,7 @@ class RangeAssignor:
     def assign(self, group: GroupView) -> Plan:
         if not any(member.rack for member in group.members) or group.racks is None:
             return Plan(group, _runs(group))
-        owners = array("i", [NOBODY]) * group.size
+        owners = array("i", [NO_MEMBER]) * group.size
         cuts = [_Cut(group, topic) for topic in range(len(group.topics))]
         if any(cut.racks_matter for cut in cuts):
             _match_racks(cuts, owners)
@@ -45,7 +45,7 @@ class RangeAssignor:
 def _runs(group: GroupView) -> array[int]:
     owners = array("i")
     for topic, members in enumerate(group.subscribers):
-        share, longer = divmod(group.starts[topic + 1] - group.starts[topic], len(members))
+        share, longer = divmod(group.topic_offsets[topic + 1] - group.topic_offsets[topic], len(members))
         for place, member in enumerate(members if share else members[:longer]):
             owners.extend(_repeated(member, share + (place < longer)))
     return owners
@@ -60,7 +60,7 @@ class _Cut:
 
     def __init__(self, group: GroupView, topic: int) -> None:
         self.group = group
-        self.start, stop = group.starts[topic], group.starts[topic + 1]
+        self.start, stop = group.topic_offsets[topic], group.topic_offsets[topic + 1]
         self.count = stop - self.start
         self.members = group.subscribers[topic]
         self.racks_matter = _racks_matter(group, self.members, self.start, stop)

@@ -50,10 +50,11 @@ def get(assignor: str | Assignor) -> Assignor:
     origins = registered.get(assignor, [])
     if len(origins) > 1:
         raise DuplicateAssignor(
-            "several assignors of one name", assignor=assignor,
+            "several assignors of one name",
+            assignor=assignor,
             claimed_by=" and ".join(origin for origin, _ in origins),
             hint="uninstall one of them, or pass the one you mean as an instance",
-        )  # fmt: skip
+        )
     if origins:
         loaded = origins[0][1]()
         return _checked(loaded() if isinstance(loaded, type) else loaded, assignor)
@@ -66,9 +67,10 @@ def get(assignor: str | Assignor) -> Assignor:
     near = get_close_matches(assignor, [*BUILT_IN, *registered], n=1, cutoff=0.5)
     known = ", ".join(sorted({*BUILT_IN, *registered}))
     raise UnknownAssignor(
-        "no assignor of that name", assignor=assignor,
+        "no assignor of that name",
+        assignor=assignor,
         hint=f"did you mean {near[0]!r}? There are: {known}" if near else f"there are: {known}",
-    )  # fmt: skip
+    )
 
 
 def get_all(assignors: Iterable[str | Assignor]) -> list[Assignor]:

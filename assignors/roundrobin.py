@@ -31,7 +31,7 @@ class RoundRobinAssignor:
         owners = array("i")
         turn = 0
         for topic in range(len(group.topics)):
-            cards = group.starts[topic + 1] - group.starts[topic]
+            cards = group.topic_offsets[topic + 1] - group.topic_offsets[topic]
             takers = group.subscribers[topic]
             first = next((place for place, member in enumerate(takers) if member >= turn), 0)
             row = array("i", takers[first:]) + array("i", takers[:first])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kohort.assignors.base import Assignor, Rebalance
 from kohort.assignors.errors import AssignorError, PlanError
 from kohort.assignors.group import GroupView
-from kohort.assignors.plan import NOBODY, Plan
+from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.assignors.registry import get
 from kohort.common.foreign_text import parsed_json
 
@@ -38,26 +38,28 @@ def make_plan(assignor: Assignor, group: GroupView, *, replay_dir: Path | None =
         raise PlanError(
             f"the plan of assignor {assignor.name!r} is refused: {message}",
             hint=f"kohort.assignors.replay({str(saved)!r}) runs it on the same group again" if saved else None,
-            assignor=assignor.name, **place, replay=saved,
-        ) from error  # fmt: skip
+            assignor=assignor.name,
+            **place,
+            replay=saved,
+        ) from error
     return plan
 
 
 def check(plan: Plan, rebalance: Rebalance) -> None:
     """Raises `PlanError` for the first partition that is missing, with a stranger, or given away while held."""
     group = plan.group
-    held = _Held(group) if rebalance is Rebalance.COOPERATIVE else None
+    held = _FrozenView(group) if rebalance is Rebalance.COOPERATIVE else None
     for topic, takers in enumerate(group.subscribers):
-        start, stop = group.starts[topic], group.starts[topic + 1]
+        start, stop = group.topic_offsets[topic], group.topic_offsets[topic + 1]
         allowed = set(takers)
         strangers = set(plan.owners[start:stop]) - allowed
-        if strangers - {NOBODY}:
-            index = next(i for i in range(start, stop) if plan.owners[i] in strangers - {NOBODY})
+        if strangers - {NO_MEMBER}:
+            index = next(i for i in range(start, stop) if plan.owners[i] in strangers - {NO_MEMBER})
             member = group.members[plan.owners[index]].id
             raise _refused("a partition for a member that does not subscribe to it", group, index, member)
         if strangers:
             index = next(
-                (i for i in range(start, stop) if plan.owners[i] == NOBODY and not (held and i in held.claimed)), -1
+                (i for i in range(start, stop) if plan.owners[i] == NO_MEMBER and not (held and i in held.claimed)), -1
             )
             if index >= 0:
                 raise _refused("a partition for nobody", group, index)
@@ -88,7 +90,7 @@ MOST_REPLAYS = 8
 """Files that stay in the temporary folder; the members of a group decide how large they are."""
 
 
-class _Held:
+class _FrozenView:
     """What members hold while they join."""
 
     def __init__(self, group: GroupView) -> None:

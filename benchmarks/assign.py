@@ -106,7 +106,7 @@ def measure(case: Case) -> Measured:
 
 def unworked(group: GroupView) -> GroupView:
     """A copy, which has not worked out anything before."""
-    return GroupView(group.topics, group.starts, group.members)
+    return GroupView(group.topics, group.topic_offsets, group.members)
 
 
 def plan_seconds(case: Case) -> float:

@@ -196,9 +196,14 @@ def _member(bootstrap: str, topic: str, protocol: str, watched: Watched) -> None
 
     try:
         with Consumer(
-            bootstrap, group=topic, auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=100,
-            max_partition_fetch_bytes=1_000, protocol=protocol,
-        ) as consumer:  # fmt: skip
+            bootstrap,
+            group=topic,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
+            max_partition_fetch_bytes=1_000,
+            protocol=protocol,
+        ) as consumer:
             consumer.subscribe([topic], hooks=Hooks())
             while not consumer.assignment:
                 consumer.poll(0.1)

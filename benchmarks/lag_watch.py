@@ -139,8 +139,12 @@ def kafka_python(bootstrap: str) -> Callable[[], None]:
 def tool(bootstrap: str) -> None:
     told = kafka_tool(
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-        "--bootstrap-server", bootstrap, "--describe", "--group", GROUP,
-    )  # fmt: skip
+        "--bootstrap-server",
+        bootstrap,
+        "--describe",
+        "--group",
+        GROUP,
+    )
     asked(told.count(f"\n{GROUP} "))
 
 

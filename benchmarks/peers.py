@@ -59,10 +59,17 @@ def raw_socket(bootstrap: str, topic: str, count: int) -> int:
                 for number, offset in at.items()
             )
             request = FetchRequest(
-                replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=0,
-                session_id=0, session_epoch=-1, forgotten_topics_data=(), rack_id="",
+                replica_id=-1,
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=FETCH_BYTES,
+                isolation_level=0,
+                session_id=0,
+                session_epoch=-1,
+                forgotten_topics_data=(),
+                rack_id="",
                 topics=(FetchTopic(topic=topic, partitions=parts),),
-            )  # fmt: skip
+            )
             _correlation_id, frame = wire.send("Fetch", FETCH_VERSION, request)
             sock.sendall(frame)
             _receive(sock, view[:4])
@@ -112,9 +119,12 @@ def aiokafka(bootstrap: str, topic: str, count: int) -> int:
 
     async def consume() -> int:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest",
-            max_partition_fetch_bytes=8 << 20, fetch_max_bytes=16 << 20,
-        )  # fmt: skip
+            bootstrap_servers=bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            max_partition_fetch_bytes=8 << 20,
+            fetch_max_bytes=16 << 20,
+        )
         await consumer.start()
         try:
             consumer.assign([PeerPartition(topic, number) for number in range(PARTITIONS)])
@@ -137,9 +147,12 @@ def kafka_python(bootstrap: str, topic: str, count: int) -> int:
     from kafka import TopicPartition as PeerPartition
 
     consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest",
-        max_partition_fetch_bytes=8 << 20, fetch_max_bytes=16 << 20,
-    )  # fmt: skip
+        bootstrap_servers=bootstrap,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=8 << 20,
+        fetch_max_bytes=16 << 20,
+    )
     consumer.assign([PeerPartition(topic, number) for number in range(PARTITIONS)])
     consumer.seek_to_beginning()
     read = 0

@@ -20,12 +20,12 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import Manual
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionState
-from kohort.coordinator_client.hooks import Assigned, Cause, Revoked, Why
+from kohort.coordinator_client.hooks import Assigned, RebalanceCause, RebalanceReason, Revoked
 from kohort.testing import RealPostgres
 from kohort.testing.simulation import SimRecord
 
 MOVES = 100
-CAUSE = Cause(Why.COORDINATOR_ASKED)
+CAUSE = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
 MOVING = TopicPartition("t", 0)
 
 

@@ -17,14 +17,14 @@ from uuid import UUID
 from benchmarks.report import OURS, Report
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import DictState, Manual
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region import TURN_WAIT_S
-from kohort.consistent_region.region_driver import Conductor
+from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionState
-from kohort.coordinator_client.hooks import Assigned, Cause, Why
+from kohort.coordinator_client.hooks import Assigned, RebalanceCause, RebalanceReason
 from kohort.testing import RealPostgres
 from kohort.testing.simulation import SimRecord
 
@@ -103,8 +103,8 @@ class Worker:
         self.state = DictState({f"{number}-{key}": key for key in range(KEYS)})
         self.member = RegionMember(f"m{number}", settings)
         self.store = open_store(url)
-        self.coordinator = Coordinator(self.store, "bench", "bench")
-        self.conductor = Conductor(
+        self.coordinator = RegionCoordinator(self.store, "bench", "bench")
+        self.conductor = RegionDriver(
             self.member, self.coordinator, self.consumer, self.state, self._handle, time.monotonic
         )
         self.ending = threading.Event()
@@ -115,7 +115,7 @@ class Worker:
         self.conductor.register()
         self.conductor.subscribed()
         mine = self.consumer.assignment
-        self.conductor.on_assigned(Assigned(mine, mine, 1, Cause(Why.COORDINATOR_ASKED)))
+        self.conductor.on_assigned(Assigned(mine, mine, 1, RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)))
         self._thread.start()
 
     def stop(self) -> None:

@@ -84,9 +84,13 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "histories": Kind(
-        "Simulated histories of a consistent region", "kohort.testing.simulation", "1,000,000 histories, 0 violated",
-        figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated"), ("histories", "violated"),
-        ("violated",), "Members, broker and store in one process on one seeded clock: deaths, cuts, zombies, "
+        "Simulated histories of a consistent region",
+        "kohort.testing.simulation",
+        "1,000,000 histories, 0 violated",
+        figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated"),
+        ("histories", "violated"),
+        ("violated",),
+        "Members, broker and store in one process on one seeded clock: deaths, cuts, zombies, "
         "full disks; invariants after every step. They do not contain a hand-over of partitions (`hand_over=True`), "
         "sinks, the state that a handler keeps, or interrupts (a signal's handler that raises): these are tested "
         "elsewhere, and not in histories. Up to seed 184,300 faults go on for 400 steps, since then for 60 to "
@@ -96,16 +100,27 @@ KINDS: Mapping[str, Kind] = {
         resumes=True,
     ),
     "mutants": Kind(
-        "Deliberate faults in a region, caught by those histories", "tests.consistent_region.region_mutants", "all",
-        figures(r"(\d+) caught, (\d+) missed", "caught", "missed"), (), ("missed",),
+        "Deliberate faults in a region, caught by those histories",
+        "tests.consistent_region.region_mutants",
+        "all",
+        figures(r"(\d+) caught, (\d+) missed", "caught", "missed"),
+        (),
+        ("missed",),
     ),
     "mutation": Kind(
         "Small faults drawn at random over the client and the sticky balance core, caught by tests without a broker",
-        "tests.mutation", "92 % killed, every survivor explained",
-        figures(r"([\d,]+) mutants, ([\d,]+) killed \([\d.]+%\), (\d+) of them by a time limit, "
-                r"(\d+) survivors not explained",
-                "mutants", "killed", "of these by a time limit", "survivors not explained"),
-        ("mutants", "killed", "survivors not explained"), ("survivors not explained",),
+        "tests.mutation",
+        "92 % killed, every survivor explained",
+        figures(
+            r"([\d,]+) mutants, ([\d,]+) killed \([\d.]+%\), (\d+) of them by a time limit, "
+            r"(\d+) survivors not explained",
+            "mutants",
+            "killed",
+            "of these by a time limit",
+            "survivors not explained",
+        ),
+        ("mutants", "killed", "survivors not explained"),
+        ("survivors not explained",),
         "One change at one place: a comparison, a condition, a number, a statement left out. Types, texts and log "
         "lines are not drawn, nor are numbers above 16, since one more or less of a size or a time is no fault. Known "
         "survivors are explained in `tests/mutation/survivors.toml`. The first draw (seed 1) was used to write tests: "
@@ -114,28 +129,45 @@ KINDS: Mapping[str, Kind] = {
     ),
     "soak-region": Kind(
         "A consistent region on three real brokers: members, brokers and store killed and stopped",
-        "tests.soak_region.soak", "1,000 kills, 10,000,000 records, none lost and none counted twice",
-        figures(r"([\d,]+) records, (\d+) harms, ([\d,]+) checkpoints, (\d+) differences",
-                "records", "kills and stops", "checkpoints", "differences from the log"),
-        ("records", "kills and stops", "differences from the log"), ("differences from the log",),
+        "tests.soak_region.soak",
+        "1,000 kills, 10,000,000 records, none lost and none counted twice",
+        figures(
+            r"([\d,]+) records, (\d+) harms, ([\d,]+) checkpoints, (\d+) differences",
+            "records",
+            "kills and stops",
+            "checkpoints",
+            "differences from the log",
+        ),
+        ("records", "kills and stops", "differences from the log"),
+        ("differences from the log",),
         "Four member processes; what the newest checkpoint holds is held against the whole log, one bit a record.",
     ),
     "soak": Kind(
-        "Random mixed groups on three real brokers, through kills and restarts", "tests.soak",
+        "Random mixed groups on three real brokers, through kills and restarts",
+        "tests.soak",
         "every history passes its checker",
         figures(r"(\d+) of (\d+) seeds have passed", "histories passed", "histories"),
-        ("histories passed", "histories"), resumes=True,
+        ("histories passed", "histories"),
+        resumes=True,
     ),
     "soak-hours": Kind(
         "Everything at once for hours: a mixed group, a region and a Spark stream on brokers that fall",
-        "tests.soak_hours", "nothing found, no growth of memory, threads and descriptors",
+        "tests.soak_hours",
+        "nothing found, no growth of memory, threads and descriptors",
         figures(
             r"([\d.]+) hours, (\d+) records, (\d+) faults, (\d+) findings; the most that any of (\d+) processes grew "
             r"by: (-?[\d.]+) MiB, (-?\d+) threads, (-?\d+) descriptors",
-            "hours", "records", "faults", "findings", "processes of ours", "most growth, MiB", "most growth, threads",
+            "hours",
+            "records",
+            "faults",
+            "findings",
+            "processes of ours",
+            "most growth, MiB",
+            "most growth, threads",
             "most growth, descriptors",
         ),
-        ("hours", "faults", "findings"), ("findings",),
+        ("hours", "faults", "findings"),
+        ("findings",),
         "Growth is told between the second and the last fifth of each process's life. It is a finding where it is more "
         "than 2 MiB and 4 %, a thread, or a descriptor for each broker. The first hour of seed 1 found two faults of "
         "the library while one of three brokers restarted and another said nothing, both mended since: a Spark stream "
@@ -148,28 +180,52 @@ KINDS: Mapping[str, Kind] = {
         resumes=True,
     ),
     "soak-spark": Kind(
-        "A Spark streaming job whose processes are killed, into Parquet and PostgreSQL", "tests.soak_spark.soak",
+        "A Spark streaming job whose processes are killed, into Parquet and PostgreSQL",
+        "tests.soak_spark.soak",
         "none missing, none extra",
-        figures(r"([\d,]+) rows, the log has ([\d,]+); (\d+) missing, (\d+) extra",
-                "rows", "records of the log", "missing", "extra"),
-        ("rows", "missing", "extra"), ("missing", "extra"),
+        figures(
+            r"([\d,]+) rows, the log has ([\d,]+); (\d+) missing, (\d+) extra",
+            "rows",
+            "records of the log",
+            "missing",
+            "extra",
+        ),
+        ("rows", "missing", "extra"),
+        ("missing", "extra"),
     ),
     "fuzz-batches": Kind(
-        "Record batches fuzzed under sanitizers", "tests.sanitized", "100,000,000 batches, 0 crashes",
+        "Record batches fuzzed under sanitizers",
+        "tests.sanitized",
+        "100,000,000 batches, 0 crashes",
         figures(r"([\d,]+) inputs of [\d,]+ done, ([\d,]+) accepted, (\d+) crashes", "batches", "accepted", "crashes"),
-        ("batches", "accepted", "crashes"), ("crashes",), "Decoded under address and undefined-behaviour sanitizers; "
+        ("batches", "accepted", "crashes"),
+        ("crashes",),
+        "Decoded under address and undefined-behaviour sanitizers; "
         "memory must stay where it was. With `--python-pool` small objects of Python's own are not fenced, what the "
-        "extension works on is.", ("--python-pool", "tests.fastpath.fuzz_records"), True,
+        "extension works on is.",
+        ("--python-pool", "tests.fastpath.fuzz_records"),
+        True,
     ),
     "fuzz-frames": Kind(
-        "Frames fuzzed under sanitizers", "tests.sanitized", "5,000,000 frames, 0 crashes",
-        figures(r"([\d,]+) inputs, ([\d,]+) accepted, (\d+) crashes, memory grew by ([\d.]+) MiB",
-                "frames", "accepted", "crashes", "memory grew by MiB"),
-        ("frames", "accepted", "crashes"), ("crashes",), arguments=("tests.protocol.fuzz_codec",),
+        "Frames fuzzed under sanitizers",
+        "tests.sanitized",
+        "5,000,000 frames, 0 crashes",
+        figures(
+            r"([\d,]+) inputs, ([\d,]+) accepted, (\d+) crashes, memory grew by ([\d.]+) MiB",
+            "frames",
+            "accepted",
+            "crashes",
+            "memory grew by MiB",
+        ),
+        ("frames", "accepted", "crashes"),
+        ("crashes",),
+        arguments=("tests.protocol.fuzz_codec",),
     ),
     "overstay": Kind(
-        "Public calls under faults, each with a timeout", "tests.testing.overstay",
-        "0 of 20,000 outlive it by more than 1 s", overstay,
+        "Public calls under faults, each with a timeout",
+        "tests.testing.overstay",
+        "0 of 20,000 outlive it by more than 1 s",
+        overstay,
         ("calls", "outlived their timeout by more than 1 s", "ended in an error of no kind"),
         ("outlived their timeout by more than 1 s", "ended in an error of no kind"),
         "Of Consumer; from seed 4 on of AsyncConsumer, too; from seed 5 on of Producer and Admin as well. Answers that "
@@ -179,18 +235,24 @@ KINDS: Mapping[str, Kind] = {
         "each (worst 3.0 s). Seed 3 had ten times its load.",
     ),
     "alarms": Kind(
-        "Signal handlers that raise at random, on a real broker with 30 partitions", "pytest",
-        "10,000 interrupts, no gap, no stand-still", alarms, ("interrupts", "records"),
+        "Signal handlers that raise at random, on a real broker with 30 partitions",
+        "pytest",
+        "10,000 interrupts, no gap, no stand-still",
+        alarms,
+        ("interrupts", "records"),
         about="A SIGALRM each 0.1 to 6 ms, with KOHORT_ALARM_S=60. A gap, a repeated record, or 40 s without a record "
         "fails the test. `make test-interrupts` also raises at every point of every public call.",
         arguments=("tests/coordinator_client/test_alarms.py",),
     ),
     "hostile": Kind(
-        "Hostile answers of 1 MiB, and peak memory beside the peers", "benchmarks", "bounded, where peers are not",
-        hostile, about="Each in a fresh process; readers without a cap are stopped at 3 GiB of address space.",
+        "Hostile answers of 1 MiB, and peak memory beside the peers",
+        "benchmarks",
+        "bounded, where peers are not",
+        hostile,
+        about="Each in a fresh process; readers without a cap are stopped at 3 GiB of address space.",
         arguments=("hostile",),
     ),
-}  # fmt: skip
+}
 
 
 def run(name: str, arguments: list[str]) -> int:

@@ -83,19 +83,26 @@ def measure(given: argparse.Namespace, ways: Mapping[str, Mapping[str, Any]]) ->
         largest = max(largest, batch.nbytes)
     cpu = time.process_time() - cpu
     print(
-        json.dumps({
-            "records": rows, "bytes_each": given.size, "codec": given.codec, "cpu_s": round(cpu, 3),
-            "records_per_cpu_s": round(rows / cpu), "largest_batch_mib": round(largest / 2**20, 1),
-            "memory_more_mib": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1),
-            "a_task_that_reads_one_record": {
-                kind: {
-                    "by a consumer that is kept": small(topic, way, connecting=False),
-                    "connecting": small(topic, way, connecting=True),
-                }
-                for kind, way in ways.items()
+        json.dumps(
+            {
+                "records": rows,
+                "bytes_each": given.size,
+                "codec": given.codec,
+                "cpu_s": round(cpu, 3),
+                "records_per_cpu_s": round(rows / cpu),
+                "largest_batch_mib": round(largest / 2**20, 1),
+                "memory_more_mib": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1),
+                "a_task_that_reads_one_record": {
+                    kind: {
+                        "by a consumer that is kept": small(topic, way, connecting=False),
+                        "connecting": small(topic, way, connecting=True),
+                    }
+                    for kind, way in ways.items()
+                },
             },
-        }, indent=1)
-    )  # fmt: skip
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

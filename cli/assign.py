@@ -17,7 +17,7 @@ from kohort.cli.assigning.live import read_group
 from kohort.cli.assigning.migration import plan_migration
 from kohort.cli.assigning.simulation import from_numbers
 from kohort.cli.assigning.simulation import simulate as run_simulation
-from kohort.cli.connection_options import Connection, connected, console
+from kohort.cli.connection_options import ConnectionOptions, connected, console
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
 from kohort.testing.errors import JarsUnavailable, JdkMissing
@@ -32,7 +32,7 @@ GroupFile = Annotated[
 @app.command()
 @connected
 def simulate(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     file: GroupFile = None,
     assignor: Annotated[
         list[str] | None, typer.Option("--assignor", "-a", help="By name; may be repeated to compare. rack-NAME wraps.")
@@ -89,11 +89,15 @@ def migrate(
     if as_json:
         rows = [
             {
-                "assignors": list(bounce.settings), "java": bounce.java_setting, "rebalance": bounce.mode.value,
-                "used_before": bounce.used[0], "used_after": bounce.used[-1], "turns_at": bounce.turns_at,
+                "assignors": list(bounce.settings),
+                "java": bounce.java_setting,
+                "rebalance": bounce.mode.value,
+                "used_before": bounce.used[0],
+                "used_after": bounce.used[-1],
+                "turns_at": bounce.turns_at,
             }
             for bounce in bounces
-        ]  # fmt: skip
+        ]
         print(json.dumps({"bounces": rows}))
         return
     if not bounces:
@@ -106,9 +110,11 @@ def migrate(
         print(f"     Java:   {bounce.java_setting}")
         turns = bounce.turns_at
         print(
-            f"   The group uses {bounce.used[0]!r} throughout." if turns is None else
-            f"   The group uses {bounce.used[0]!r} until {turns} of {members} are restarted, then {bounce.used[-1]!r}."
-        )  # fmt: skip
+            f"   The group uses {bounce.used[0]!r} throughout."
+            if turns is None
+            else f"   The group uses {bounce.used[0]!r} until {turns} of {members} are restarted, "
+            f"then {bounce.used[-1]!r}."
+        )
         stops = "everybody stops at each rebalance" if bounce.mode.value == "eager" else "only what moves stops"
         print(f"   A restarted member rebalances {bounce.mode.value}: {stops}.")
     print(
@@ -131,7 +137,7 @@ def _document(
     members: int,
     racks: int,
     lag: int,
-    cluster: Connection,
+    cluster: ConnectionOptions,
     group: str | None,
 ) -> tuple[Document, str | None]:
     """(the group, the assignor it is known to use): from a file, from a broker, or from numbers."""

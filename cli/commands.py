@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """`module` holds a typer app named `app`; `about` is its line in `kohort --help`; `extra` installs its needs."""
 
     module: str
@@ -13,26 +13,36 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "broker": Entry("kohort.cli.broker", "Start, stop and look at a real Apache Kafka on this machine."),
-    "completion": Entry("kohort.cli.completion", "What makes bash, zsh, fish or PowerShell complete commands at TAB."),
-    "consume": Entry("kohort.cli.consume", "Records of a topic to a terminal, a pipe or a Parquet file."),
-    "demo": Entry(
+    "broker": CommandEntry("kohort.cli.broker", "Start, stop and look at a real Apache Kafka on this machine."),
+    "completion": CommandEntry(
+        "kohort.cli.completion", "What makes bash, zsh, fish or PowerShell complete commands at TAB."
+    ),
+    "consume": CommandEntry("kohort.cli.consume", "Records of a topic to a terminal, a pipe or a Parquet file."),
+    "demo": CommandEntry(
         "kohort.cli.demo.command",
         "The main job on a real broker: a group of three, a kill, Spark, equal totals.",
         "demo",
     ),
-    "doctor": Entry("kohort.cli.doctor.command", "What is wrong, or will be, with a consumer, its group and brokers."),
-    "assign": Entry("kohort.cli.assign", "See what a rebalance would move before it does, and plan a migration."),
-    "conformance": Entry("kohort.cli.conformance", "Judge a broker's group APIs, check by check, with the frames."),
-    "group": Entry("kohort.cli.group", "Consumer groups: list, describe, lag, reset offsets, delete."),
-    "plan": Entry("kohort.cli.plan", "Which offsets Spark would read, and what it would miss."),
-    "region": Entry("kohort.cli.region", "Look at a consistent region and its checkpoints."),
-    "segment": Entry("kohort.cli.segment", "Read a broker's log segments from disk: dump, stats, Parquet."),
-    "topic": Entry("kohort.cli.topic", "Topics: list, describe, create, delete."),
-    "wire": Entry("kohort.cli.wire", "Kafka's frames: explain them field by field, record a membership, replay it."),
+    "doctor": CommandEntry(
+        "kohort.cli.doctor.command", "What is wrong, or will be, with a consumer, its group and brokers."
+    ),
+    "assign": CommandEntry(
+        "kohort.cli.assign", "See what a rebalance would move before it does, and plan a migration."
+    ),
+    "conformance": CommandEntry(
+        "kohort.cli.conformance", "Judge a broker's group APIs, check by check, with the frames."
+    ),
+    "group": CommandEntry("kohort.cli.group", "Consumer groups: list, describe, lag, reset offsets, delete."),
+    "plan": CommandEntry("kohort.cli.plan", "Which offsets Spark would read, and what it would miss."),
+    "region": CommandEntry("kohort.cli.region", "Look at a consistent region and its checkpoints."),
+    "segment": CommandEntry("kohort.cli.segment", "Read a broker's log segments from disk: dump, stats, Parquet."),
+    "topic": CommandEntry("kohort.cli.topic", "Topics: list, describe, create, delete."),
+    "wire": CommandEntry(
+        "kohort.cli.wire", "Kafka's frames: explain them field by field, record a membership, replay it."
+    ),
 }
 
 
-def available() -> dict[str, Entry]:
+def available() -> dict[str, CommandEntry]:
     """The commands whose module is there."""
     return {name: entry for name, entry in COMMANDS.items() if find_spec(entry.module) is not None}

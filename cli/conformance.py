@@ -29,15 +29,15 @@ from kohort.cli.terminal import cell, markup
 from kohort.conformance import html, junit, markdown
 from kohort.conformance.broker_client import Access
 from kohort.conformance.broker_control import Commands, Operator
-from kohort.conformance.broker_under_test import Target
+from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.catalogue import CHECKS, TITLES
 from kohort.conformance.check import Check, Selection
 from kohort.conformance.compare import differences
 from kohort.conformance.errors import ConformanceError, SelectionError
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report
-from kohort.conformance.runner import AT_A_TIME, Stop, conduct
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.runner import AT_A_TIME, RunStopped, conduct
+from kohort.conformance.verdict import CheckVerdict, Result
 from kohort.protocol.catalogue import API
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ error_console = Console(stderr=True)
 COULD_NOT_JUDGE = 3
 _SIGNALLED = 128  # plus the number of the signal, as shells say it
 STYLE = {
-    Verdict.PASS: "green",
-    Verdict.FAIL: "bold red",
-    Verdict.BLOCKED: "magenta",
-    Verdict.DEVIATION: "yellow",
-    Verdict.NOT_APPLICABLE: "dim",
+    CheckVerdict.PASS: "green",
+    CheckVerdict.FAIL: "bold red",
+    CheckVerdict.BLOCKED: "magenta",
+    CheckVerdict.DEVIATION: "yellow",
+    CheckVerdict.NOT_APPLICABLE: "dim",
 }
 # What --start gives a broker, so that settings that some checks ask for can be seen.
 SETTINGS = {"group.max.size": "6"}
@@ -252,7 +252,7 @@ async def _run(
     signals: "Signals",
     profile: Profile,
 ) -> Report:
-    target = await Target.reach(address, access, stranger)
+    target = await BrokerUnderTest.reach(address, access, stranger)
     target.leave_traces = leave_traces
     target.session_ms = session_ms
     target.limits = limits
@@ -267,7 +267,7 @@ async def _run(
         transient=True,
     ) as progress:
         task = progress.add_task("waking the coordinator", total=None, told="")
-        counts = dict.fromkeys(Verdict, 0)
+        counts = dict.fromkeys(CheckVerdict, 0)
 
         def planned(cells: int) -> None:
             progress.update(task, total=cells, description="judging")
@@ -278,7 +278,7 @@ async def _run(
                 f"[{STYLE[verdict]}]{count} {verdict.value}[/]" for verdict, count in counts.items() if count
             )
             progress.update(task, advance=1, told=text)
-            if result.verdict in (Verdict.FAIL, Verdict.BLOCKED):
+            if result.verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED):
                 style = STYLE[result.verdict]
                 _say(error_console, f"[{style}]{result.verdict.value}[/] {result.cell} {markup(result.reason[:300])}")
 
@@ -322,9 +322,9 @@ class Signals:
                 signal.signal(number, handler)
 
     @contextmanager
-    def stopping(self) -> Iterator[Stop]:
+    def stopping(self) -> Iterator[RunStopped]:
         """Signals stop the run that is made in this block, on the running loop."""
-        stop, loop = Stop(), asyncio.get_running_loop()
+        stop, loop = RunStopped(), asyncio.get_running_loop()
 
         def request(number: int) -> None:
             self.received.append(number)
@@ -439,7 +439,7 @@ def _summary(report: Report) -> None:
     )
     _say(out, f"{markup(report.subject.title)}: {counts}  in {report.took_s:g} s")
     known = {check.id: check for check in CHECKS}
-    failed = [result for result in report.results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED)]
+    failed = [result for result in report.results if result.verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED)]
     for identity, group in groupby(failed, key=lambda result: result.check):
         results = list(group)
         versions = ",".join(str(result.version) for result in results)
@@ -448,7 +448,7 @@ def _summary(report: Report) -> None:
         _say(out, f"[{style}]{identity:5}[/] {markup(known[identity].title)} (v{versions}): {reason}")
     reasons: dict[str, list[str]] = {}
     for result in report.results:
-        if result.verdict is Verdict.NOT_APPLICABLE:
+        if result.verdict is CheckVerdict.NOT_APPLICABLE:
             reasons.setdefault(result.reason, []).append(result.check)
     for reason, checks in reasons.items():
         unique = list(dict.fromkeys(checks))
@@ -481,5 +481,5 @@ def _told(result: Result | None) -> str:
     if result is None:
         return "not asked"
     return result.verdict.value + (
-        f": {result.observed or result.reason}" if result.verdict is not Verdict.PASS else ""
+        f": {result.observed or result.reason}" if result.verdict is not CheckVerdict.PASS else ""
     )

@@ -52,7 +52,7 @@ class NoBrokerNamed(KohortError):
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionOptions:
     """What a command is told about the cluster; read when it is asked for, since not every command needs one."""
 
     bootstrap: str = ""
@@ -86,13 +86,13 @@ class Connection:
         return {name: value for name, value in self.properties.items() if name not in OF_A_MEMBER}
 
 
-def connected(command: Callable[Concatenate[Connection, P], None]) -> Callable[..., None]:
+def connected(command: Callable[Concatenate[ConnectionOptions, P], None]) -> Callable[..., None]:
     """The command with the options that make its first argument: --bootstrap, --config, --profile, -X."""
 
     @wraps(command)
     def with_options(**given: Any) -> None:
         told = {name: given.pop(name) for name in ("bootstrap", "config", "profile")}
-        command(Connection(**told, x=given.pop("x") or ()), **given)  # type: ignore[call-arg]  # typer gives all by keyword
+        command(ConnectionOptions(**told, x=given.pop("x") or ()), **given)  # type: ignore[call-arg]  # typer gives all by keyword
 
     hints = get_type_hints(command, include_extras=True)
     own = list(inspect.signature(command).parameters.values())[1:]

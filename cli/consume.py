@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text as Cell
 
 from kohort.admin import Admin
-from kohort.cli.connection_options import Connection, connected, console
+from kohort.cli.connection_options import ConnectionOptions, connected, console
 from kohort.cli.partitions import partitions_of
 from kohort.cli.terminal import cell
 from kohort.cli.timestamps import moment, time_ms
@@ -45,7 +45,7 @@ class Form(StrEnum):
     RAW = "raw"
 
 
-class Text(StrEnum):
+class TextOutput(StrEnum):
     """How bytes are shown."""
 
     UTF8 = "utf8"
@@ -80,12 +80,12 @@ def _int(data: bytes) -> Any:
     return int.from_bytes(data, "big", signed=True)
 
 
-SHOWN: Mapping[Text, Callable[[bytes], Any]] = {
-    Text.UTF8: _utf8,
-    Text.JSON: _json,
-    Text.HEX: bytes.hex,
-    Text.BASE64: lambda data: base64.b64encode(data).decode(),
-    Text.INT: _int,
+SHOWN: Mapping[TextOutput, Callable[[bytes], Any]] = {
+    TextOutput.UTF8: _utf8,
+    TextOutput.JSON: _json,
+    TextOutput.HEX: bytes.hex,
+    TextOutput.BASE64: lambda data: base64.b64encode(data).decode(),
+    TextOutput.INT: _int,
 }
 
 TERMINATED = 128 + signal.SIGTERM  # as a shell tells of it
@@ -96,15 +96,15 @@ WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time 
 @app.command()
 @connected
 def consume(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     topic: Annotated[str, typer.Argument(help="The topic.")],
     start: Annotated[str, typer.Option("--from", help=f"Where to begin: {WHERE}.")] = "earliest",
     to: Annotated[str, typer.Option("--to", help="Where to end: latest, an offset, a time, or 'never'.")] = "latest",
     partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only this one; repeatable.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many records.")] = None,
     form: Annotated[Form, typer.Option("--format", "-f", help="How to print them.")] = Form.TABLE,
-    key: Annotated[Text, typer.Option(help="How keys are shown.")] = Text.UTF8,
-    value: Annotated[Text, typer.Option(help="How values are shown.")] = Text.UTF8,
+    key: Annotated[TextOutput, typer.Option(help="How keys are shown.")] = TextOutput.UTF8,
+    value: Annotated[TextOutput, typer.Option(help="How values are shown.")] = TextOutput.UTF8,
     as_json: Annotated[bool, typer.Option("--json", help="As --format json: one object a line.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
@@ -135,7 +135,7 @@ def consume(
 # ----------------------------------------------------------------------------------------------------------- reading
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Offsets to show, `first` to before `stop`, and where to `begin`: from behind a log's end the consumer would be
     sent back to its beginning."""
 
@@ -144,7 +144,7 @@ class Span(NamedTuple):
     stop: int
 
 
-Ranges = Mapping[TopicPartition, Span]
+Ranges = Mapping[TopicPartition, OffsetSpan]
 NEVER = 1 << 62
 
 
@@ -163,7 +163,7 @@ def _ranges(admin: Admin, consumer: Consumer, topic: str, only: list[int] | None
     else:  # what is not written yet is not waited for
         ends = {one: min(at, end[one]) for one, at in _offsets(consumer, to, first, end).items()}
     firsts = {one: max(begins[one], first[one]) for one in chosen}
-    spans = {one: Span(min(at, end[one]), at, ends[one]) for one, at in firsts.items()}
+    spans = {one: OffsetSpan(min(at, end[one]), at, ends[one]) for one, at in firsts.items()}
     return {one: span for one, span in spans.items() if span.first < span.stop}
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import dpkt
 
 from kohort.common.errors import KohortError
-from kohort.protocol.stream_decoder import Conversation, Said
+from kohort.protocol.stream_decoder import Conversation, DecodedMessage
 
 PCAP_MAGICS = (b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x0a\x0d\x0d\x0a")
 MAX_GAP_BYTES = 64 << 20  # held back for segments that have not come yet
@@ -32,7 +32,7 @@ class Captured(NamedTuple):
     time_s: float
     client: str
     broker: str
-    said: Said
+    said: DecodedMessage
 
 
 class NotBytes(KohortError):

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag
-from kohort.cli.connection_options import AsJson, Connection, Yes, connected, console
+from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
 from kohort.cli.group_timeline import timeline
 from kohort.cli.partitions import partitions_of, short
 from kohort.cli.terminal import cell, say
@@ -42,7 +42,7 @@ class Sort(StrEnum):
 
 @app.command("list")
 @connected
-def list_(cluster: Connection, as_json: AsJson = False) -> None:
+def list_(cluster: ConnectionOptions, as_json: AsJson = False) -> None:
     """Every group of the cluster. Example: kohort group list -b localhost:9092"""
     with cluster.admin() as admin:
         found = admin.list_groups()
@@ -54,7 +54,7 @@ def list_(cluster: Connection, as_json: AsJson = False) -> None:
 
 @app.command()
 @connected
-def describe(cluster: Connection, group: Group, as_json: AsJson = False) -> None:
+def describe(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) -> None:
     """Who is in a group, and who owns what. Example: kohort group describe billing -b localhost:9092"""
     with cluster.admin() as admin:
         found = admin.describe_group(group)
@@ -88,7 +88,7 @@ def describe(cluster: Connection, group: Group, as_json: AsJson = False) -> None
 @app.command()
 @connected
 def lag(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     group: Group,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
     every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between looks, with --watch.")] = 2.0,
@@ -110,7 +110,7 @@ def lag(
 @offsets.command()
 @connected
 def reset(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     group: Group,
     to: Annotated[
         str,
@@ -155,7 +155,7 @@ def reset(
 
 @offsets.command()
 @connected
-def export(cluster: Connection, group: Group, as_json: AsJson = False) -> None:
+def export(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) -> None:
     """Print what a group has committed, as `reset --file` takes it: JSON, and on one line with --json.
 
     Example: kohort group offsets export billing -b localhost:9092 > offsets.json
@@ -171,7 +171,7 @@ def export(cluster: Connection, group: Group, as_json: AsJson = False) -> None:
 @app.command()
 @connected
 def delete(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     groups: Annotated[list[str], typer.Argument(help="The groups.")],
     yes: Yes = False,
     as_json: AsJson = False,
@@ -187,7 +187,7 @@ def delete(
 @app.command("remove-members")
 @connected
 def remove_members(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     group: Group,
     members: Annotated[list[str] | None, typer.Argument(help="Member ids or instance ids; all, if none.")] = None,
     reason: Annotated[str, typer.Option(help="Told to the broker's log (KIP-800).")] = "removed by an operator",

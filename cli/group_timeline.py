@@ -22,7 +22,7 @@ from kohort.cli.partitions import short
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
-from kohort.coordinator_client.group.rebalance_history import Phase, Rebalance
+from kohort.coordinator_client.group.rebalance_history import RebalancePhase, RebalanceRecord
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.replay import NoMember, rebalances_on
 from kohort.protocol import tape
@@ -63,7 +63,7 @@ def timeline(
     console().print(drawing(rebalances, now))
 
 
-def drawing(rebalances: Sequence[Rebalance], now: float) -> RenderableType:
+def drawing(rebalances: Sequence[RebalanceRecord], now: float) -> RenderableType:
     """Rebalances as they are shown: of `consumer.timeline()` as well, with the monotonic time for `now`."""
     if not rebalances:
         return Text("no rebalance yet")
@@ -77,10 +77,10 @@ def drawing(rebalances: Sequence[Rebalance], now: float) -> RenderableType:
     return Group(*rows)
 
 
-def plain(each: Rebalance, now: float) -> dict[str, Any]:
+def plain(each: RebalanceRecord, now: float) -> dict[str, Any]:
     """A rebalance for programs: seconds of the tape, partitions as "topic-number"."""
     return {
-        "cause": each.cause.why.name,
+        "cause": each.cause.reason.name,
         "detail": each.cause.detail,
         "started_s": round(each.started_at, 6),
         "ended_s": None if each.ended_at is None else round(each.ended_at, 6),
@@ -125,7 +125,7 @@ class _Silent:
     def update(self, _renderable: RenderableType, *, refresh: bool) -> None: ...
 
 
-def _read(path: Path) -> tuple[tuple[Rebalance, ...], float]:
+def _read(path: Path) -> tuple[tuple[RebalanceRecord, ...], float]:
     """The rebalances so far, and the tape's time. What a living consumer has half written is left for the next time."""
     whole, _, _half = path.read_text(errors="replace").rpartition("\n")
     frames = list(tape.read(whole.splitlines()))
@@ -135,7 +135,7 @@ def _read(path: Path) -> tuple[tuple[Rebalance, ...], float]:
         return (), frames[-1].time_s if frames else 0.0
 
 
-def _rows(each: Rebalance, now: float, longest_s: float) -> Iterable[RenderableType]:
+def _rows(each: RebalanceRecord, now: float, longest_s: float) -> Iterable[RenderableType]:
     yield Text.assemble(
         (f"+{each.started_at:.3f} s  ", "bold"),
         escaped(str(each.cause)),
@@ -149,7 +149,7 @@ def _rows(each: Rebalance, now: float, longest_s: float) -> Iterable[RenderableT
         yield Text.assemble(("      " + label + " ", "dim"), escaped(text))
 
 
-def _ended(each: Rebalance) -> str:
+def _ended(each: RebalanceRecord) -> str:
     if each.outcome is None:
         return "under way"
     if each.outcome is not MemberState.STABLE:
@@ -158,7 +158,7 @@ def _ended(each: Rebalance) -> str:
     return f"generation {each.generation}, {each.protocol}{role}"
 
 
-def _bar(each: Rebalance, now: float, longest_s: float) -> Text:
+def _bar(each: RebalanceRecord, now: float, longest_s: float) -> Text:
     """One cell a phase at least, the rest by duration; each phase has its state's first letter and colour."""
     bar = Text("      ")
     for one in each.phases:
@@ -168,11 +168,11 @@ def _bar(each: Rebalance, now: float, longest_s: float) -> Text:
     return bar.append("  " + ", ".join(told), style="dim")
 
 
-def _colour(phase: Phase) -> str:
+def _colour(phase: RebalancePhase) -> str:
     return COLOURS.get(phase.state, "white")
 
 
-def _details(each: Rebalance) -> Iterable[tuple[str, str]]:
+def _details(each: RebalanceRecord) -> Iterable[tuple[str, str]]:
     for label, partitions in (("+", each.added), ("-", each.revoked), ("lost", each.lost), ("kept", each.kept)):
         if partitions:
             yield label, short(partitions)
@@ -188,7 +188,7 @@ def _details(each: Rebalance) -> Iterable[tuple[str, str]]:
         yield "trouble", trouble
 
 
-def _lasted_s(each: Rebalance, now: float) -> float:
+def _lasted_s(each: RebalanceRecord, now: float) -> float:
     return (now if each.ended_at is None else each.ended_at) - each.started_at
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO
 
-from kohort.cli.commands import Entry, available
+from kohort.cli.commands import CommandEntry, available
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError
 
@@ -90,7 +90,7 @@ Kafka's consumer-group protocol from the wire up.
 `kohort COMMAND --help` tells more. --version prints the version; any command takes --debug, which keeps tracebacks."""
 
 
-def _load(entry: Entry, name: str) -> Callable[..., object]:
+def _load(entry: CommandEntry, name: str) -> Callable[..., object]:
     """The typer app of a command; a package that is missing is one error that names the extra."""
     try:
         app: Callable[..., object] = import_module(entry.module).app

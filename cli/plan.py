@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kohort.cli.connection_options import AsJson, Connection, connected, console
+from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
 from kohort.cli.terminal import cell
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import parsed_json
 from kohort.spark.errors import PlanError
 from kohort.spark.offset_json import unlogged
-from kohort.spark.plan import Bound, Plan, Point
+from kohort.spark.plan import Bound, Point, ReadPlan
 from kohort.spark.plan import plan as make_plan
 
 app = typer.Typer(add_completion=False, help="Which offsets Spark would read, and what it would miss.")
@@ -28,7 +28,7 @@ BOUND = "earliest, latest, committed (of --group), a time (2024-02-29T12:00Z), o
 @app.command()
 @connected
 def plan(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     topic: Annotated[list[str] | None, typer.Option(help="A topic; repeatable.")] = None,
     pattern: Annotated[str | None, typer.Option(help="All topics whose whole name matches.")] = None,
     partition: Annotated[list[str] | None, typer.Option(help="One partition, as TOPIC:NUMBER; repeatable.")] = None,
@@ -54,12 +54,19 @@ def plan(
     """
     settings = cluster.keywords() | ({"isolation_level": "read_committed"} if read_committed else {})
     found = make_plan(
-        settings.pop("bootstrap"), topics=topic or (), partitions=[_place(one) for one in partition or ()],
-        pattern=pattern, start=bound(start), stop=bound(stop), group=group, min_partitions=min_partitions,
-        max_records_per_partition=max_records, max_bytes_per_partition=max_bytes,
+        settings.pop("bootstrap"),
+        topics=topic or (),
+        partitions=[_place(one) for one in partition or ()],
+        pattern=pattern,
+        start=bound(start),
+        stop=bound(stop),
+        group=group,
+        min_partitions=min_partitions,
+        max_records_per_partition=max_records,
+        max_bytes_per_partition=max_bytes,
         on_data_loss="fail" if fail_on_data_loss else "skip",
         **settings,
-    )  # fmt: skip
+    )
     if as_json:
         print(json.dumps(to_json(found)))
     else:
@@ -82,7 +89,7 @@ def bound(text: str) -> Bound:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def to_json(found: Plan) -> dict[str, Any]:
+def to_json(found: ReadPlan) -> dict[str, Any]:
     """A plan for other programs."""
     return {
         "ranges": [
@@ -103,7 +110,7 @@ def _place(text: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
-def _show(found: Plan, out: Console) -> None:
+def _show(found: ReadPlan, out: Console) -> None:
     table = Table("topic", "partition", "start", "stop", "offsets", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"

@@ -10,7 +10,7 @@ import typer
 
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import NotRegisteredError
 from kohort.consistent_region.manifest import Manifest
 from kohort.consistent_region.open_store import open_store
@@ -214,7 +214,7 @@ def _ask(answered: bool, question: str) -> None:
 
 
 @contextmanager
-def _opened(coordinator: str, group: str | None) -> Iterator[Coordinator]:
+def _opened(coordinator: str, group: str | None) -> Iterator[RegionCoordinator]:
     path = coordinator.removeprefix(SQLITE)
     if path and path != coordinator and not Path(path).exists():
         raise KohortError("there is no such coordinator", path=path)  # opening would make an empty one
@@ -225,7 +225,7 @@ def _opened(coordinator: str, group: str | None) -> Iterator[Coordinator]:
         store.close()
 
 
-def _region(store: Store, group: str | None) -> Coordinator:
+def _region(store: Store, group: str | None) -> RegionCoordinator:
     with store.read() as books:
         groups = books.groups()
         wanted = group or (groups[0] if len(groups) == 1 else None)
@@ -235,7 +235,7 @@ def _region(store: Store, group: str | None) -> Coordinator:
             "no such region" if group else "say which group",
             hint=f"--group with one of: {', '.join(groups)}" if groups else "the coordinator has none",
         )
-    return Coordinator(store, decode_record(data).region, wanted)
+    return RegionCoordinator(store, decode_record(data).region, wanted)
 
 
 def _summary(manifest: Manifest) -> dict[str, Any]:

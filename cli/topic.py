@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from kohort.admin import TopicDescription
-from kohort.cli.connection_options import AsJson, Connection, Yes, connected, console
+from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
 from kohort.cli.terminal import cell, say
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
@@ -20,7 +20,7 @@ Topic = Annotated[str, typer.Argument(help="The topic.")]
 @app.command("list")
 @connected
 def list_(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     internal: Annotated[bool, typer.Option("--internal", help="Also Kafka's own.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,7 +39,7 @@ def list_(
 
 @app.command()
 @connected
-def describe(cluster: Connection, topic: Topic, as_json: AsJson = False) -> None:
+def describe(cluster: ConnectionOptions, topic: Topic, as_json: AsJson = False) -> None:
     """Partitions, leaders, log ends and settings. Example: kohort topic describe payments -b localhost:9092"""
     with cluster.admin() as admin:
         found = admin.describe_topic(topic)
@@ -64,7 +64,7 @@ def describe(cluster: Connection, topic: Topic, as_json: AsJson = False) -> None
 @app.command()
 @connected
 def create(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     topic: Topic,
     partitions: Annotated[int, typer.Option(help="How many; the broker's default if not said.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="How many copies; the broker's default if not said.")] = -1,
@@ -86,7 +86,7 @@ def create(
 @app.command()
 @connected
 def delete(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     topics: Annotated[list[str], typer.Argument(help="The topics.")],
     yes: Yes = False,
     as_json: AsJson = False,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from kohort.cli.connection_options import Connection, connected
+from kohort.cli.connection_options import ConnectionOptions, connected
 from kohort.cli.frame_input import Captured, frames_of_pcap, is_pcap, literal
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError, WireError
@@ -20,7 +20,7 @@ from kohort.coordinator_client.replay import Replayed
 from kohort.coordinator_client.replay import replay as replay_member
 from kohort.protocol import tape
 from kohort.protocol.catalogue import API, APIS, Api
-from kohort.protocol.explain import Part, explain_request, explain_response
+from kohort.protocol.explain import ExplainedPart, explain_request, explain_response
 from kohort.protocol.framing import Unframer
 from kohort.protocol.tape import Taped
 
@@ -36,7 +36,7 @@ class Shown(NamedTuple):
     """A frame to print: where it was seen, and what it says."""
 
     seen: dict[str, Any]
-    part: Part
+    part: ExplainedPart
 
 
 @app.command()
@@ -77,7 +77,7 @@ def explain(
 
 @app.command()
 @connected
-def apis(cluster: Connection, as_json: AsJson = False) -> None:
+def apis(cluster: ConnectionOptions, as_json: AsJson = False) -> None:
     """The APIs that kohort declares, with their versions, beside those of a broker if one is named.
 
     Example: kohort wire apis --bootstrap localhost:9092
@@ -98,7 +98,7 @@ def apis(cluster: Connection, as_json: AsJson = False) -> None:
 @app.command()
 @connected
 def record(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     path: Annotated[Path, typer.Argument(help="The tape to write; it is appended to.")],
     group: Annotated[str, typer.Option(help="The group to join: a member of it, for as long as it takes.")],
     topic: Annotated[list[str], typer.Option(help="A topic to subscribe to; may be repeated.")],
@@ -187,7 +187,7 @@ def _shown_range(versions: list[int] | int | None) -> str:
     return f"v{versions}+" if isinstance(versions, int) else f"{versions[0]}-{versions[1]}"
 
 
-def _broker_versions(cluster: Connection) -> dict[int, tuple[int, int]]:
+def _broker_versions(cluster: ConnectionOptions) -> dict[int, tuple[int, int]]:
     with cluster.admin() as admin:
         first = admin.brokers()[:1]
         return dict(admin.versions(first)[first[0].node])
@@ -272,7 +272,7 @@ def _text(shown: Shown, summary: bool) -> Iterable[str]:
     yield ""
 
 
-def _line(part: Part) -> str:
+def _line(part: ExplainedPart) -> str:
     text = part.name
     if part.kind not in ("frame", "fault", "tags", "array"):
         text += f": {part.kind}"

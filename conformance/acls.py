@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import fetch
 from kohort.protocol.errors import error_name
 
@@ -18,18 +18,23 @@ MAY_NOT = "TOPIC_AUTHORIZATION_FAILED"
 
 
 @asynccontextmanager
-async def _granted(scene: Scene, *things: tuple[int, str]) -> AsyncIterator[None]:
+async def _granted(scene: CheckContext, *things: tuple[int, str]) -> AsyncIterator[None]:
     """The stranger may READ these for the length of the block. Ends the check where the judge may not grant it."""
     stranger = scene.target.stranger
     assert stranger is not None
     who = f"User:{stranger.user}"
     creations = tuple(
         {
-            "resource_type": kind, "resource_name": name, "resource_pattern_type": LITERAL, "principal": who,
-            "host": "*", "operation": READ, "permission_type": ALLOW,
+            "resource_type": kind,
+            "resource_name": name,
+            "resource_pattern_type": LITERAL,
+            "principal": who,
+            "host": "*",
+            "operation": READ,
+            "permission_type": ALLOW,
         }
         for kind, name in things
-    )  # fmt: skip
+    )
     answer = await scene.ask("CreateAcls", creations=creations)
     refused = [error_name(entry.error_code) for entry in answer.results if entry.error_code]
     if refused:
@@ -39,11 +44,16 @@ async def _granted(scene: Scene, *things: tuple[int, str]) -> AsyncIterator[None
     finally:
         filters = tuple(
             {
-                "resource_type_filter": kind, "resource_name_filter": name, "pattern_type_filter": LITERAL,
-                "principal_filter": who, "host_filter": "*", "operation": READ, "permission_type": ALLOW,
+                "resource_type_filter": kind,
+                "resource_name_filter": name,
+                "pattern_type_filter": LITERAL,
+                "principal_filter": who,
+                "host_filter": "*",
+                "operation": READ,
+                "permission_type": ALLOW,
             }
             for kind, name in things
-        )  # fmt: skip
+        )
         await scene.ask("DeleteAcls", filters=filters)
 
 
@@ -54,10 +64,10 @@ async def _granted(scene: Scene, *things: tuple[int, str]) -> AsyncIterator[None
     needs=(Need.TOPIC, Need.STRANGER),
     apis=("CreateAcls 1+", "DeleteAcls 1+", "OffsetFetch 1+"),
     source="KIP-11",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     expected="TOPIC_AUTHORIZATION_FAILED there and nothing stored, NONE elsewhere",
 )
-async def one_topic_only(scene: Scene) -> None:
+async def one_topic_only(scene: CheckContext) -> None:
     # A topic of its own: the same right given for two versions at a time would be taken away by the first to end.
     allowed = await scene.target.make_topic(f"f9-v{scene.version}", 1)
     topics = (allowed, scene.other_topic)

@@ -1,8 +1,8 @@
 """A, first half: what every conversation starts with, and requests that no broker can serve."""
 
 from kohort.conformance.broker_client import request_bytes, request_for
-from kohort.conformance.check import Kind, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import PeerClosed
 from kohort.protocol.catalogue import API
 
@@ -17,7 +17,7 @@ def _values(version: int, **changes: object) -> dict[str, object]:
     return {**NAMED, **changes} if version >= 3 else {}
 
 
-async def closes(scene: Scene, data: bytes, what: str) -> None:
+async def closes(scene: CheckContext, data: bytes, what: str) -> None:
     """The broker must hang up on these bytes, without a word, and go on serving others."""
     peer = await scene.connection(fresh=True)
     try:
@@ -37,7 +37,7 @@ async def closes(scene: Scene, data: bytes, what: str) -> None:
     source="KIP-511",
     expected="a v0 body with UNSUPPORTED_VERSION that names ApiVersions' own range",
 )
-async def future_version(scene: Scene) -> None:
+async def future_version(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_bytes(_KEY, 32767, b"\x02x\x02y\x00", tags=b"\0")
     (answer,) = await peer.raw(data, "ApiVersions v32767", CLOSE_TIMEOUT_S)
@@ -53,10 +53,10 @@ async def future_version(scene: Scene) -> None:
     "After UNSUPPORTED_VERSION the connection lives",
     once=True,
     source="KIP-511",
-    kind=Kind.SHOULD,
+    kind=CheckKind.SHOULD,
     expected="a second ApiVersions, in a version from the first answer, is served on the same connection",
 )
-async def lives_after_unsupported(scene: Scene) -> None:
+async def lives_after_unsupported(scene: CheckContext) -> None:
     peer = await scene.connection()
     await peer.raw(request_bytes(_KEY, 32767, b"\x02x\x02y\x00", tags=b"\0"), "ApiVersions v32767", CLOSE_TIMEOUT_S)
     told = await peer.ask("ApiVersions", scene.version, _values(scene.version), CLOSE_TIMEOUT_S)
@@ -64,13 +64,13 @@ async def lives_after_unsupported(scene: Scene) -> None:
 
 
 @SECTION.check("A2a", "Empty client software name", versions="3+", source="KIP-511", expected="INVALID_REQUEST")
-async def empty_software_name(scene: Scene) -> None:
+async def empty_software_name(scene: CheckContext) -> None:
     told = await scene.ask("ApiVersions", _values(scene.version, client_software_name=""))
     scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions without a software name")
 
 
 @SECTION.check("A2b", "Empty client software version", versions="3+", source="KIP-511", expected="INVALID_REQUEST")
-async def empty_software_version(scene: Scene) -> None:
+async def empty_software_version(scene: CheckContext) -> None:
     told = await scene.ask("ApiVersions", _values(scene.version, client_software_version=""))
     scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions without a software version")
 
@@ -82,7 +82,7 @@ async def empty_software_version(scene: Scene) -> None:
     source="KIP-511",
     expected="INVALID_REQUEST",
 )
-async def odd_software_name(scene: Scene) -> None:
+async def odd_software_name(scene: CheckContext) -> None:
     told = await scene.ask("ApiVersions", _values(scene.version, client_software_name="-bad name!"))
     scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions from '-bad name!'")
 
@@ -93,7 +93,7 @@ async def odd_software_name(scene: Scene) -> None:
     source="KIP-511",
     expected="after the correlation id the body starts at once, and fills the frame",
 )
-async def plain_header(scene: Scene) -> None:
+async def plain_header(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=99)
     (answer,) = await peer.raw(data, f"ApiVersions v{scene.version}", CLOSE_TIMEOUT_S)
@@ -110,7 +110,7 @@ async def plain_header(scene: Scene) -> None:
     source="protocol guide",
     expected="the connection is closed; others are served on",
 )
-async def unknown_key(scene: Scene) -> None:
+async def unknown_key(scene: CheckContext) -> None:
     await closes(scene, request_bytes(32000, 0, b""), "API key 32000")
 
 
@@ -122,7 +122,7 @@ async def unknown_key(scene: Scene) -> None:
     source="KIP-35",
     expected="the connection is closed; others are served on",
 )
-async def version_above(scene: Scene) -> None:
+async def version_above(scene: CheckContext) -> None:
     key = API["Heartbeat"].key
     high = scene.target.ranges[key][1]
     body = API["Heartbeat"].request.build(
@@ -138,12 +138,12 @@ async def version_above(scene: Scene) -> None:
     source="protocol guide",
     expected="the connection is closed; others are served on",
 )
-async def short_header(scene: Scene) -> None:
+async def short_header(scene: CheckContext) -> None:
     await closes(scene, (6).to_bytes(4, "big") + b"\x00\x12\x00\x00\x00\x00", "a header of six bytes")
 
 
 @SECTION.check("A5", "Null client id", source="protocol guide", expected="served as any other")
-async def null_client_id(scene: Scene) -> None:
+async def null_client_id(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), client_id=None)
     (answer,) = await peer.raw(data, f"ApiVersions v{scene.version}, client id null", CLOSE_TIMEOUT_S)
@@ -157,7 +157,7 @@ async def null_client_id(scene: Scene) -> None:
     source="KIP-35",
     expected="each key once, lowest <= highest, equal to what version 0 says",
 )
-async def sane_ranges(scene: Scene) -> None:
+async def sane_ranges(scene: CheckContext) -> None:
     told = await scene.ask("ApiVersions", _values(scene.version))
     keys = [entry.api_key for entry in told.api_keys]
     scene.equal("each key once", sorted(set(keys)), sorted(keys))
@@ -173,7 +173,7 @@ async def sane_ranges(scene: Scene) -> None:
     source="protocol guide",
     expected="three answers, in the order of the requests",
 )
-async def in_order(scene: Scene) -> None:
+async def in_order(scene: CheckContext) -> None:
     peer = await scene.connection()
     ids = (5, 2**31 - 1, 6)
     data = b"".join(
@@ -186,7 +186,7 @@ async def in_order(scene: Scene) -> None:
 @SECTION.check(
     "A14", "A request byte by byte", once=True, source="protocol guide", expected="served as if it had come at once"
 )
-async def dribble(scene: Scene) -> None:
+async def dribble(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=3)
     await peer.dribble(data[:-1])

@@ -37,7 +37,7 @@ class Access:
 ANYONE = Access()
 
 
-class Peer:
+class BrokerClient:
     """`record(sent, api, version, body)` is told of every frame."""
 
     def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], record: Record) -> None:
@@ -48,7 +48,7 @@ class Peer:
         self.usable = True
 
     @classmethod
-    async def open(cls, host: str, port: int, access: Access, record: Record) -> Peer:
+    async def open(cls, host: str, port: int, access: Access, record: Record) -> BrokerClient:
         """Connect, with TLS and SASL where asked for. Raises OSError, PeerClosed or Blocked (credentials refused)."""
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             peer = cls(await asyncio.open_connection(host, port, ssl=access.tls), record)

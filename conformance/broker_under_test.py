@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from kohort.common.errors import WireError
-from kohort.conformance.broker_client import ANYONE, Access, Peer
+from kohort.conformance.broker_client import ANYONE, Access, BrokerClient
 from kohort.conformance.broker_control import Operator
 from kohort.conformance.errors import Blocked, CheckEnd, NoAnswer, PeerClosed, TargetUnreachable
 from kohort.conformance.retry_timing import Expected
@@ -42,7 +42,7 @@ class Topic:
 
 
 @dataclass
-class Target:
+class BrokerUnderTest:
     """Made by `Target.reach`; closed over by every scene of a run."""
 
     host: str
@@ -70,7 +70,7 @@ class Target:
     made_groups: dict[str, None] = field(default_factory=dict)
     consumer_members: list[tuple[str, str]] = field(default_factory=list)
     expected: defaultdict[tuple[str, int], Expected] = field(default_factory=lambda: defaultdict(Expected))
-    _idle: list[Peer] = field(default_factory=list)
+    _idle: list[BrokerClient] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -83,7 +83,7 @@ class Target:
         access: Access = ANYONE,
         stranger: Access | None = None,
         prefix: str = "kohort-conformance",
-    ) -> Target:
+    ) -> BrokerUnderTest:
         """Ask the first address that answers what it is. Raises TargetUnreachable with a guess at the reason."""
         failures = []
         for entry in bootstrap.split(","):
@@ -95,10 +95,12 @@ class Target:
         raise failures[0]
 
     @classmethod
-    async def _reach(cls, host: str, port: int, access: Access, stranger: Access | None, prefix: str) -> Target:
+    async def _reach(
+        cls, host: str, port: int, access: Access, stranger: Access | None, prefix: str
+    ) -> BrokerUnderTest:
         place = {"address": f"{host}:{port}"}
         try:
-            peer = await Peer.open(host, port, access, _forget)
+            peer = await BrokerClient.open(host, port, access, _forget)
         except Blocked as error:
             raise TargetUnreachable(str(error), hint="check --user", **place) from None
         except PeerClosed:
@@ -205,11 +207,11 @@ class Target:
             await peer.close()
         return answer
 
-    async def connect(self, node: int | None = None, access: Access | None = None, record: Any = None) -> Peer:
+    async def connect(self, node: int | None = None, access: Access | None = None, record: Any = None) -> BrokerClient:
         """A new connection to a node; to the address that was given where there is only one."""
         host, port = self.nodes[node] if node is not None and len(self.nodes) > 1 else (self.host, self.port)
         try:
-            return await Peer.open(host, port, access or self.access, record or _forget)
+            return await BrokerClient.open(host, port, access or self.access, record or _forget)
         except (OSError, TimeoutError) as error:
             raise PeerClosed(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
 
@@ -251,9 +253,10 @@ class Target:
             self.first_lookups.append(error_name(code))
             if error_name(code).endswith("AUTHORIZATION_FAILED"):
                 raise TargetUnreachable(
-                    f"FindCoordinator says {error_name(code)}", address=self.address,
+                    f"FindCoordinator says {error_name(code)}",
+                    address=self.address,
                     hint=f"the user needs every right on groups and topics named {self.prefix.rpartition('-')[0]}-*",
-                )  # fmt: skip
+                )
             if code not in _NOT_YET or loop.time() > deadline:
                 break
             await asyncio.sleep(0.1)

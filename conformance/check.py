@@ -17,12 +17,12 @@ from kohort.protocol.catalogue import API
 from kohort.protocol.schema import Versions
 
 if TYPE_CHECKING:
-    from kohort.conformance.check_context import Scene
+    from kohort.conformance.check_context import CheckContext
 
-Probe = Callable[["Scene"], Awaitable[None]]
+Probe = Callable[["CheckContext"], Awaitable[None]]
 
 
-class Kind(Enum):
+class CheckKind(Enum):
     """What a check's result depends on."""
 
     MUST = "every broker must do so"
@@ -55,7 +55,7 @@ class Check:
     title: str
     subject: str
     versions: str
-    kind: Kind
+    kind: CheckKind
     source: str
     expected: str
     probe: Probe
@@ -95,7 +95,7 @@ class Section:
         source: str,
         versions: str = "0+",
         subject: str | None = None,
-        kind: Kind = Kind.MUST,
+        kind: CheckKind = CheckKind.MUST,
         apis: tuple[str, ...] = (),
         needs: tuple[Need, ...] = (),
         once: bool = False,
@@ -108,9 +108,20 @@ class Section:
             if id in self._checks or not id.startswith(self.letter):
                 raise ValueError(f"{id} is taken, or is not of section {self.letter}")
             self._checks[id] = Check(
-                id, title, subject or self.subject, versions, kind, source, expected, probe,
-                apis, frozenset(needs), once, note, limit_s,
-            )  # fmt: skip
+                id,
+                title,
+                subject or self.subject,
+                versions,
+                kind,
+                source,
+                expected,
+                probe,
+                apis,
+                frozenset(needs),
+                once,
+                note,
+                limit_s,
+            )
             return probe
 
         return enter

@@ -8,12 +8,12 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kohort.conformance.broker_client import Access, Peer
-from kohort.conformance.broker_under_test import ANSWER_TIMEOUT_S, Target, Topic
-from kohort.conformance.check import Check, Kind
+from kohort.conformance.broker_client import Access, BrokerClient
+from kohort.conformance.broker_under_test import ANSWER_TIMEOUT_S, BrokerUnderTest, Topic
+from kohort.conformance.check import Check, CheckKind
 from kohort.conformance.errors import Blocked, Failed, NotApplicable
 from kohort.conformance.frame_log import Frame
-from kohort.conformance.member import Member
+from kohort.conformance.member import CheckMember
 from kohort.conformance.retry_timing import STEPS_S, Expected
 from kohort.protocol.errors import error_name
 
@@ -26,10 +26,10 @@ _ANYWHERE = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopi
 T = TypeVar("T")
 
 
-class Scene:
+class CheckContext:
     """`version` is the subject's. `group` is a name nobody else uses."""
 
-    def __init__(self, target: Target, check: Check, version: int, serial: int) -> None:
+    def __init__(self, target: BrokerUnderTest, check: Check, version: int, serial: int) -> None:
         self.target = target
         self.check = check
         self.version = version
@@ -38,8 +38,8 @@ class Scene:
         self._names = itertools.count(1)
         self._started = time.monotonic()
         self._connections = itertools.count(1)
-        self._idle: dict[tuple[int | None, Access | None], list[Peer]] = {}
-        self._peers: list[Peer] = []
+        self._idle: dict[tuple[int | None, Access | None], list[BrokerClient]] = {}
+        self._peers: list[BrokerClient] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._coordinators: dict[str, int | None] = {}
         self.group = self.new_group()
@@ -59,7 +59,7 @@ class Scene:
     @property
     def patience_s(self) -> float:
         """How long an answer may be held back that others have a say in. It covers the usual wait of a first join."""
-        return 30.0 if self.check.kind is Kind.TIMING else 8.0 + self.target.first_join_s
+        return 30.0 if self.check.kind is CheckKind.TIMING else 8.0 + self.target.first_join_s
 
     @property
     def topic(self) -> Topic:
@@ -103,7 +103,9 @@ class Scene:
             if peer.usable:
                 self._idle.setdefault(self._place(peer), []).append(peer)
 
-    async def connection(self, node: int | None = None, access: Access | None = None, fresh: bool = False) -> Peer:
+    async def connection(
+        self, node: int | None = None, access: Access | None = None, fresh: bool = False
+    ) -> BrokerClient:
         """A connection that nothing is open on."""
         idle = self._idle.get((node, access), [])
         while idle and not fresh:
@@ -145,16 +147,16 @@ class Scene:
         return await self.coordinator(str(group))
 
     @staticmethod
-    def _place(peer: Peer) -> tuple[int | None, Access | None]:
+    def _place(peer: BrokerClient) -> tuple[int | None, Access | None]:
         return peer.place
 
     # -- set-up ---------------------------------------------------------------------------------------------------
 
-    def member(self, **how: Any) -> Member:
+    def member(self, **how: Any) -> CheckMember:
         """A member of this scene's group that has not joined yet; takes the fields of Member."""
-        return Member(self, **({"group": self.group} | how))
+        return CheckMember(self, **({"group": self.group} | how))
 
-    async def stable(self, count: int = 2, *, sync: bool = True, **how: Any) -> list[Member]:
+    async def stable(self, count: int = 2, *, sync: bool = True, **how: Any) -> list[CheckMember]:
         """A group of `count` members in one generation, the leader first; Stable, or with `sync=False` waiting for the
         leader's assignment. Raises Blocked."""
         members = [self.member(**how)]
@@ -165,7 +167,7 @@ class Scene:
             await self.sync(members)
         return members
 
-    async def add(self, members: Sequence[Member], **how: Any) -> Member:
+    async def add(self, members: Sequence[CheckMember], **how: Any) -> CheckMember:
         """One member more, with whom all the others complete a new generation. Raises Blocked."""
         newcomer = self.member(**({"group": members[0].group} | how))
         entering = self.start(newcomer.enter())
@@ -174,26 +176,26 @@ class Scene:
         await asyncio.gather(entering, *(member.enter() for member in members))
         return newcomer
 
-    async def sync(self, members: Sequence[Member]) -> None:
+    async def sync(self, members: Sequence[CheckMember]) -> None:
         """Everyone gets `b"for "` and its place in the list. Raises Blocked."""
         shares = {member.id: f"for {index}".encode() for index, member in enumerate(members)}
         leader = next((member for member in members if member.id == member.leader), members[0])
         await asyncio.gather(*(member.settle(shares if member is leader else None) for member in members))
 
-    async def rebalancing(self, member: Member) -> None:
+    async def rebalancing(self, member: CheckMember) -> None:
         """Wait until a member is told to rejoin. Raises Blocked."""
         if not await self._hears(member):
             raise Blocked(
                 f"no Heartbeat response to {member.id} says REBALANCE_IN_PROGRESS, which this check waits for"
             )
 
-    async def hears_of_rebalance(self, member: Member, who: str) -> None:
+    async def hears_of_rebalance(self, member: CheckMember, who: str) -> None:
         """A member must be told to rejoin; what starts the rebalance may still be on its way. Raises Failed."""
         expected = f"REBALANCE_IN_PROGRESS within {STATE_TIMEOUT_S:g} s"
         if not await self._hears(member):
             raise Failed(f"Heartbeat of {who}", expected, error_name((await member.heartbeat()).error_code))
 
-    async def _hears(self, member: Member, timeout_s: float = STATE_TIMEOUT_S) -> bool:
+    async def _hears(self, member: CheckMember, timeout_s: float = STATE_TIMEOUT_S) -> bool:
         async def told() -> bool:
             return bool((await member.heartbeat()).error_code == REBALANCE_IN_PROGRESS)
 

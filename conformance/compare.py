@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kohort.conformance.report import Report
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.verdict import CheckVerdict, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,9 @@ class Difference:
     def is_one_sided(self) -> bool:
         """Whether one of the two was not judged at all, so that nothing contradicts anything."""
         sides = (self.left, self.right)
-        return any(side is None or side.verdict in (Verdict.NOT_APPLICABLE, Verdict.BLOCKED) for side in sides)
+        return any(
+            side is None or side.verdict in (CheckVerdict.NOT_APPLICABLE, CheckVerdict.BLOCKED) for side in sides
+        )
 
 
 def differences(left: Report, right: Report) -> list[Difference]:

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kohort.common.errors import WireError
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
 from kohort.conformance.frame_log import Frame
-from kohort.conformance.member import MEMBER_ID_REQUIRED, Member
+from kohort.conformance.member import MEMBER_ID_REQUIRED, CheckMember
 from kohort.conformance.request_builders import commit, describe_one, fetch
 from kohort.protocol.errors import error_name
 
@@ -29,26 +29,26 @@ FILLING = 360
 FILLERS = 6
 AWAY = frozenset({"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
-Ask = Callable[[Scene, Member], Awaitable[int]]
+RestartRequest = Callable[[CheckContext, CheckMember], Awaitable[int]]
 
 
-def _stranger(scene: Scene, member: Member) -> Member:
+def _stranger(scene: CheckContext, member: CheckMember) -> CheckMember:
     return scene.member(group=member.group, id="nobody", generation=member.generation)
 
 
-async def _join(scene: Scene, member: Member) -> int:
+async def _join(scene: CheckContext, member: CheckMember) -> int:
     return int((await _stranger(scene, member).join()).error_code)
 
 
-async def _sync(scene: Scene, member: Member) -> int:
+async def _sync(scene: CheckContext, member: CheckMember) -> int:
     return int((await _stranger(scene, member).sync()).error_code)
 
 
-async def _heartbeat(scene: Scene, member: Member) -> int:
+async def _heartbeat(scene: CheckContext, member: CheckMember) -> int:
     return int((await member.heartbeat()).error_code)
 
 
-async def _leave(scene: Scene, member: Member) -> int:
+async def _leave(scene: CheckContext, member: CheckMember) -> int:
     values: dict[str, object] = {"group_id": member.group}
     batch = scene.version_of("LeaveGroup") >= 3
     values |= {"members": ({"member_id": "nobody"},)} if batch else {"member_id": "nobody"}
@@ -56,29 +56,29 @@ async def _leave(scene: Scene, member: Member) -> int:
     return int(answer.error_code or (answer.members[0].error_code if batch else 0))
 
 
-async def _commit(scene: Scene, member: Member) -> int:
+async def _commit(scene: CheckContext, member: CheckMember) -> int:
     where = (scene.topic, 0)
     codes = await commit(scene, {where: 1}, group=member.group, generation=member.generation, member="nobody")
     return codes[scene.topic.name, 0]
 
 
-async def _fetch(scene: Scene, member: Member) -> int:
+async def _fetch(scene: CheckContext, member: CheckMember) -> int:
     told = await fetch(scene, [(scene.topic, 0)], group=member.group)
     return told.error_code or told.partitions[scene.topic.name, 0].error_code
 
 
-async def _describe(scene: Scene, member: Member) -> int:
+async def _describe(scene: CheckContext, member: CheckMember) -> int:
     return int((await describe_one(scene, member.group)).error_code)
 
 
-async def _delete(scene: Scene, member: Member) -> int:
+async def _delete(scene: CheckContext, member: CheckMember) -> int:
     answer = await scene.ask("DeleteGroups", groups_names=(member.group,))
     return int(answer.results[0].error_code)
 
 
 # What each request about a Stable group is told once the coordinator knows it again. Those that could change the group
 # come from a member that it never had.
-ASKS: dict[str, tuple[Ask, str]] = {
+ASKS: dict[str, tuple[RestartRequest, str]] = {
     "JoinGroup": (_join, "UNKNOWN_MEMBER_ID"),
     "SyncGroup": (_sync, "UNKNOWN_MEMBER_ID"),
     "LeaveGroup": (_leave, "UNKNOWN_MEMBER_ID"),
@@ -93,7 +93,7 @@ ASKS: dict[str, tuple[Ask, str]] = {
 MEANWHILE = {"SyncGroup": "REBALANCE_IN_PROGRESS"}
 
 
-async def _settle(scene: Scene) -> Member:
+async def _settle(scene: CheckContext) -> CheckMember:
     """A Stable member of a group that the run's first address does not coordinate, if it can be so; with commits whose
     loading takes a moment."""
     target = scene.target
@@ -126,7 +126,7 @@ async def _settle(scene: Scene) -> Member:
     return member
 
 
-async def _fill(scene: Scene, member: Member) -> None:
+async def _fill(scene: CheckContext, member: CheckMember) -> None:
     """Commits to load: the last of them 7 of partition 0."""
     text = "x" * min(scene.target.setting("offset.metadata.max.bytes") or 4096, 4096)
     places = [(topic, index) for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)]
@@ -143,13 +143,15 @@ async def _fill(scene: Scene, member: Member) -> None:
     await _keep(scene, member)
 
 
-async def _keep(scene: Scene, member: Member) -> None:
+async def _keep(scene: CheckContext, member: CheckMember) -> None:
     codes = await commit(scene, {(scene.topic, 0): 7}, generation=member.generation, member=member.id)
     if codes[scene.topic.name, 0]:
         raise Blocked(f"OffsetCommit says {error_name(codes[scene.topic.name, 0])}")
 
 
-async def _watch(scene: Scene, member: Member, ask: Ask, final: str, over: Callable[[], bool]) -> list[str]:
+async def _watch(
+    scene: CheckContext, member: CheckMember, ask: RestartRequest, final: str, over: Callable[[], bool]
+) -> list[str]:
     """Ask again and again until it is told `final` and the loading is over; the codes in order, each once."""
     told: list[str] = []
     end = asyncio.get_running_loop().time() + SETTLED_S
@@ -172,7 +174,7 @@ async def _watch(scene: Scene, member: Member, ask: Ask, final: str, over: Calla
     return told
 
 
-async def _look_again(scene: Scene, member: Member) -> None:
+async def _look_again(scene: CheckContext, member: CheckMember) -> None:
     """In a cluster another broker takes over, and loads."""
     try:
         scene.moved(member.group, await scene.target.coordinator(member.group))
@@ -181,8 +183,10 @@ async def _look_again(scene: Scene, member: Member) -> None:
 
 
 async def _through_restart(
-    scene: Scene, asks: dict[str, tuple[Ask, str]], prepare: Callable[[Scene, Member], Awaitable[None]]
-) -> tuple[Member, dict[str, list[str]]]:
+    scene: CheckContext,
+    asks: dict[str, tuple[RestartRequest, str]],
+    prepare: Callable[[CheckContext, CheckMember], Awaitable[None]],
+) -> tuple[CheckMember, dict[str, list[str]]]:
     """Kill the coordinator of a group, start it, and ask all the while: what each request was told."""
     operator = scene.target.operator
     assert operator is not None
@@ -209,7 +213,7 @@ async def _through_restart(
     once=True,
     subject="OffsetFetch",
     needs=RESTART,
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     limit_s=LIMIT_S,
     apis=("DescribeGroups", "DeleteGroups"),
     source="protocol guide",
@@ -218,7 +222,7 @@ async def _through_restart(
     note="Apache Kafka 3.9 answers SyncGroup with REBALANCE_IN_PROGRESS meanwhile, which sends the member back to "
     "JoinGroup; that is taken too.",
 )
-async def loading(scene: Scene) -> None:
+async def loading(scene: CheckContext) -> None:
     _, told = await _through_restart(scene, ASKS, _fill)
     seen = {name for codes in told.values() for name in codes}
     for api, codes in told.items():
@@ -236,13 +240,13 @@ async def loading(scene: Scene) -> None:
     once=True,
     subject="Heartbeat",
     needs=RESTART,
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     limit_s=LIMIT_S,
     source="Apache Kafka",
     expected="NONE, at most COORDINATOR_LOAD_IN_PROGRESS: never a code that costs the member its place",
 )
-async def beating(scene: Scene) -> None:
-    asks: dict[str, tuple[Ask, str]] = {"Heartbeat": (_heartbeat, "NONE"), "OffsetFetch": (_fetch, "NONE")}
+async def beating(scene: CheckContext) -> None:
+    asks: dict[str, tuple[RestartRequest, str]] = {"Heartbeat": (_heartbeat, "NONE"), "OffsetFetch": (_fetch, "NONE")}
     _, told = await _through_restart(scene, asks, _fill)
     odd = sorted(set(told["Heartbeat"]) - AWAY - {LOADING, "NONE"})
     scene.equal("codes that cost the member its place", odd, [])
@@ -251,7 +255,7 @@ async def beating(scene: Scene) -> None:
         scene.not_applicable("it had loaded before anybody could ask; all that was told on the way was right")
 
 
-async def _same_as_before(scene: Scene, member: Member) -> None:
+async def _same_as_before(scene: CheckContext, member: CheckMember) -> None:
     """The member, its generation, its assignment and its offset."""
     told = await fetch(scene, [(scene.topic, 0)], group=member.group)
     scene.error(told.error_code, "NONE", "OffsetFetch once the group is served again")
@@ -272,15 +276,15 @@ async def _same_as_before(scene: Scene, member: Member) -> None:
     once=True,
     subject="Heartbeat",
     needs=RESTART,
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     limit_s=LIMIT_S,
     source="protocol guide",
     expected="members, generation, assignments and offsets are as before",
 )
-async def comes_back(scene: Scene) -> None:
+async def comes_back(scene: CheckContext) -> None:
     if len(scene.target.nodes) > 1:
         scene.not_applicable("in a cluster another broker takes over: N3b")
-    asks: dict[str, tuple[Ask, str]] = {"OffsetFetch": (_fetch, "NONE")}
+    asks: dict[str, tuple[RestartRequest, str]] = {"OffsetFetch": (_fetch, "NONE")}
     member, _ = await _through_restart(scene, asks, _keep)
     await _same_as_before(scene, member)
 
@@ -291,13 +295,13 @@ async def comes_back(scene: Scene) -> None:
     once=True,
     subject="Heartbeat",
     needs=(*RESTART, Need.CLUSTER),
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     limit_s=LIMIT_S,
     source="protocol guide",
     expected="FindCoordinator names another broker, where members, generation, assignments and offsets are as before; "
     "the old one, when it is back, says NOT_COORDINATOR",
 )
-async def fails_over(scene: Scene) -> None:
+async def fails_over(scene: CheckContext) -> None:
     target = scene.target
     operator = target.operator
     assert operator is not None
@@ -329,7 +333,7 @@ async def fails_over(scene: Scene) -> None:
     scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat at the new one")
 
 
-async def _moved(scene: Scene, member: Member, old: int) -> None:
+async def _moved(scene: CheckContext, member: CheckMember, old: int) -> None:
     """Wait for another coordinator that has the group loaded. Raises Failed."""
     target = scene.target
 
@@ -349,5 +353,5 @@ async def _moved(scene: Scene, member: Member, old: int) -> None:
     scene.true("FindCoordinator", found, f"another broker than {old}, which serves the group", "none in time")
 
 
-def _beat(member: Member) -> dict[str, object]:
+def _beat(member: CheckMember) -> dict[str, object]:
     return {"group_id": member.group, "generation_id": member.generation, "member_id": member.id}

@@ -1,8 +1,8 @@
 """H: DescribeGroups, ListGroups and DeleteGroups."""
 
 from kohort.conformance.broker_client import CLIENT_ID
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import subscribe
 from kohort.conformance.request_builders import commit, describe, describe_one, fetch
 
@@ -14,10 +14,10 @@ NOT_ASKED = -(2**31)
     "H1",
     "A group that nobody has heard of",
     source="KIP-1043",
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     expected="state Dead without members; NONE up to version 5, GROUP_ID_NOT_FOUND from version 6 on",
 )
-async def unknown(scene: Scene) -> None:
+async def unknown(scene: CheckContext) -> None:
     told = await describe_one(scene)
     scene.error(
         told.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups of a new group"
@@ -31,7 +31,7 @@ async def unknown(scene: Scene) -> None:
     source="protocol guide",
     expected="state, type, protocol, and each member's metadata, assignment, client id and host",
 )
-async def stable(scene: Scene) -> None:
+async def stable(scene: CheckContext) -> None:
     metadata = subscribe("a-topic")
     members = await scene.stable(2, protocols=(("range", metadata),))
     told = await describe_one(scene)
@@ -53,7 +53,7 @@ async def stable(scene: Scene) -> None:
     source="protocol guide",
     expected="CompletingRebalance; the members are listed, their metadata and assignments are empty",
 )
-async def completing(scene: Scene) -> None:
+async def completing(scene: CheckContext) -> None:
     members = await scene.stable(2, sync=False)
     told = await describe_one(scene)
     scene.equal("the state", told.group_state, "CompletingRebalance")
@@ -73,7 +73,7 @@ async def completing(scene: Scene) -> None:
     note="Apache Kafka up to 3.9 empties the assignments too; its coordinator of 4.x shows those of the generation "
     "before. Nothing written asks for either, so only the metadata is judged.",
 )
-async def preparing(scene: Scene) -> None:
+async def preparing(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     scene.start(leader.join())
     await scene.rebalancing(follower)
@@ -89,7 +89,7 @@ async def preparing(scene: Scene) -> None:
     source="protocol guide",
     expected="Empty, without a protocol type",
 )
-async def simple(scene: Scene) -> None:
+async def simple(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
     told = await describe_one(scene)
     scene.error(told.error_code, "NONE", "DescribeGroups")
@@ -97,7 +97,7 @@ async def simple(scene: Scene) -> None:
 
 
 @SECTION.check("H2e", "Several groups in one request", source="protocol guide", expected="an entry each, known or not")
-async def several(scene: Scene) -> None:
+async def several(scene: CheckContext) -> None:
     if len(scene.target.nodes) > 1:
         scene.not_applicable("in a cluster two groups may have two coordinators")
     await scene.stable(1)
@@ -113,7 +113,7 @@ async def several(scene: Scene) -> None:
     source="KIP-430",
     expected="-2**31 where they are not asked for, a set of bits (READ among them) where they are",
 )
-async def operations(scene: Scene) -> None:
+async def operations(scene: CheckContext) -> None:
     await scene.stable(1)
     (without,) = await describe(scene, scene.group)
     (told,) = await describe(scene, scene.group, authorized=True)
@@ -130,7 +130,7 @@ async def operations(scene: Scene) -> None:
 # -- ListGroups -------------------------------------------------------------------------------------------------------
 
 
-async def _list(scene: Scene, **filters: tuple[str, ...]) -> dict[str, object]:
+async def _list(scene: CheckContext, **filters: tuple[str, ...]) -> dict[str, object]:
     """The groups of every broker, by id."""
     version = scene.version_of("ListGroups")
     values: dict[str, object] = {}
@@ -151,10 +151,10 @@ async def _list(scene: Scene, **filters: tuple[str, ...]) -> dict[str, object]:
     "An active group is listed",
     subject="ListGroups",
     source="protocol guide",
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     expected="its id and protocol type; its state from version 4 on, its type from version 5 on",
 )
-async def listed(scene: Scene) -> None:
+async def listed(scene: CheckContext) -> None:
     await scene.stable(1)
     entry = (await _list(scene)).get(scene.group)
     scene.true("the group", entry is not None, "listed", "not listed")
@@ -174,7 +174,7 @@ async def listed(scene: Scene) -> None:
     needs=(Need.TOPIC,),
     expected="only groups in the states asked for",
 )
-async def by_state(scene: Scene) -> None:
+async def by_state(scene: CheckContext) -> None:
     await scene.stable(1)
     empty = scene.new_group()
     await commit(scene, {(scene.topic, 0): 1}, group=empty)
@@ -195,7 +195,7 @@ async def by_state(scene: Scene) -> None:
     source="KIP-848",
     expected="only groups of the types asked for",
 )
-async def by_type(scene: Scene) -> None:
+async def by_type(scene: CheckContext) -> None:
     await scene.stable(1)
     for types, expected in ((("classic",), True), (("consumer",), False), ((), True)):
         found = await _list(scene, types=types)
@@ -210,7 +210,7 @@ async def by_type(scene: Scene) -> None:
     source="KIP-518",
     expected="NONE, and no groups",
 )
-async def unknown_state(scene: Scene) -> None:
+async def unknown_state(scene: CheckContext) -> None:
     await scene.stable(1)
     found = await _list(scene, states=("Purple",))
     scene.equal("the groups", sorted(found), [])
@@ -219,7 +219,7 @@ async def unknown_state(scene: Scene) -> None:
 # -- DeleteGroups -----------------------------------------------------------------------------------------------------
 
 
-async def _remove(scene: Scene, *groups: str) -> dict[str, int]:
+async def _remove(scene: CheckContext, *groups: str) -> dict[str, int]:
     answer = await scene.ask("DeleteGroups", groups_names=groups)
     return {entry.group_id: entry.error_code for entry in answer.results}
 
@@ -227,7 +227,7 @@ async def _remove(scene: Scene, *groups: str) -> dict[str, int]:
 @SECTION.check(
     "H4a", "An active group", subject="DeleteGroups", source="KIP-229", expected="NON_EMPTY_GROUP, and its members stay"
 )
-async def active(scene: Scene) -> None:
+async def active(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     codes = await _remove(scene, scene.group)
     scene.error(codes[scene.group], "NON_EMPTY_GROUP", "DeleteGroups of an active group")
@@ -237,7 +237,7 @@ async def active(scene: Scene) -> None:
 @SECTION.check(
     "H4b", "A group that nobody has heard of", subject="DeleteGroups", source="KIP-229", expected="GROUP_ID_NOT_FOUND"
 )
-async def nobody(scene: Scene) -> None:
+async def nobody(scene: CheckContext) -> None:
     codes = await _remove(scene, scene.group)
     scene.error(codes[scene.group], "GROUP_ID_NOT_FOUND", "DeleteGroups of a new group")
 
@@ -251,7 +251,7 @@ async def nobody(scene: Scene) -> None:
     apis=("LeaveGroup", "OffsetFetch 2+"),
     expected="NONE; its offsets are gone, and it is Dead",
 )
-async def emptied(scene: Scene) -> None:
+async def emptied(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await commit(scene, {(scene.topic, 0): 8}, generation=leader.generation, member=leader.id)
     await leader.leave()
@@ -270,7 +270,7 @@ async def emptied(scene: Scene) -> None:
     needs=(Need.TOPIC,),
     expected="a code of its own for each",
 )
-async def mixed(scene: Scene) -> None:
+async def mixed(scene: CheckContext) -> None:
     if len(scene.target.nodes) > 1:
         scene.not_applicable("in a cluster two groups may have two coordinators")
     await scene.stable(1)

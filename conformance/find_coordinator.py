@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.conformance.broker_under_test import metadata_request
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import GROUP_REQUESTS, GroupRequest
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindCoordinator")
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
-async def find(scene: Scene, key: str, key_type: int = GROUP) -> Any:
+async def find(scene: CheckContext, key: str, key_type: int = GROUP) -> Any:
     """One look-up; what answers has error_code, node_id, host and port in every version."""
     if scene.version >= 4:
         answer = await scene.ask("FindCoordinator", key_type=key_type, coordinator_keys=(key,))
@@ -29,7 +29,7 @@ async def find(scene: Scene, key: str, key_type: int = GROUP) -> Any:
     source="Apache Kafka",
     expected="COORDINATOR_NOT_AVAILABLE until the offsets topic is there, then NONE",
 )
-async def first_lookups(scene: Scene) -> None:
+async def first_lookups(scene: CheckContext) -> None:
     *before, last = scene.target.first_lookups
     scene.equal("the last look-up before the first check", last, "NONE")
     odd = sorted(set(before) - {"COORDINATOR_NOT_AVAILABLE"})
@@ -42,7 +42,7 @@ async def first_lookups(scene: Scene) -> None:
     source="protocol guide",
     expected="NONE, and a node that Metadata lists under the same id, host and port",
 )
-async def names_a_node(scene: Scene) -> None:
+async def names_a_node(scene: CheckContext) -> None:
     entry = await find(scene, scene.group)
     scene.error(entry.error_code, "NONE", "FindCoordinator")
     metadata = await scene.ask("Metadata", topics=(), version=scene.target.version("Metadata", at_most=7))
@@ -51,7 +51,7 @@ async def names_a_node(scene: Scene) -> None:
 
 
 @SECTION.check("A6c", "The same group twice", source="protocol guide", expected="the same node both times")
-async def steady(scene: Scene) -> None:
+async def steady(scene: CheckContext) -> None:
     first, second = await find(scene, scene.group), await find(scene, scene.group)
     scene.error(first.error_code, "NONE", "FindCoordinator")
     scene.equal("the second look-up's node", second.node_id, first.node_id)
@@ -65,7 +65,7 @@ async def steady(scene: Scene) -> None:
     source="protocol guide",
     expected="readable to the last byte: NONE, every partition once, each with a leader among the brokers",
 )
-async def topic_metadata(scene: Scene) -> None:
+async def topic_metadata(scene: CheckContext) -> None:
     answer = await scene.ask("Metadata", metadata_request(scene.version, scene.topic.name, create=False))
     nodes = {node.node_id for node in answer.brokers}
     (told,) = answer.topics
@@ -83,7 +83,7 @@ async def topic_metadata(scene: Scene) -> None:
     source="KIP-699",
     expected="one entry a key, each with its own error and node",
 )
-async def several_keys(scene: Scene) -> None:
+async def several_keys(scene: CheckContext) -> None:
     keys = tuple(scene.name() for _ in range(3))
     answer = await scene.ask("FindCoordinator", key_type=GROUP, coordinator_keys=keys)
     scene.equal("the keys answered", sorted(entry.key for entry in answer.coordinators), sorted(keys))
@@ -95,7 +95,7 @@ async def several_keys(scene: Scene) -> None:
 @SECTION.check(
     "A8a", "Key type 2 (share) before version 6", versions="1-5", source="KIP-932", expected="INVALID_REQUEST"
 )
-async def share_too_early(scene: Scene) -> None:
+async def share_too_early(scene: CheckContext) -> None:
     entry = await find(scene, f"{scene.group}:AAAAAAAAAAAAAAAAAAAAAA:0", SHARE)
     scene.error(entry.error_code, "INVALID_REQUEST", "FindCoordinator with key type 2")
 
@@ -103,7 +103,7 @@ async def share_too_early(scene: Scene) -> None:
 @SECTION.check(
     "A8b", "A key type that nobody defined", versions="1+", source="protocol guide", expected="INVALID_REQUEST"
 )
-async def unknown_key_type(scene: Scene) -> None:
+async def unknown_key_type(scene: CheckContext) -> None:
     entry = await find(scene, scene.group, 99)
     scene.error(entry.error_code, "INVALID_REQUEST", "FindCoordinator with key type 99")
 
@@ -118,7 +118,7 @@ def _not_coordinator(row: str, request: GroupRequest) -> None:
         needs=(Need.CLUSTER, *request.needs),
         expected="NOT_COORDINATOR",
     )
-    async def elsewhere(scene: Scene) -> None:
+    async def elsewhere(scene: CheckContext) -> None:
         home = await scene.coordinator(scene.group)
         other = next(node for node in scene.target.nodes if node != home)
         answer = await scene.ask(request.api, request.values(scene), node=other)
@@ -133,10 +133,10 @@ def _not_allowed(row: str, request: GroupRequest) -> None:
         versions=request.versions,
         source="KIP-11",
         needs=(Need.STRANGER, *request.needs),
-        kind=Kind.CONFIG,
+        kind=CheckKind.CONFIG,
         expected="GROUP_AUTHORIZATION_FAILED",
     )
-    async def refused(scene: Scene) -> None:
+    async def refused(scene: CheckContext) -> None:
         answer = await scene.ask(request.api, request.values(scene), access=scene.target.stranger)
         scene.error(request.code(answer), "GROUP_AUTHORIZATION_FAILED", f"{request.api} by a stranger")
 
@@ -151,10 +151,10 @@ def _enter(make: Callable[[str, GroupRequest], None], row: str) -> None:
     "FindCoordinator without rights on the group",
     source="KIP-11",
     needs=(Need.STRANGER,),
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     expected="GROUP_AUTHORIZATION_FAILED",
 )
-async def find_refused(scene: Scene) -> None:
+async def find_refused(scene: CheckContext) -> None:
     values: dict[str, object] = {"key": scene.group}
     if scene.version >= 4:
         values = {"key_type": GROUP, "coordinator_keys": (scene.group,)}

@@ -2,27 +2,27 @@
 
 import asyncio
 
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import commit
 
 SECTION = Section("D", "Heartbeat", "Heartbeat")
 
 
 @SECTION.check("D1a", "While Stable", source="protocol guide", expected="NONE")
-async def stable(scene: Scene) -> None:
+async def stable(scene: CheckContext) -> None:
     for member in await scene.stable(2):
         scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat while Stable")
 
 
 @SECTION.check("D1b", "While the assignment is awaited", source="protocol guide", expected="NONE")
-async def completing(scene: Scene) -> None:
+async def completing(scene: CheckContext) -> None:
     for member in await scene.stable(2, sync=False):
         scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat before SyncGroup")
 
 
 @SECTION.check("D2a", "While others join", source="protocol guide", expected="REBALANCE_IN_PROGRESS, to every member")
-async def preparing(scene: Scene) -> None:
+async def preparing(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     scene.start(leader.join())
     await scene.hears_of_rebalance(follower, "the follower")
@@ -31,11 +31,11 @@ async def preparing(scene: Scene) -> None:
 @SECTION.check(
     "D2b",
     "Heartbeats during a rebalance keep a member",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     source="protocol guide",
     expected="with a short session and a long rebalance, a member that beats and does not rejoin is not removed",
 )
-async def kept_while_preparing(scene: Scene) -> None:
+async def kept_while_preparing(scene: CheckContext) -> None:
     session = scene.target.session_within(1500)
     leader = scene.member(session_ms=session)
     await leader.enter()
@@ -49,28 +49,28 @@ async def kept_while_preparing(scene: Scene) -> None:
 
 
 @SECTION.check("D3a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")
-async def old_generation(scene: Scene) -> None:
+async def old_generation(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     answer = await leader.heartbeat(generation_id=leader.generation - 1)
     scene.error(answer.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation before")
 
 
 @SECTION.check("D3b", "A generation that is yet to come", source="protocol guide", expected="ILLEGAL_GENERATION")
-async def future_generation(scene: Scene) -> None:
+async def future_generation(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     answer = await leader.heartbeat(generation_id=leader.generation + 1)
     scene.error(answer.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation after")
 
 
 @SECTION.check("D3c", "No such member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
-async def unknown_member(scene: Scene) -> None:
+async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     answer = await leader.heartbeat(member_id="nobody")
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of a made-up member")
 
 
 @SECTION.check("D3d", "No such group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
-async def unknown_group(scene: Scene) -> None:
+async def unknown_group(scene: CheckContext) -> None:
     answer = await scene.member(id="nobody", generation=1).heartbeat()
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in a new group")
 
@@ -78,7 +78,7 @@ async def unknown_group(scene: Scene) -> None:
 @SECTION.check(
     "D4", "After everybody left", apis=("LeaveGroup",), source="protocol guide", expected="UNKNOWN_MEMBER_ID"
 )
-async def empty(scene: Scene) -> None:
+async def empty(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await leader.leave()
     scene.error((await leader.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in an empty group")
@@ -87,11 +87,11 @@ async def empty(scene: Scene) -> None:
 @SECTION.check(
     "D5",
     "Silence for longer than the session timeout",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     source="protocol guide",
     expected="the member is removed and unknown, the others are told to rejoin",
 )
-async def silence(scene: Scene) -> None:
+async def silence(scene: CheckContext) -> None:
     session = scene.target.session_within(1500)
     leader = scene.member()
     await leader.enter()
@@ -110,11 +110,11 @@ async def silence(scene: Scene) -> None:
 @SECTION.check(
     "D5b",
     "Heartbeats for longer than the session timeout",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     source="protocol guide",
     expected="NONE all the time",
 )
-async def alive(scene: Scene) -> None:
+async def alive(scene: CheckContext) -> None:
     session = scene.target.session_within(1500)
     (leader,) = await scene.stable(1, session_ms=session)
     for _ in range(8):
@@ -130,7 +130,7 @@ async def alive(scene: Scene) -> None:
     expected="FENCED_INSTANCE_ID",
     apis=("JoinGroup 5+",),
 )
-async def fenced(scene: Scene) -> None:
+async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
     answer = await leader.heartbeat(member_id="somebody-else")
     scene.error(answer.error_code, "FENCED_INSTANCE_ID", "Heartbeat with another member's instance id")
@@ -139,12 +139,12 @@ async def fenced(scene: Scene) -> None:
 @SECTION.check(
     "D7",
     "Commits keep a member alive",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     needs=(Need.TOPIC,),
     source="protocol guide",
     expected="a member that only commits, for longer than its session timeout, is not removed",
 )
-async def commits_count(scene: Scene) -> None:
+async def commits_count(scene: CheckContext) -> None:
     session = scene.target.session_within(1500)
     (leader,) = await scene.stable(1, session_ms=session)
     for offset in range(8):
@@ -155,7 +155,7 @@ async def commits_count(scene: Scene) -> None:
 
 
 @SECTION.check("D8", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
-async def empty_group(scene: Scene) -> None:
+async def empty_group(scene: CheckContext) -> None:
     answer = await scene.member(group="", id="nobody", generation=1).heartbeat()
     scene.error(answer.error_code, "INVALID_GROUP_ID", "Heartbeat of the empty group")
 
@@ -167,7 +167,7 @@ async def empty_group(scene: Scene) -> None:
     expected="UNKNOWN_MEMBER_ID",
     apis=("JoinGroup 4+",),
 )
-async def pending_member(scene: Scene) -> None:
+async def pending_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     asked = await scene.member().join()
     scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import subscribe
 
 SECTION = Section("B", "JoinGroup", "JoinGroup")
@@ -19,7 +19,7 @@ SAME_GENERATION_S = 2.0  # between the responses to two members of a generation
     source="KIP-394",
     expected='MEMBER_ID_REQUIRED and an id to use; no protocol name ("" before version 7, null from then on)',
 )
-async def id_required(scene: Scene) -> None:
+async def id_required(scene: CheckContext) -> None:
     answer = await scene.member().join()
     scene.error(answer.error_code, "MEMBER_ID_REQUIRED", "JoinGroup without a member id")
     scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
@@ -35,7 +35,7 @@ async def id_required(scene: Scene) -> None:
     source="KIP-394",
     expected="joined at once: NONE, generation 1, an id, leader itself",
 )
-async def joined_at_once(scene: Scene) -> None:
+async def joined_at_once(scene: CheckContext) -> None:
     answer = await scene.member().join()
     scene.error(answer.error_code, "NONE", "JoinGroup without a member id")
     scene.equal("the generation", answer.generation_id, 1)
@@ -50,7 +50,7 @@ async def joined_at_once(scene: Scene) -> None:
     source="KIP-394",
     expected="NONE, generation 1, the same id, leader itself, members only itself",
 )
-async def second_step(scene: Scene) -> None:
+async def second_step(scene: CheckContext) -> None:
     member = scene.member()
     asked = await member.join()
     answer = await member.join(member_id=asked.member_id)
@@ -65,10 +65,10 @@ async def second_step(scene: Scene) -> None:
     "B3b",
     "What was chosen is told",
     source="KIP-559",
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     expected='protocol_name is the only candidate; protocol_type is "consumer" from version 7 on',
 )
-async def tells_protocol(scene: Scene) -> None:
+async def tells_protocol(scene: CheckContext) -> None:
     answer = await scene.member(protocols=(("mine", b""),)).enter()
     scene.equal("the protocol name", answer.protocol_name, "mine")
     if scene.version >= 7:
@@ -76,7 +76,7 @@ async def tells_protocol(scene: Scene) -> None:
 
 
 @SECTION.check("B4", "A member id that the group does not know", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
-async def unknown_member(scene: Scene) -> None:
+async def unknown_member(scene: CheckContext) -> None:
     await scene.stable(1)
     answer = await scene.member(id="nobody-1").join()
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id")
@@ -88,7 +88,7 @@ async def unknown_member(scene: Scene) -> None:
     source="protocol guide",
     expected="UNKNOWN_MEMBER_ID, not GROUP_ID_NOT_FOUND",
 )
-async def unknown_group(scene: Scene) -> None:
+async def unknown_group(scene: CheckContext) -> None:
     answer = await scene.member(id="nobody-1").join()
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id in a new group")
 
@@ -96,7 +96,7 @@ async def unknown_group(scene: Scene) -> None:
 @SECTION.check(
     "B5b", "An id that was given for another group", versions="4+", source="KIP-394", expected="UNKNOWN_MEMBER_ID"
 )
-async def id_of_other_group(scene: Scene) -> None:
+async def id_of_other_group(scene: CheckContext) -> None:
     await scene.stable(1)
     asked = await scene.member(group=scene.new_group()).join()
     scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup in the other group")
@@ -107,7 +107,7 @@ async def id_of_other_group(scene: Scene) -> None:
 @SECTION.check(
     "B6", "Another protocol type than the group's", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
 )
-async def other_type(scene: Scene) -> None:
+async def other_type(scene: CheckContext) -> None:
     await scene.stable(1)
     answer = await scene.member(protocol_type="connect").join()
     scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker in a consumer group")
@@ -116,7 +116,7 @@ async def other_type(scene: Scene) -> None:
 @SECTION.check(
     "B7", "No protocol in common with the members", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
 )
-async def nothing_in_common(scene: Scene) -> None:
+async def nothing_in_common(scene: CheckContext) -> None:
     await scene.stable(1, protocols=(("range", b""), ("sticky", b"")))
     answer = await scene.member(protocols=(("mine", b""),)).join()
     scene.error(
@@ -130,7 +130,7 @@ async def nothing_in_common(scene: Scene) -> None:
     source="protocol guide",
     expected="INCONSISTENT_GROUP_PROTOCOL",
 )
-async def overlap_with_some(scene: Scene) -> None:
+async def overlap_with_some(scene: CheckContext) -> None:
     first = scene.member(protocols=(("a", b""), ("b", b"")))
     await first.enter()
     await scene.add([first], protocols=(("b", b""), ("c", b"")))
@@ -141,7 +141,7 @@ async def overlap_with_some(scene: Scene) -> None:
 @SECTION.check(
     "B8a", "Empty protocol type on a new group", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
 )
-async def empty_type(scene: Scene) -> None:
+async def empty_type(scene: CheckContext) -> None:
     answer = await scene.member(protocol_type="").join()
     scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with an empty protocol type")
 
@@ -149,13 +149,13 @@ async def empty_type(scene: Scene) -> None:
 @SECTION.check(
     "B8b", "Empty protocol list on a new group", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
 )
-async def empty_list(scene: Scene) -> None:
+async def empty_list(scene: CheckContext) -> None:
     answer = await scene.member(protocols=()).join()
     scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup without any protocol")
 
 
 @SECTION.check("B9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
-async def empty_group(scene: Scene) -> None:
+async def empty_group(scene: CheckContext) -> None:
     answer = await scene.member(group="").join()
     scene.error(answer.error_code, "INVALID_GROUP_ID", "JoinGroup of the empty group")
 
@@ -163,12 +163,12 @@ async def empty_group(scene: Scene) -> None:
 @SECTION.check(
     "B10a",
     "Session timeout below the least",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     needs=(Need.SETTINGS,),
     source="group.min.session.timeout.ms",
     expected="INVALID_SESSION_TIMEOUT",
 )
-async def session_too_short(scene: Scene) -> None:
+async def session_too_short(scene: CheckContext) -> None:
     least = scene.target.setting("group.min.session.timeout.ms")
     if not least:
         scene.not_applicable("group.min.session.timeout.ms is not told, or is 0")
@@ -179,12 +179,12 @@ async def session_too_short(scene: Scene) -> None:
 @SECTION.check(
     "B10b",
     "Session timeout above the most",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     needs=(Need.SETTINGS,),
     source="group.max.session.timeout.ms",
     expected="INVALID_SESSION_TIMEOUT",
 )
-async def session_too_long(scene: Scene) -> None:
+async def session_too_long(scene: CheckContext) -> None:
     most = scene.target.setting("group.max.session.timeout.ms")
     if most is None or most >= 2**31 - 1:
         scene.not_applicable("group.max.session.timeout.ms is not told, or is no limit")
@@ -196,12 +196,12 @@ async def session_too_long(scene: Scene) -> None:
 @SECTION.check(
     "B11",
     "A group at group.max.size",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     needs=(Need.SETTINGS,),
     source="KIP-389",
     expected="GROUP_MAX_SIZE_REACHED for one member more; those inside stay",
 )
-async def full(scene: Scene) -> None:
+async def full(scene: CheckContext) -> None:
     size = scene.target.setting("group.max.size")
     if size is None or size > 20:
         scene.not_applicable(f"group.max.size is {size}; filling a group takes 20 or less")
@@ -221,7 +221,7 @@ async def full(scene: Scene) -> None:
     source="protocol guide",
     expected="of [x, a, b], [b, a], [b, a] the group takes b: a and b are common, b has two votes",
 )
-async def votes(scene: Scene) -> None:
+async def votes(scene: CheckContext) -> None:
     first = scene.member(protocols=(("x", b""), ("a", b""), ("b", b"")))
     await first.enter()
     others = [first]
@@ -237,7 +237,7 @@ async def votes(scene: Scene) -> None:
     source="protocol guide",
     expected="of [x, a], [x, a], [a] the group takes a, though x has two votes",
 )
-async def candidates(scene: Scene) -> None:
+async def candidates(scene: CheckContext) -> None:
     first = scene.member(protocols=(("x", b""), ("a", b"")))
     await first.enter()
     second = await scene.add([first], protocols=(("x", b""), ("a", b"")))
@@ -252,7 +252,7 @@ async def candidates(scene: Scene) -> None:
     source="protocol guide",
     expected="the leader's list has all, a follower's none",
 )
-async def list_for_leader(scene: Scene) -> None:
+async def list_for_leader(scene: CheckContext) -> None:
     members = await scene.stable(3, sync=False)
     everybody = sorted(member.id for member in members)
     for member in members:
@@ -266,7 +266,7 @@ async def list_for_leader(scene: Scene) -> None:
     source="protocol guide",
     expected="for each member the bytes that it sent under the chosen protocol",
 )
-async def metadata_unchanged(scene: Scene) -> None:
+async def metadata_unchanged(scene: CheckContext) -> None:
     metadata = subscribe("a", "b", user_data=bytes(range(256)))
     first = scene.member(protocols=(("other", b""), ("mine", metadata)))
     await first.enter()
@@ -283,7 +283,7 @@ async def metadata_unchanged(scene: Scene) -> None:
     source="KIP-345",
     expected="the list has each member's own instance id, null for a dynamic one",
 )
-async def instances_told(scene: Scene) -> None:
+async def instances_told(scene: CheckContext) -> None:
     first = scene.member(instance="i-1")
     await first.enter()
     second = await scene.add([first])
@@ -298,7 +298,7 @@ async def instances_told(scene: Scene) -> None:
     source="protocol guide",
     expected="it rejoins, and leads the next generation too",
 )
-async def leader_stays(scene: Scene) -> None:
+async def leader_stays(scene: CheckContext) -> None:
     first = (await scene.stable(1))[0]
     second = await scene.add([first])
     third = await scene.add([first, second])
@@ -312,7 +312,7 @@ async def leader_stays(scene: Scene) -> None:
     source="protocol guide",
     expected="those that rejoin are told one and the same leader, one of them",
 )
-async def leader_replaced(scene: Scene) -> None:
+async def leader_replaced(scene: CheckContext) -> None:
     leader, *others = await scene.stable(3)
     await leader.leave()
     await scene.rebalancing(others[0])
@@ -328,7 +328,7 @@ async def leader_replaced(scene: Scene) -> None:
     source="protocol guide",
     expected="answered at once with the same generation; nobody else has to rejoin",
 )
-async def follower_again(scene: Scene) -> None:
+async def follower_again(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     generation = follower.generation
     answer = await follower.join()
@@ -344,7 +344,7 @@ async def follower_again(scene: Scene) -> None:
     source="protocol guide",
     expected="a rebalance: the others are told to rejoin, and the generation goes up",
 )
-async def leader_again(scene: Scene) -> None:
+async def leader_again(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     generation = leader.generation
     parked = scene.start(leader.join())
@@ -362,7 +362,7 @@ async def leader_again(scene: Scene) -> None:
     source="protocol guide",
     expected="a rebalance, after which the leader is told the new metadata",
 )
-async def changed(scene: Scene) -> None:
+async def changed(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     generation = leader.generation
     follower.protocols = (("range", subscribe("something-else")),)
@@ -382,7 +382,7 @@ async def changed(scene: Scene) -> None:
     source="protocol guide",
     expected="1, 2, 3, and all members agree",
 )
-async def counts_up(scene: Scene) -> None:
+async def counts_up(scene: CheckContext) -> None:
     first = scene.member()
     await first.enter()
     scene.equal("the first generation", first.generation, 1)
@@ -395,7 +395,7 @@ async def counts_up(scene: Scene) -> None:
 @SECTION.check(
     "B18b", "An error has no generation", source="protocol guide", expected="generation -1, no leader, no members"
 )
-async def error_body(scene: Scene) -> None:
+async def error_body(scene: CheckContext) -> None:
     answer = await scene.member(protocol_type="").join()
     scene.true("the error", answer.error_code != 0, "an error", answer.error_code)
     scene.equal("generation, leader, members", (answer.generation_id, answer.leader, answer.members), (-1, "", ()))
@@ -404,12 +404,12 @@ async def error_body(scene: Scene) -> None:
 @SECTION.check(
     "B19",
     "The first join of a group waits for company",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     needs=(Need.SETTINGS,),
     source="KIP-134",
     expected="no answer before group.initial.rebalance.delay.ms, and both that joined meanwhile in generation 1",
 )
-async def initial_delay(scene: Scene) -> None:
+async def initial_delay(scene: CheckContext) -> None:
     delay = scene.target.setting("group.initial.rebalance.delay.ms")
     if not delay or delay > 10_000:
         scene.not_applicable(f"group.initial.rebalance.delay.ms is {delay}; 1 to 10,000 can be seen")
@@ -439,12 +439,12 @@ async def initial_delay(scene: Scene) -> None:
 @SECTION.check(
     "B20",
     "A dynamic member that does not rejoin",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     versions="1+",
     source="protocol guide",
     expected="after the rebalance timeout the others complete without it; it is unknown then",
 )
-async def dropped(scene: Scene) -> None:
+async def dropped(scene: CheckContext) -> None:
     # So long a session that its end cannot pass for the end of the rebalance timeout.
     session = scene.target.session_within(20_000)
     members = [scene.member(rebalance_ms=1500, session_ms=session)]
@@ -469,12 +469,12 @@ async def dropped(scene: Scene) -> None:
 @SECTION.check(
     "B21a",
     "An id that was given and never used",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     versions="4+",
     source="KIP-394",
     expected="forgotten after its session timeout: UNKNOWN_MEMBER_ID",
 )
-async def pending_expires(scene: Scene) -> None:
+async def pending_expires(scene: CheckContext) -> None:
     session = scene.target.session_within(1000)
     member = scene.member(session_ms=session)
     asked = await member.join()
@@ -487,12 +487,12 @@ async def pending_expires(scene: Scene) -> None:
 @SECTION.check(
     "B21b",
     "A join waits for an id that was given",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     versions="4+",
     source="KIP-394",
     expected="a generation is not complete while somebody holds an unused id, until that id's session timeout",
 )
-async def waits_for_pending(scene: Scene) -> None:
+async def waits_for_pending(scene: CheckContext) -> None:
     session = scene.target.session_within(2000)
     (leader,) = await scene.stable(1)
     pending = scene.member(session_ms=session)
@@ -508,12 +508,12 @@ async def waits_for_pending(scene: Scene) -> None:
 @SECTION.check(
     "B22",
     "Nobody rejoins in time, and one comes late",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     versions="5+",
     source="KIP-345",
     expected="no generation without members comes to be: the static member that comes late gets exactly the next one",
 )
-async def no_empty_generation(scene: Scene) -> None:
+async def no_empty_generation(scene: CheckContext) -> None:
     session = scene.target.session_within(10_000)
     how = {"rebalance_ms": 3000, "session_ms": session}  # so long that a busy machine leaves before it is over
     first = scene.member(instance="i-1", **how)
@@ -539,7 +539,7 @@ async def no_empty_generation(scene: Scene) -> None:
     source="KIP-345",
     expected="NONE with an id and generation 1 at its first JoinGroup",
 )
-async def static_at_once(scene: Scene) -> None:
+async def static_at_once(scene: CheckContext) -> None:
     answer = await scene.member(instance="i-1").join()
     scene.error(answer.error_code, "NONE", "JoinGroup of a static member without an id")
     scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
@@ -549,7 +549,7 @@ async def static_at_once(scene: Scene) -> None:
 @SECTION.check(
     "B24", "Every member gets an id of its own", source="protocol guide", expected="three members, three ids"
 )
-async def ids_differ(scene: Scene) -> None:
+async def ids_differ(scene: CheckContext) -> None:
     members = [scene.member(group=scene.new_group()) for _ in range(3)]
     await asyncio.gather(*(member.enter() for member in members))
     scene.equal("different ids", len({member.id for member in members}), 3)
@@ -561,7 +561,7 @@ async def ids_differ(scene: Scene) -> None:
     source="protocol guide",
     expected="the coordinator does not mind the protocol type: connect's workers join alike",
 )
-async def connect_group(scene: Scene) -> None:
+async def connect_group(scene: CheckContext) -> None:
     members = await scene.stable(2, protocol_type="connect", protocols=(("sessioned", b"\x00\x01"),))
     scene.equal("the protocol", {member.protocol_name for member in members}, {"sessioned"})
     scene.equal("the assignments", [member.assignment for member in members], [b"for 0", b"for 1"])
@@ -570,7 +570,7 @@ async def connect_group(scene: Scene) -> None:
 @SECTION.check(
     "B26", "A reason for joining", versions="8+", source="KIP-800", expected="accepted, a long one and a null one alike"
 )
-async def reasons(scene: Scene) -> None:
+async def reasons(scene: CheckContext) -> None:
     for reason in ("because", "long " * 100, None):
         answer = await scene.member(group=scene.new_group(), instance="i").join(reason=reason)
         scene.error(answer.error_code, "NONE", f"JoinGroup with a reason of {len(reason or '')} letters")
@@ -582,7 +582,7 @@ async def reasons(scene: Scene) -> None:
     source="protocol guide",
     expected="its JoinGroup is held back until every member has rejoined, then all are in one generation",
 )
-async def newcomer(scene: Scene) -> None:
+async def newcomer(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     third = scene.member()
     entering = scene.start(third.enter())
@@ -602,7 +602,7 @@ async def newcomer(scene: Scene) -> None:
     source="protocol guide",
     expected="who joins a group that everybody left gets a higher generation than its last, not 1 again",
 )
-async def goes_on_counting(scene: Scene) -> None:
+async def goes_on_counting(scene: CheckContext) -> None:
     first, second = await scene.stable(2)
     await first.leave()
     await second.leave()

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from kohort.common.foreign_text import escaped
 from kohort.conformance.check import Check
 from kohort.conformance.report import Report
-from kohort.conformance.verdict import Verdict
+from kohort.conformance.verdict import CheckVerdict
 
 
 def render(report: Report, checks: Sequence[Check]) -> str:
@@ -22,9 +22,9 @@ def render(report: Report, checks: Sequence[Check]) -> str:
         results = [result for result in report.results if result.check[0] == letter]
         counted = {"tests": len(results)}
         for name, verdicts in (
-            ("failures", (Verdict.FAIL,)),
-            ("errors", (Verdict.BLOCKED,)),
-            ("skipped", (Verdict.NOT_APPLICABLE, Verdict.DEVIATION)),
+            ("failures", (CheckVerdict.FAIL,)),
+            ("errors", (CheckVerdict.BLOCKED,)),
+            ("skipped", (CheckVerdict.NOT_APPLICABLE, CheckVerdict.DEVIATION)),
         ):
             counted[name] = sum(result.verdict in verdicts for result in results)
         for name, count in counted.items():
@@ -35,11 +35,11 @@ def render(report: Report, checks: Sequence[Check]) -> str:
             case = ElementTree.SubElement(
                 suite, "testcase", classname=f"conformance.{letter}", name=title, time=f"{result.took_ms / 1000:g}"
             )
-            if result.verdict in (Verdict.FAIL, Verdict.BLOCKED):
-                tag = "failure" if result.verdict is Verdict.FAIL else "error"
+            if result.verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED):
+                tag = "failure" if result.verdict is CheckVerdict.FAIL else "error"
                 entry = ElementTree.SubElement(case, tag, message=_text(result.reason))
                 entry.text = "\n".join(_text(str(frame)) for frame in result.frames)
-            elif result.verdict is not Verdict.PASS:
+            elif result.verdict is not CheckVerdict.PASS:
                 ElementTree.SubElement(case, "skipped", message=_text(f"{result.verdict.value}: {result.reason}"))
     if report.ended_early:
         suite = ElementTree.SubElement(root, "testsuite", name="run", tests="1", failures="0", errors="1", skipped="0")

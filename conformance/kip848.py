@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID, uuid4
 
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
-from kohort.conformance.kip848_member import Consumer, as_request, assigned_group, describe, settle
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
+from kohort.conformance.kip848_member import Kip848Consumer, as_request, assigned_group, describe, settle
 from kohort.conformance.member import subscribe
 from kohort.conformance.request_builders import commit, describe_one, fetch
 
@@ -18,8 +18,8 @@ LEAVE, LEAVE_FOR_A_WHILE = -1, -2
 
 def _invalid(row: str, title: str, versions: str = "0+", **changes: object) -> None:
     @SECTION.check(row, title, versions=versions, needs=NEEDS, source="KIP-848", expected="INVALID_REQUEST")
-    async def invalid(scene: Scene) -> None:
-        answer = await Consumer(scene, (scene.topic,)).join(**changes)
+    async def invalid(scene: CheckContext) -> None:
+        answer = await Kip848Consumer(scene, (scene.topic,)).join(**changes)
         scene.error(answer.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
 
 
@@ -44,8 +44,8 @@ _invalid("M1g", "An empty instance id", instance_id="")
     source="KIP-848, KIP-1082",
     expected="version 0 may come without an id and is given one; epoch above 0",
 )
-async def id_given(scene: Scene) -> None:
-    member = Consumer(scene, (scene.topic,))
+async def id_given(scene: CheckContext) -> None:
+    member = Kip848Consumer(scene, (scene.topic,))
     answer = await member.join(member_id="")
     scene.error(answer.error_code, "NONE", "the first heartbeat")
     scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
@@ -55,8 +55,8 @@ async def id_given(scene: Scene) -> None:
 @SECTION.check(
     "M1j", "A member id of one's own", needs=NEEDS, source="KIP-1082", expected="NONE, told back as it was given"
 )
-async def own_id(scene: Scene) -> None:
-    member = Consumer(scene, (scene.topic,), id=str(uuid4()))
+async def own_id(scene: CheckContext) -> None:
+    member = Kip848Consumer(scene, (scene.topic,), id=str(uuid4()))
     given = member.id
     answer = await member.join()
     scene.error(answer.error_code, "NONE", "the first heartbeat")
@@ -66,16 +66,16 @@ async def own_id(scene: Scene) -> None:
 @SECTION.check(
     "M1k", "How often to beat", needs=NEEDS, source="KIP-848", expected="heartbeat_interval_ms is told, and above 0"
 )
-async def interval(scene: Scene) -> None:
-    answer = await Consumer(scene, (scene.topic,)).join()
+async def interval(scene: CheckContext) -> None:
+    answer = await Kip848Consumer(scene, (scene.topic,)).join()
     scene.true("the interval", answer.heartbeat_interval_ms > 0, "above 0", answer.heartbeat_interval_ms)
 
 
 @SECTION.check(
     "M2a", "An assignor that the broker lacks", needs=NEEDS, source="KIP-848", expected="UNSUPPORTED_ASSIGNOR"
 )
-async def unknown_assignor(scene: Scene) -> None:
-    answer = await Consumer(scene, (scene.topic,)).join(server_assignor="astrology")
+async def unknown_assignor(scene: CheckContext) -> None:
+    answer = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor="astrology")
     scene.error(answer.error_code, "UNSUPPORTED_ASSIGNOR", "the first heartbeat with server_assignor=astrology")
 
 
@@ -84,18 +84,18 @@ async def unknown_assignor(scene: Scene) -> None:
     "The assignors of KIP-848",
     needs=NEEDS,
     source="KIP-848",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     expected="uniform and range are offered",
 )
-async def known_assignors(scene: Scene) -> None:
+async def known_assignors(scene: CheckContext) -> None:
     for name in ("uniform", "range"):
         scene.group = scene.new_group()
-        answer = await Consumer(scene, (scene.topic,)).join(server_assignor=name)
+        answer = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor=name)
         scene.error(answer.error_code, "NONE", f"the first heartbeat with server_assignor={name}")
 
 
 @SECTION.check("M3a", "An epoch that is yet to come", needs=NEEDS, source="KIP-848", expected="FENCED_MEMBER_EPOCH")
-async def ahead(scene: Scene) -> None:
+async def ahead(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     answer = await member.beat(member_epoch=member.epoch + 1)
     scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch after")
@@ -108,7 +108,7 @@ async def ahead(scene: Scene) -> None:
     source="KIP-848",
     expected="FENCED_MEMBER_EPOCH, unless it is the one before and what the member owns is part of its assignment",
 )
-async def behind(scene: Scene) -> None:
+async def behind(scene: CheckContext) -> None:
     first, _ = await assigned_group(scene, 2)
     stranger = ({"topic_id": scene.topic.id, "partitions": tuple(range(scene.topic.partitions))},)
     answer = await first.beat(member_epoch=first.epoch - 1, topic_partitions=stranger)
@@ -122,9 +122,9 @@ async def behind(scene: Scene) -> None:
     source="KIP-848",
     expected="a heartbeat of the epoch before, with partitions that are part of the assignment, is served",
 )
-async def lost_answer(scene: Scene) -> None:
+async def lost_answer(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    newcomer = Consumer(scene, (scene.topic,))
+    newcomer = Kip848Consumer(scene, (scene.topic,))
     await newcomer.join()
     for _ in range(200):
         before, owned = member.epoch, as_request(member.owned)
@@ -145,7 +145,7 @@ async def lost_answer(scene: Scene) -> None:
     source="KIP-848",
     expected="a member that was fenced joins anew with epoch 0 and its own id",
 )
-async def back_after_fence(scene: Scene) -> None:
+async def back_after_fence(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     fenced = await member.beat(member_epoch=member.epoch + 5)
     scene.error(fenced.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
@@ -156,21 +156,21 @@ async def back_after_fence(scene: Scene) -> None:
 
 
 @SECTION.check("M4a", "An instance id that is in use", needs=NEEDS, source="KIP-848", expected="UNRELEASED_INSTANCE_ID")
-async def in_use(scene: Scene) -> None:
+async def in_use(scene: CheckContext) -> None:
     await assigned_group(scene, instance="i-1")
-    answer = await Consumer(scene, (scene.topic,), instance="i-1").join()
+    answer = await Kip848Consumer(scene, (scene.topic,), instance="i-1").join()
     scene.error(answer.error_code, "UNRELEASED_INSTANCE_ID", "the first heartbeat under a name in use")
 
 
 @SECTION.check("M4b", "An instance id of another member", needs=NEEDS, source="KIP-848", expected="FENCED_INSTANCE_ID")
-async def wrong_owner(scene: Scene) -> None:
+async def wrong_owner(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene, instance="i-1")
     answer = await member.beat(member_id=str(uuid4()))
     scene.error(answer.error_code, "FENCED_INSTANCE_ID", "a heartbeat with another member's instance id")
 
 
 @SECTION.check("M4c", "An instance id that nobody has", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
-async def unknown_instance(scene: Scene) -> None:
+async def unknown_instance(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     answer = await member.beat(instance_id="i-9", member_id=str(uuid4()))
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat with an unknown instance id")
@@ -179,7 +179,7 @@ async def unknown_instance(scene: Scene) -> None:
 @SECTION.check(
     "M4d", "A member that the group does not know", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID"
 )
-async def unknown_member(scene: Scene) -> None:
+async def unknown_member(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     answer = await member.beat(member_id=str(uuid4()))
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat of a made-up member")
@@ -192,8 +192,8 @@ async def unknown_member(scene: Scene) -> None:
     source="KIP-848",
     expected="GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID",
 )
-async def unknown_group(scene: Scene) -> None:
-    answer = await Consumer(scene, (scene.topic,), id=str(uuid4()), epoch=3).beat()
+async def unknown_group(scene: CheckContext) -> None:
+    answer = await Kip848Consumer(scene, (scene.topic,), id=str(uuid4()), epoch=3).beat()
     scene.error(answer.error_code, "GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID", "a heartbeat of epoch 3 in a new group")
 
 
@@ -204,7 +204,7 @@ async def unknown_group(scene: Scene) -> None:
     source="KIP-848",
     expected="NONE and epoch -1; the member is unknown then, and another gets its share",
 )
-async def leaves(scene: Scene) -> None:
+async def leaves(scene: CheckContext) -> None:
     first, second = await assigned_group(scene, 2)
     epoch = first.epoch
     answer = await first.beat(member_epoch=LEAVE)
@@ -222,8 +222,8 @@ async def leaves(scene: Scene) -> None:
     source="KIP-848",
     expected="NONE and epoch -2; the same name, come back under another id, has the same partitions",
 )
-async def leaves_for_a_while(scene: Scene) -> None:
-    members = [Consumer(scene, (scene.topic,), instance=f"i-{index}") for index in (1, 2)]
+async def leaves_for_a_while(scene: CheckContext) -> None:
+    members = [Kip848Consumer(scene, (scene.topic,), instance=f"i-{index}") for index in (1, 2)]
     for member in members:
         await member.join()
     await settle(scene, members)
@@ -232,7 +232,7 @@ async def leaves_for_a_while(scene: Scene) -> None:
     answer = await first.beat(member_epoch=LEAVE_FOR_A_WHILE)
     scene.error(answer.error_code, "NONE", "a heartbeat of epoch -2")
     scene.equal("the epoch", answer.member_epoch, LEAVE_FOR_A_WHILE)
-    back = Consumer(scene, (scene.topic,), instance="i-1")
+    back = Kip848Consumer(scene, (scene.topic,), instance="i-1")
     joined = await back.join()
     scene.error(joined.error_code, "NONE", "the first heartbeat of the one that came back")
     scene.true("its id", back.id != first.id, f"another than {first.id}", back.id)
@@ -255,7 +255,7 @@ async def leaves_for_a_while(scene: Scene) -> None:
     note="Since KIP-1251 (Apache Kafka 4.3) a stale epoch will do for partitions that the member owned in it and still "
     "owns; so the check commits one that it does not own.",
 )
-async def stale_commit(scene: Scene) -> None:
+async def stale_commit(scene: CheckContext) -> None:
     first, second = await assigned_group(scene, 2)
     place = (scene.topic, second.partitions[0][1])
     for epoch, expected in ((first.epoch - 1, "STALE_MEMBER_EPOCH"), (first.epoch, "NONE")):
@@ -273,7 +273,7 @@ async def stale_commit(scene: Scene) -> None:
     source="KIP-848",
     expected="UNSUPPORTED_VERSION",
 )
-async def old_commit(scene: Scene) -> None:
+async def old_commit(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=member.id)
     scene.error(codes[scene.topic.name, 0], "UNSUPPORTED_VERSION", f"OffsetCommit v{scene.version} in a consumer group")
@@ -288,7 +288,7 @@ async def old_commit(scene: Scene) -> None:
     source="KIP-848",
     expected="UNKNOWN_MEMBER_ID",
 )
-async def unknown_commit(scene: Scene) -> None:
+async def unknown_commit(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=member.epoch, member=str(uuid4()))
     scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
@@ -303,7 +303,7 @@ async def unknown_commit(scene: Scene) -> None:
     source="KIP-848",
     expected="UNKNOWN_MEMBER_ID of the group",
 )
-async def unknown_fetch(scene: Scene) -> None:
+async def unknown_fetch(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     told = await fetch(scene, [(scene.topic, 0)], member=str(uuid4()), epoch=member.epoch)
     scene.error(told.error_code, "UNKNOWN_MEMBER_ID", "OffsetFetch of a made-up member")
@@ -318,7 +318,7 @@ async def unknown_fetch(scene: Scene) -> None:
     source="KIP-848",
     expected="STALE_MEMBER_EPOCH of the group; NONE with the current one",
 )
-async def stale_fetch(scene: Scene) -> None:
+async def stale_fetch(scene: CheckContext) -> None:
     first, _ = await assigned_group(scene, 2)
     for epoch, expected in ((first.epoch - 1, "STALE_MEMBER_EPOCH"), (first.epoch, "NONE")):
         told = await fetch(scene, [(scene.topic, 0)], member=first.id, epoch=epoch)
@@ -330,10 +330,10 @@ async def stale_fetch(scene: Scene) -> None:
     "The protocol is spoken and switched off",
     needs=(Need.NO_CONSUMER,),
     source="KIP-848",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     expected="UNSUPPORTED_VERSION",
 )
-async def switched_off(scene: Scene) -> None:
+async def switched_off(scene: CheckContext) -> None:
     values = {"group_id": scene.group, "member_id": str(uuid4()), "member_epoch": 0, "rebalance_timeout_ms": 30_000}
     answer = await scene.ask("ConsumerGroupHeartbeat", values, subscribed_topic_names=("x",), topic_partitions=())
     scene.error(answer.error_code, "UNSUPPORTED_VERSION", "the first heartbeat")
@@ -347,7 +347,7 @@ async def switched_off(scene: Scene) -> None:
     source="KIP-848",
     expected="INCONSISTENT_GROUP_PROTOCOL",
 )
-async def other_kind(scene: Scene) -> None:
+async def other_kind(scene: CheckContext) -> None:
     await assigned_group(scene)
     answer = await scene.member(protocol_type="connect", protocols=(("sessioned", b""),)).join()
     scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker")
@@ -359,10 +359,10 @@ async def other_kind(scene: Scene) -> None:
     subject="JoinGroup",
     needs=(*NEEDS, Need.SETTINGS),
     source="KIP-848",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     expected="where migration allows it, it joins, and is told to rejoin when partitions fall to it",
 )
-async def classic_member(scene: Scene) -> None:
+async def classic_member(scene: CheckContext) -> None:
     policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
     if policy not in ("bidirectional", "downgrade"):
         scene.not_applicable(f"group.consumer.migration.policy is {policy or 'not told'}")
@@ -386,12 +386,12 @@ async def classic_member(scene: Scene) -> None:
     subject="JoinGroup",
     needs=(*NEEDS, Need.SETTINGS),
     source="KIP-848",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     expected="refused: here the coordinator has to read it. INCONSISTENT_GROUP_PROTOCOL, or UNKNOWN_SERVER_ERROR",
     note="The row says INCONSISTENT_GROUP_PROTOCOL, which Apache Kafka means to answer; 4.1 and 4.3 answer "
     "UNKNOWN_SERVER_ERROR, since their parser ends in another exception than the one they turn into the code.",
 )
-async def unreadable(scene: Scene) -> None:
+async def unreadable(scene: CheckContext) -> None:
     policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
     if policy not in ("bidirectional", "downgrade"):
         scene.not_applicable(f"group.consumer.migration.policy is {policy or 'not told'}")
@@ -412,7 +412,7 @@ async def unreadable(scene: Scene) -> None:
     source="KIP-848",
     expected="three members come to own all partitions between them, each by one, in one epoch",
 )
-async def shared(scene: Scene) -> None:
+async def shared(scene: CheckContext) -> None:
     members = await assigned_group(scene, 3)
     counts = sorted(len(member.partitions) for member in members)
     scene.equal("partitions by member", counts, [1, 1, 2])
@@ -425,9 +425,9 @@ async def shared(scene: Scene) -> None:
     source="KIP-848",
     expected="while the old owner has not acknowledged, the newcomer is not told the partitions it owns",
 )
-async def one_owner(scene: Scene) -> None:
+async def one_owner(scene: CheckContext) -> None:
     (first,) = await assigned_group(scene)
-    newcomer = Consumer(scene, (scene.topic,))
+    newcomer = Kip848Consumer(scene, (scene.topic,))
     await newcomer.join()
     for _ in range(5):
         # The old owner beats and hears what to give up, but says each time that it still owns everything.
@@ -447,7 +447,7 @@ async def one_owner(scene: Scene) -> None:
     source="KIP-848",
     expected="Stable; each member with its epoch, subscription and assignment, which is its target",
 )
-async def described(scene: Scene) -> None:
+async def described(scene: CheckContext) -> None:
     members = await assigned_group(scene, 2)
     told = await describe(scene)
     scene.error(told.error_code, "NONE", "ConsumerGroupDescribe")
@@ -471,10 +471,10 @@ async def described(scene: Scene) -> None:
     source="KIP-848",
     expected="some name where no member asks for one, else the name that the member asks for",
 )
-async def assignor_described(scene: Scene) -> None:
+async def assignor_described(scene: CheckContext) -> None:
     for asked in (None, "range"):
         scene.group = scene.new_group()
-        member = Consumer(scene, (scene.topic,))
+        member = Kip848Consumer(scene, (scene.topic,))
         answer = await member.join(server_assignor=asked)
         scene.error(answer.error_code, "NONE", f"the first heartbeat with server_assignor={asked}")
         name = (await describe(scene)).assignor_name
@@ -490,7 +490,7 @@ async def assignor_described(scene: Scene) -> None:
     source="KIP-848",
     expected="GROUP_ID_NOT_FOUND for both",
 )
-async def not_described(scene: Scene) -> None:
+async def not_described(scene: CheckContext) -> None:
     scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a new group")
     await scene.stable(1)
     scene.error((await describe(scene)).error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe of a classic group")
@@ -502,10 +502,10 @@ async def not_described(scene: Scene) -> None:
     subject="DescribeGroups",
     needs=NEEDS,
     source="KIP-848, KIP-1043",
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     expected="as if it were not there: Dead; NONE up to version 5, GROUP_ID_NOT_FOUND from 6 on",
 )
-async def described_classic(scene: Scene) -> None:
+async def described_classic(scene: CheckContext) -> None:
     await assigned_group(scene)
     told = await describe_one(scene)
     scene.error(told.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups")
@@ -521,7 +521,7 @@ async def described_classic(scene: Scene) -> None:
     source="KIP-848",
     expected="the group is listed as Consumer, under that type only",
 )
-async def listed(scene: Scene) -> None:
+async def listed(scene: CheckContext) -> None:
     await assigned_group(scene)
     node = await scene.coordinator(scene.group)
     for kind, expected in (("consumer", True), ("classic", False)):
@@ -540,7 +540,7 @@ async def listed(scene: Scene) -> None:
     source="KIP-848",
     expected="NON_EMPTY_GROUP",
 )
-async def not_deleted(scene: Scene) -> None:
+async def not_deleted(scene: CheckContext) -> None:
     await assigned_group(scene)
     answer = await scene.ask("DeleteGroups", groups_names=(scene.group,))
     scene.error(answer.results[0].error_code, "NON_EMPTY_GROUP", "DeleteGroups of an active consumer group")
@@ -553,7 +553,7 @@ async def not_deleted(scene: Scene) -> None:
     source="KIP-848",
     expected="the epoch goes up, and the new topic's partitions come",
 )
-async def resubscribed(scene: Scene) -> None:
+async def resubscribed(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     epoch = member.epoch
     member.topics = (scene.topic, scene.other_topic)
@@ -577,8 +577,8 @@ async def resubscribed(scene: Scene) -> None:
     source="KIP-848",
     expected="the topics that match are assigned",
 )
-async def pattern(scene: Scene) -> None:
-    member = Consumer(scene, (scene.topic,))
+async def pattern(scene: CheckContext) -> None:
+    member = Kip848Consumer(scene, (scene.topic,))
     answer = await member.join(subscribed_topic_names=None, subscribed_topic_regex=f"{scene.topic.name}.*")
     scene.error(answer.error_code, "NONE", "the first heartbeat with a pattern")
     wanted = [(scene.topic.id, index) for index in range(scene.topic.partitions)]
@@ -598,8 +598,8 @@ async def pattern(scene: Scene) -> None:
     source="KIP-848",
     expected="INVALID_REGULAR_EXPRESSION",
 )
-async def bad_pattern(scene: Scene) -> None:
-    answer = await Consumer(scene, (scene.topic,)).join(subscribed_topic_names=None, subscribed_topic_regex="[")
+async def bad_pattern(scene: CheckContext) -> None:
+    answer = await Kip848Consumer(scene, (scene.topic,)).join(subscribed_topic_names=None, subscribed_topic_regex="[")
     scene.error(answer.error_code, "INVALID_REGULAR_EXPRESSION", "the first heartbeat with the pattern [")
 
 
@@ -610,7 +610,7 @@ async def bad_pattern(scene: Scene) -> None:
     source="KIP-848",
     expected="NONE, the same epoch, and no assignment repeated",
 )
-async def nothing_new(scene: Scene) -> None:
+async def nothing_new(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     epoch = member.epoch
     await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from kohort.conformance.broker_under_test import Topic
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
 from kohort.protocol.errors import error_name
 
@@ -17,10 +17,10 @@ Owned = dict[UUID, tuple[int, ...]]
 
 
 @dataclass
-class Consumer:
+class Kip848Consumer:
     """A member as a puppet. `owned` is what it was last told, and what it acknowledges with the next `beat`."""
 
-    scene: Scene = field(repr=False)
+    scene: CheckContext = field(repr=False)
     topics: tuple[Topic, ...]
     instance: str | None = None
     id: str = ""
@@ -32,17 +32,21 @@ class Consumer:
         if not self.id and self.scene.version_of("ConsumerGroupHeartbeat") >= 1:
             self.id = str(uuid4())
         values: dict[str, object] = {
-            "member_epoch": 0, "rebalance_timeout_ms": 30_000, "topic_partitions": (),
+            "member_epoch": 0,
+            "rebalance_timeout_ms": 30_000,
+            "topic_partitions": (),
             "subscribed_topic_names": tuple(topic.name for topic in self.topics),
-        }  # fmt: skip
+        }
         return await self.beat(**values | changes)
 
     async def beat(self, **changes: object) -> Any:
         """One heartbeat of the current epoch. A good answer is remembered."""
         values: dict[str, object] = {
-            "group_id": self.scene.group, "member_id": self.id, "member_epoch": self.epoch,
+            "group_id": self.scene.group,
+            "member_id": self.id,
+            "member_epoch": self.epoch,
             "instance_id": self.instance,
-        }  # fmt: skip
+        }
         answer = await self.scene.ask("ConsumerGroupHeartbeat", values | changes)
         if answer.error_code == 0:
             self.id, self.epoch = answer.member_id or self.id, answer.member_epoch
@@ -68,9 +72,9 @@ def as_request(owned: Owned) -> tuple[dict[str, object], ...]:
     return tuple({"topic_id": topic, "partitions": partitions} for topic, partitions in owned.items())
 
 
-async def assigned_group(scene: Scene, count: int = 1, **how: Any) -> list[Consumer]:
+async def assigned_group(scene: CheckContext, count: int = 1, **how: Any) -> list[Kip848Consumer]:
     """A group whose members own every partition of the topic between them, each once. Raises Blocked."""
-    members = [Consumer(scene, **({"topics": (scene.topic,)} | how)) for _ in range(count)]
+    members = [Kip848Consumer(scene, **({"topics": (scene.topic,)} | how)) for _ in range(count)]
     for member in members:
         answer = await member.join()
         if answer.error_code:
@@ -79,7 +83,7 @@ async def assigned_group(scene: Scene, count: int = 1, **how: Any) -> list[Consu
     return members
 
 
-async def settle(scene: Scene, members: Sequence[Consumer]) -> None:
+async def settle(scene: CheckContext, members: Sequence[Kip848Consumer]) -> None:
     """Let everybody beat until all is assigned and acknowledged. Raises Blocked.
 
     Where the members have it all and ConsumerGroupDescribe disagrees to the end, theirs is what counts: M12 judges the
@@ -108,7 +112,7 @@ async def settle(scene: Scene, members: Sequence[Consumer]) -> None:
         raise Blocked(f"members of one group stay in epochs {[member.epoch for member in members]}")
 
 
-async def describe(scene: Scene) -> Any:
+async def describe(scene: CheckContext) -> Any:
     """What ConsumerGroupDescribe tells of the scene's group."""
     values = {"group_ids": (scene.group,), "include_authorized_operations": False}
     (told,) = (await scene.ask("ConsumerGroupDescribe", values)).groups

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from kohort.conformance.check import Kind, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import describe_one, leave
 
 SECTION = Section("E", "LeaveGroup", "LeaveGroup")
@@ -13,10 +13,10 @@ SECTION = Section("E", "LeaveGroup", "LeaveGroup")
     "E1a",
     "A member that the group does not know",
     source="KIP-345",
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     expected="UNKNOWN_MEMBER_ID: of the member from version 3 on (top NONE), of the request before",
 )
-async def unknown_member(scene: Scene) -> None:
+async def unknown_member(scene: CheckContext) -> None:
     await scene.stable(1)
     top, codes = await leave(scene, [("nobody", None)])
     if scene.version >= 3:
@@ -30,10 +30,10 @@ async def unknown_member(scene: Scene) -> None:
     "E1b",
     "A group that nobody has heard of",
     source="KIP-345",
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     expected="UNKNOWN_MEMBER_ID: of the member from version 3 on (top NONE), of the request before",
 )
-async def unknown_group(scene: Scene) -> None:
+async def unknown_group(scene: CheckContext) -> None:
     top, codes = await leave(scene, [("nobody", None)])
     if scene.version >= 3:
         scene.error(top, "NONE", "the request")
@@ -49,7 +49,7 @@ async def unknown_group(scene: Scene) -> None:
     source="KIP-345",
     expected="each has its own code, in order; the good ones are gone",
 )
-async def mixed(scene: Scene) -> None:
+async def mixed(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     top, codes = await leave(scene, [(follower.id, None), ("nobody", None), (leader.id, None)])
     scene.error(top, "NONE", "the request")
@@ -59,12 +59,12 @@ async def mixed(scene: Scene) -> None:
 
 
 @SECTION.check("E2", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
-async def empty_group(scene: Scene) -> None:
+async def empty_group(scene: CheckContext) -> None:
     top, _ = await _bare(scene, "")
     scene.error(top, "INVALID_GROUP_ID", "LeaveGroup of the empty group")
 
 
-async def _bare(scene: Scene, group: str) -> tuple[int, None]:
+async def _bare(scene: CheckContext, group: str) -> tuple[int, None]:
     """Brokers need not list members beside an error of the whole request."""
     values: dict[str, object] = {"group_id": group}
     values |= {"members": ({"member_id": "nobody"},)} if scene.version >= 3 else {"member_id": "nobody"}
@@ -79,7 +79,7 @@ async def _bare(scene: Scene, group: str) -> tuple[int, None]:
     apis=("JoinGroup 5+",),
     expected="NONE, and it is gone",
 )
-async def by_instance(scene: Scene) -> None:
+async def by_instance(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
     top, codes = await leave(scene, [("", "i-1")])
     scene.error(top, "NONE", "the request")
@@ -96,7 +96,7 @@ async def by_instance(scene: Scene) -> None:
     apis=("JoinGroup 5+",),
     expected="FENCED_INSTANCE_ID of the member, who stays",
 )
-async def wrong_id(scene: Scene) -> None:
+async def wrong_id(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
     top, codes = await leave(scene, [("somebody-else", "i-1")])
     scene.error(top, "NONE", "the request")
@@ -107,7 +107,7 @@ async def wrong_id(scene: Scene) -> None:
 @SECTION.check(
     "E4b", "An instance id that nobody has", versions="3+", source="KIP-345", expected="UNKNOWN_MEMBER_ID of the member"
 )
-async def unknown_instance(scene: Scene) -> None:
+async def unknown_instance(scene: CheckContext) -> None:
     await scene.stable(1)
     top, codes = await leave(scene, [("", "i-9")])
     scene.error(top, "NONE", "the request")
@@ -121,7 +121,7 @@ async def unknown_instance(scene: Scene) -> None:
     source="KIP-394",
     expected="NONE, and a generation that waited for it completes",
 )
-async def pending(scene: Scene) -> None:
+async def pending(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     asked = await scene.member().join()
     scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
@@ -140,7 +140,7 @@ async def pending(scene: Scene) -> None:
     source="protocol guide",
     expected="the held back JoinGroup is answered UNKNOWN_MEMBER_ID",
 )
-async def leave_while_joining(scene: Scene) -> None:
+async def leave_while_joining(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     waiting = scene.start(leader.join())
     await scene.parked(waiting, "the leader's JoinGroup, before the follower's")
@@ -153,7 +153,7 @@ async def leave_while_joining(scene: Scene) -> None:
 @SECTION.check(
     "E7", "The others are told", source="protocol guide", expected="their heartbeats say REBALANCE_IN_PROGRESS"
 )
-async def others_told(scene: Scene) -> None:
+async def others_told(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     top, codes = await leave(scene, [(follower.id, None)])
     scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup of the follower")
@@ -161,7 +161,7 @@ async def others_told(scene: Scene) -> None:
 
 
 @SECTION.check("E8", "Leaving twice", source="protocol guide", expected="NONE, then UNKNOWN_MEMBER_ID")
-async def twice(scene: Scene) -> None:
+async def twice(scene: CheckContext) -> None:
     _, follower = await scene.stable(2)
     for expected in ("NONE", "UNKNOWN_MEMBER_ID"):
         top, codes = await leave(scene, [(follower.id, None)])
@@ -171,7 +171,7 @@ async def twice(scene: Scene) -> None:
 @SECTION.check(
     "E9", "The last one leaves", apis=("DescribeGroups",), source="protocol guide", expected="the group stays, Empty"
 )
-async def last(scene: Scene) -> None:
+async def last(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await leave(scene, [(leader.id, None)])
     told = await describe_one(scene)
@@ -180,7 +180,7 @@ async def last(scene: Scene) -> None:
 
 
 @SECTION.check("E10", "A reason for leaving", versions="5+", source="KIP-800", expected="accepted, null or long")
-async def reasons(scene: Scene) -> None:
+async def reasons(scene: CheckContext) -> None:
     members = await scene.stable(2)
     for member, reason in zip(members, ("long " * 100, None), strict=True):
         entry = {"member_id": member.id, "reason": reason}

@@ -4,8 +4,8 @@ import asyncio
 
 from kohort.conformance.apiversions import CLOSE_TIMEOUT_S, closes
 from kohort.conformance.broker_client import request_bytes, request_for
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import subscribe
 from kohort.conformance.request_builders import GROUP_REQUESTS, GroupRequest, describe_one
 from kohort.protocol.catalogue import API
@@ -22,7 +22,7 @@ HUGE = b"\x00\x01\x7f\xff\xff\xff"  # subscription v1 that announces 2**31 - 1 t
     source="protocol guide",
     expected="opaque to the coordinator: the member joins, is listed and synced with it",
 )
-async def garbage(scene: Scene) -> None:
+async def garbage(scene: CheckContext) -> None:
     members = await scene.stable(2, protocols=(("range", b"\x00\x01\x00"),))
     scene.equal("the assignments", [member.assignment for member in members], [b"for 0", b"for 1"])
     told = {bytes(entry.metadata) for entry in members[0].members}
@@ -35,12 +35,12 @@ async def garbage(scene: Scene) -> None:
     once=True,
     needs=(Need.TRACES,),
     source="protocol guide",
-    kind=Kind.SHOULD,
+    kind=CheckKind.SHOULD,
     expected="opaque to the coordinator as any metadata: an answer to the member within a second",
     note="Apache Kafka parses it when the generation completes, and trips: no JoinGroup of the group is answered any "
     "more, nor can the group be deleted, until its coordinator is loaded anew.",
 )
-async def announces_too_much(scene: Scene) -> None:
+async def announces_too_much(scene: CheckContext) -> None:
     member = scene.member(protocols=(("range", HUGE),))
     answer = await member.join(timeout_s=3.0)
     if answer.error_code == 79:
@@ -56,7 +56,7 @@ async def announces_too_much(scene: Scene) -> None:
     source="protocol guide",
     expected="they join, sync and beat as if nothing had happened",
 )
-async def others_survive(scene: Scene) -> None:
+async def others_survive(scene: CheckContext) -> None:
     bad = scene.member(
         group=scene.new_group(), instance="i-1" if scene.version >= 5 else None, protocols=(("range", HUGE),)
     )
@@ -73,7 +73,7 @@ async def others_survive(scene: Scene) -> None:
     source="KIP-429",
     expected="taken as it is: the version is the members' own business",
 )
-async def later_subscription(scene: Scene) -> None:
+async def later_subscription(scene: CheckContext) -> None:
     metadata = b"\x00\x63" + subscribe("a-topic")[2:] + b"from the future"
     (leader,) = await scene.stable(1, protocols=(("range", metadata),))
     scene.equal("the metadata told to the leader", bytes(leader.members[0].metadata), metadata)
@@ -92,7 +92,7 @@ def _tags(row: str, request: GroupRequest) -> None:
         needs=request.needs,
         expected="ignored, in the header and at the end of the body",
     )
-    async def tagged(scene: Scene) -> None:
+    async def tagged(scene: CheckContext) -> None:
         api, version = API[request.api], scene.version
         body = api.request.build(request.values(scene), version)
         assert body.endswith(b"\0"), "a flexible request ends with its tagged fields, of which it has none"
@@ -122,15 +122,21 @@ def _throttled(row: str, request: GroupRequest, versions: str) -> None:
         needs=request.needs,
         expected="0 or more milliseconds",
     )
-    async def throttled(scene: Scene) -> None:
+    async def throttled(scene: CheckContext) -> None:
         answer = await scene.ask(request.api, request.values(scene))
         scene.true("throttle_time_ms", answer.throttle_time_ms >= 0, "0 or more", answer.throttle_time_ms)
 
 
 _THROTTLED_SINCE = {
-    "JoinGroup": "2+", "SyncGroup": "1+", "Heartbeat": "1+", "LeaveGroup": "1+", "OffsetCommit": "3+",
-    "OffsetFetch": "3+", "DescribeGroups": "1+", "DeleteGroups": "0+",
-}  # fmt: skip
+    "JoinGroup": "2+",
+    "SyncGroup": "1+",
+    "Heartbeat": "1+",
+    "LeaveGroup": "1+",
+    "OffsetCommit": "3+",
+    "OffsetFetch": "3+",
+    "DescribeGroups": "1+",
+    "DeleteGroups": "0+",
+}
 for _letter, _request in zip("abcdefgh", GROUP_REQUESTS, strict=True):
     _throttled(f"N9{_letter}", _request, _THROTTLED_SINCE[_request.api])
 
@@ -141,10 +147,10 @@ for _letter, _request in zip("abcdefgh", GROUP_REQUESTS, strict=True):
     subject="ApiVersions",
     once=True,
     source="socket.request.max.bytes",
-    kind=Kind.SHOULD,
+    kind=CheckKind.SHOULD,
     expected="the connection is closed; others are served on",
 )
-async def long_frame(scene: Scene) -> None:
+async def long_frame(scene: CheckContext) -> None:
     await closes(scene, b"\x7f\xff\xff\xff\x00\x12\x00\x00", "a frame of 2 GiB")
 
 
@@ -156,7 +162,7 @@ async def long_frame(scene: Scene) -> None:
     source="protocol guide",
     expected="the connection is closed; others are served on",
 )
-async def negative_frame(scene: Scene) -> None:
+async def negative_frame(scene: CheckContext) -> None:
     await closes(scene, b"\xff\xff\xff\xff\x00\x12\x00\x00", "a frame of -1 bytes")
 
 
@@ -167,7 +173,7 @@ async def negative_frame(scene: Scene) -> None:
     source="protocol guide",
     expected="the connection is closed; others are served on",
 )
-async def short_body(scene: Scene) -> None:
+async def short_body(scene: CheckContext) -> None:
     body = API["Heartbeat"].request.build(
         {"group_id": scene.group, "generation_id": 1, "member_id": "nobody"}, scene.version
     )
@@ -183,13 +189,15 @@ async def short_body(scene: Scene) -> None:
     source="protocol guide",
     expected="the connection is closed; others are served on",
 )
-async def huge_array(scene: Scene) -> None:
+async def huge_array(scene: CheckContext) -> None:
     version, request = scene.version, API["JoinGroup"].request
     values: dict[str, object] = {
-        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "",
+        "group_id": scene.group,
+        "session_timeout_ms": scene.target.session_ms,
+        "member_id": "",
         "protocol_type": "consumer",
         "protocols": (),
-    }  # fmt: skip
+    }
     body = request.build(values, version)
     if request.is_flexible(version):
         tail = b"\x01" + (b"\x00" if version >= 8 else b"") + b"\x00"  # no protocols, null reason, no tags
@@ -209,7 +217,7 @@ async def huge_array(scene: Scene) -> None:
     apis=("DescribeGroups",),
     expected="joined and described under the same letters",
 )
-async def letters(scene: Scene) -> None:
+async def letters(scene: CheckContext) -> None:
     group = f"{scene.new_group()}-läuft-✓-数据"
     scene.target.made_groups[group] = None
     await scene.stable(1, group=group)
@@ -224,7 +232,7 @@ async def letters(scene: Scene) -> None:
     source="protocol guide",
     expected="comes back as no bytes, NONE",
 )
-async def no_bytes(scene: Scene) -> None:
+async def no_bytes(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     answer = await leader.sync({leader.id: b""})
     scene.error(answer.error_code, "NONE", "SyncGroup")
@@ -240,6 +248,6 @@ async def no_bytes(scene: Scene) -> None:
     source="protocol guide",
     expected="answered with an empty list",
 )
-async def nothing(scene: Scene) -> None:
+async def nothing(scene: CheckContext) -> None:
     answer = await scene.ask("OffsetCommit", group_id=scene.group, member_id="", topics=())
     scene.equal("the topics", answer.topics, ())

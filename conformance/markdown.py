@@ -9,15 +9,15 @@ from itertools import groupby
 from kohort.common.foreign_text import escaped
 from kohort.conformance.check import Check
 from kohort.conformance.report import Report
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.verdict import CheckVerdict, Result
 
 MAX_FRAMES = 14
 SIGN = {
-    Verdict.PASS: "pass",
-    Verdict.FAIL: "**FAIL**",
-    Verdict.DEVIATION: "deviation",
-    Verdict.NOT_APPLICABLE: "n/a",
-    Verdict.BLOCKED: "**blocked**",
+    CheckVerdict.PASS: "pass",
+    CheckVerdict.FAIL: "**FAIL**",
+    CheckVerdict.DEVIATION: "deviation",
+    CheckVerdict.NOT_APPLICABLE: "n/a",
+    CheckVerdict.BLOCKED: "**blocked**",
 }
 
 
@@ -56,7 +56,11 @@ def render(report: Report, checks: Sequence[Check]) -> str:
 
 
 def _failures(report: Report, known: dict[str, Check]) -> list[str]:
-    bad = [result for result in report.results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED, Verdict.DEVIATION)]
+    bad = [
+        result
+        for result in report.results
+        if result.verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED, CheckVerdict.DEVIATION)
+    ]
     if not bad:
         return []
     lines = ["## What did not pass", ""]
@@ -87,7 +91,7 @@ def _frames(result: Result) -> Iterable[str]:
         yield text if len(text) <= 400 else f"{text[:400]}..."
 
 
-def _spans(results: list[Result]) -> Iterable[tuple[str, Verdict, str]]:
+def _spans(results: list[Result]) -> Iterable[tuple[str, CheckVerdict, str]]:
     """Neighbouring versions with the same verdict as one line."""
     for (verdict, reason), group in groupby(results, key=lambda result: (result.verdict, _short(result))):
         versions = [result.version for result in group]
@@ -98,7 +102,7 @@ def _spans(results: list[Result]) -> Iterable[tuple[str, Verdict, str]]:
 
 
 def _short(result: Result) -> str:
-    return "" if result.verdict is Verdict.PASS else result.reason.split("\n")[0][:160]
+    return "" if result.verdict is CheckVerdict.PASS else result.reason.split("\n")[0][:160]
 
 
 def _cell(text: str) -> str:

@@ -12,7 +12,7 @@ from kohort.protocol.errors import error_name
 from kohort.protocol.membership import Subscription, build_subscription
 
 if TYPE_CHECKING:
-    from kohort.conformance.check_context import Scene
+    from kohort.conformance.check_context import CheckContext
 
 REBALANCE_MS = 60_000
 MEMBER_ID_REQUIRED = 79
@@ -27,10 +27,10 @@ SUBSCRIPTION = subscribe("nothing-to-read")
 
 
 @dataclass
-class Member:
+class CheckMember:
     """The plain calls give whatever the broker answers; `enter` and `settle` are for set-ups, and raise Blocked."""
 
-    scene: Scene = field(repr=False)
+    scene: CheckContext = field(repr=False)
     group: str
     id: str = ""
     instance: str | None = None

@@ -4,8 +4,8 @@ import asyncio
 from uuid import UUID, uuid4
 
 from kohort.conformance.broker_under_test import Topic
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import commit, commit_entries, fetch
 
 SECTION = Section("F", "OffsetCommit", "OffsetCommit")
@@ -22,7 +22,7 @@ NOBODY = UUID(int=0)
     source="protocol guide",
     expected="NONE, and OffsetFetch gives it back",
 )
-async def by_member(scene: Scene) -> None:
+async def by_member(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     for member, offset in ((leader, 11), (follower, 12)):
         where = (scene.topic, offset - 11)
@@ -38,13 +38,13 @@ async def by_member(scene: Scene) -> None:
     "A generation, and no such group",
     versions="1+",
     needs=TOPIC,
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     source="KIP-848",
     expected="GROUP_ID_NOT_FOUND from version 9 on, ILLEGAL_GENERATION before",
     note="A coordinator from before KIP-848 speaks version 9 too and says ILLEGAL_GENERATION in it: Apache Kafka 3.9 "
     "does so unless its new coordinator is on. Taken where the cluster has not finalised group.version.",
 )
-async def unknown_group(scene: Scene) -> None:
+async def unknown_group(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=1, member="nobody")
     expected = "ILLEGAL_GENERATION"
     if scene.version >= 9:
@@ -63,7 +63,7 @@ async def unknown_group(scene: Scene) -> None:
     source="protocol guide",
     expected="NONE: a group that only keeps offsets comes to be",
 )
-async def simple_group(scene: Scene) -> None:
+async def simple_group(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 2): 33})
     scene.error(codes[scene.topic.name, 2], "NONE", "OffsetCommit of a simple consumer")
     told = await fetch(scene, [(scene.topic, 2)])
@@ -79,7 +79,7 @@ async def simple_group(scene: Scene) -> None:
     source="protocol guide",
     expected="NONE",
 )
-async def emptied_group(scene: Scene) -> None:
+async def emptied_group(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await leader.leave()
     codes = await commit(scene, {(scene.topic, 0): 5})
@@ -94,7 +94,7 @@ async def emptied_group(scene: Scene) -> None:
     source="protocol guide",
     expected="UNKNOWN_MEMBER_ID",
 )
-async def outsider(scene: Scene) -> None:
+async def outsider(scene: CheckContext) -> None:
     await scene.stable(1)
     codes = await commit(scene, {(scene.topic, 0): 1})
     scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of an outsider")
@@ -108,7 +108,7 @@ async def outsider(scene: Scene) -> None:
     source="protocol guide",
     expected="UNKNOWN_MEMBER_ID",
 )
-async def made_up_member(scene: Scene) -> None:
+async def made_up_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member="nobody")
     scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
@@ -123,7 +123,7 @@ async def made_up_member(scene: Scene) -> None:
     source="protocol guide",
     expected="ILLEGAL_GENERATION, and nothing is stored",
 )
-async def stale(scene: Scene) -> None:
+async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     codes = await commit(scene, {(scene.topic, 0): 99}, generation=leader.generation - 1, member=leader.id)
     scene.error(codes[scene.topic.name, 0], "ILLEGAL_GENERATION", "OffsetCommit of the generation before")
@@ -140,7 +140,7 @@ async def stale(scene: Scene) -> None:
     apis=("JoinGroup 5+",),
     expected="FENCED_INSTANCE_ID",
 )
-async def fenced(scene: Scene) -> None:
+async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
     codes = await commit(
         scene, {(scene.topic, 0): 1}, generation=leader.generation, member="somebody-else", instance="i-1"
@@ -156,7 +156,7 @@ async def fenced(scene: Scene) -> None:
     source="protocol guide",
     expected="REBALANCE_IN_PROGRESS",
 )
-async def completing(scene: Scene) -> None:
+async def completing(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member=leader.id)
     scene.error(codes[scene.topic.name, 0], "REBALANCE_IN_PROGRESS", "OffsetCommit before SyncGroup")
@@ -170,7 +170,7 @@ async def completing(scene: Scene) -> None:
     source="protocol guide",
     expected="NONE: a member may commit before it rejoins",
 )
-async def preparing(scene: Scene) -> None:
+async def preparing(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     scene.start(scene.member().enter())
     await scene.rebalancing(leader)
@@ -184,10 +184,10 @@ async def preparing(scene: Scene) -> None:
     versions="1+",
     needs=TOPIC,
     source="offset.metadata.max.bytes",
-    kind=Kind.CONFIG,
+    kind=CheckKind.CONFIG,
     expected="OFFSET_METADATA_TOO_LARGE for that partition, NONE for its neighbour",
 )
-async def long_metadata(scene: Scene) -> None:
+async def long_metadata(scene: CheckContext) -> None:
     limit = scene.target.setting("offset.metadata.max.bytes") or 4096
     if limit > 30_000:
         scene.not_applicable(f"offset.metadata.max.bytes is {limit}, more than a string can hold in every version")
@@ -207,11 +207,11 @@ async def long_metadata(scene: Scene) -> None:
     "A topic that is not there, beside one that is",
     versions="1+",
     needs=TOPIC,
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     source="protocol guide, KIP-848",
     expected="UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from version 10 on) there, NONE elsewhere",
 )
-async def unknown_topic(scene: Scene) -> None:
+async def unknown_topic(scene: CheckContext) -> None:
     gone = Topic(f"{scene.group}-gone", uuid4(), 1)
     codes = await commit(scene, {(gone, 0): 1, (scene.topic, 0): 2})
     expected = "UNKNOWN_TOPIC_ID" if scene.version >= 10 else "UNKNOWN_TOPIC_OR_PARTITION"
@@ -227,7 +227,7 @@ async def unknown_topic(scene: Scene) -> None:
     source="protocol guide",
     expected="UNKNOWN_TOPIC_OR_PARTITION there, NONE elsewhere",
 )
-async def unknown_partition(scene: Scene) -> None:
+async def unknown_partition(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 999): 1, (scene.topic, 0): 2})
     scene.error(codes[scene.topic.name, 999], "UNKNOWN_TOPIC_OR_PARTITION", "partition 999")
     scene.error(codes[scene.topic.name, 0], "NONE", "partition 0")
@@ -242,7 +242,7 @@ async def unknown_partition(scene: Scene) -> None:
     source="protocol guide",
     expected="accepted: the last commit stands, whatever it is",
 )
-async def backwards(scene: Scene) -> None:
+async def backwards(scene: CheckContext) -> None:
     for offset in (100, 7):
         codes = await commit(scene, {(scene.topic, 0): offset})
         scene.error(codes[scene.topic.name, 0], "NONE", f"OffsetCommit of {offset}")
@@ -259,7 +259,7 @@ async def backwards(scene: Scene) -> None:
     source="KIP-320",
     expected="OffsetFetch gives back what was committed",
 )
-async def epoch(scene: Scene) -> None:
+async def epoch(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, leader_epoch=5)
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with leader epoch 5")
     told = await fetch(scene, [(scene.topic, 0)])
@@ -275,7 +275,7 @@ async def epoch(scene: Scene) -> None:
     source="protocol guide",
     expected="comes back letter by letter, also beyond ASCII",
 )
-async def metadata(scene: Scene) -> None:
+async def metadata(scene: CheckContext) -> None:
     text = "läuft ✓ 数据 \U0001f600"
     await commit(scene, {(scene.topic, 0): 1}, metadata=text)
     told = await fetch(scene, [(scene.topic, 0)])
@@ -289,10 +289,10 @@ async def metadata(scene: Scene) -> None:
     needs=TOPIC,
     apis=("OffsetFetch 1+",),
     source="Apache Kafka",
-    kind=Kind.SHOULD,
+    kind=CheckKind.SHOULD,
     expected="accepted; comes back empty",
 )
-async def null_metadata(scene: Scene) -> None:
+async def null_metadata(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, metadata=None)
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with null metadata")
     told = await fetch(scene, [(scene.topic, 0)])
@@ -307,7 +307,7 @@ async def null_metadata(scene: Scene) -> None:
     source="protocol guide",
     expected="an entry for each partition of each topic, no more",
 )
-async def all_answered(scene: Scene) -> None:
+async def all_answered(scene: CheckContext) -> None:
     wanted = {(topic, index): 1 for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)}
     entries = await commit_entries(scene, wanted)
     expected = sorted((topic.name, index, 0) for topic, index in wanted)
@@ -323,7 +323,7 @@ async def all_answered(scene: Scene) -> None:
     source="protocol guide",
     expected="what one group committed is unknown in another",
 )
-async def apart(scene: Scene) -> None:
+async def apart(scene: CheckContext) -> None:
     other = scene.new_group()
     await commit(scene, {(scene.topic, 0): 5})
     await commit(scene, {(scene.topic, 0): 6}, group=other)
@@ -335,7 +335,7 @@ async def apart(scene: Scene) -> None:
 
 
 @SECTION.check("F16", "A retention time", versions="2-4", needs=TOPIC, source="KIP-211", expected="accepted")
-async def retention(scene: Scene) -> None:
+async def retention(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, retention_time_ms=3_600_000)
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with a retention time of an hour")
 
@@ -349,7 +349,7 @@ async def retention(scene: Scene) -> None:
     source="protocol guide",
     expected="2**63 - 1 comes back",
 )
-async def largest(scene: Scene) -> None:
+async def largest(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 2**63 - 1})
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit of 2**63 - 1")
     told = await fetch(scene, [(scene.topic, 0)])
@@ -365,7 +365,7 @@ async def largest(scene: Scene) -> None:
     source="KIP-211",
     expected="after all left, and after a new member joined, what was committed is there",
 )
-async def outlive(scene: Scene) -> None:
+async def outlive(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await commit(scene, {(scene.topic, 1): 21}, generation=leader.generation, member=leader.id)
     await leader.leave()

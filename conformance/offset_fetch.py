@@ -4,13 +4,13 @@ from typing import Any
 
 from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import subscribe
-from kohort.conformance.request_builders import Committed, commit, fetch
+from kohort.conformance.request_builders import FetchedOffset, commit, fetch
 
 SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
 TOPIC = (Need.TOPIC,)
-NOTHING = Committed(-1, -1, "", 0)
+NOTHING = FetchedOffset(-1, -1, "", 0)
 
 
 @SECTION.check(
@@ -21,7 +21,7 @@ NOTHING = Committed(-1, -1, "", 0)
     source="protocol guide",
     expected='NONE; each partition asked for: offset -1, leader epoch -1, metadata "", NONE',
 )
-async def unknown_group(scene: Scene) -> None:
+async def unknown_group(scene: CheckContext) -> None:
     told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
     scene.error(told.error_code, "NONE", "OffsetFetch of a new group")
     expected = {(scene.topic.name, index): NOTHING for index in (0, 1)}
@@ -36,7 +36,7 @@ async def unknown_group(scene: Scene) -> None:
     source="protocol guide",
     expected='offset -1, leader epoch -1, metadata "", NONE for it; the committed one as committed',
 )
-async def unknown_partition(scene: Scene) -> None:
+async def unknown_partition(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 0): 7})
     told = await fetch(scene, [(scene.topic, 0), (scene.topic, 3)])
     scene.equal("the partition without", told.partitions.get((scene.topic.name, 3)), NOTHING)
@@ -51,7 +51,7 @@ async def unknown_partition(scene: Scene) -> None:
     source="protocol guide",
     expected="offset -1 and NONE, as for any partition without a commit",
 )
-async def unknown_topic(scene: Scene) -> None:
+async def unknown_topic(scene: CheckContext) -> None:
     gone = Topic(f"{scene.group}-gone", scene.topic.id, 1)
     told = await fetch(scene, [(gone, 0)])
     scene.equal("the partition", told.partitions.get((gone.name, 0)), NOTHING)
@@ -65,7 +65,7 @@ async def unknown_topic(scene: Scene) -> None:
     source="KIP-88",
     expected="null topics give every committed partition of the group, and no other",
 )
-async def everything(scene: Scene) -> None:
+async def everything(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 1): 5, (scene.topic, 2): 6, (scene.other_topic, 0): 7})
     told = await fetch(scene, None)
     scene.error(told.error_code, "NONE", "OffsetFetch of everything")
@@ -82,7 +82,7 @@ async def everything(scene: Scene) -> None:
     source="KIP-88",
     expected="NONE and no topics",
 )
-async def everything_of_nobody(scene: Scene) -> None:
+async def everything_of_nobody(scene: CheckContext) -> None:
     told = await fetch(scene, None)
     scene.error(told.error_code, "NONE", "OffsetFetch of everything in a new group")
     scene.equal("the partitions", told.partitions, {})
@@ -96,7 +96,7 @@ async def everything_of_nobody(scene: Scene) -> None:
     source="KIP-88",
     expected="an empty list is not null: NONE and no topics, though the group has commits",
 )
-async def no_topics(scene: Scene) -> None:
+async def no_topics(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 1): 5})
     told = await fetch(scene, [])
     scene.error(told.error_code, "NONE", "OffsetFetch of an empty list")
@@ -111,7 +111,7 @@ async def no_topics(scene: Scene) -> None:
     source="KIP-709",
     expected="a result for each group, with its own offsets",
 )
-async def several(scene: Scene) -> None:
+async def several(scene: CheckContext) -> None:
     if len(scene.target.nodes) > 1:
         scene.not_applicable("in a cluster two groups may have two coordinators")
     groups = (scene.group, scene.new_group(), scene.new_group())
@@ -133,7 +133,7 @@ async def several(scene: Scene) -> None:
     source="KIP-447",
     expected="as without it",
 )
-async def stable(scene: Scene) -> None:
+async def stable(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 0): 3})
     told = await fetch(scene, [(scene.topic, 0)], require_stable=True)
     scene.equal("offset and code", told.partitions[scene.topic.name, 0][::3], (3, 0))
@@ -147,14 +147,14 @@ async def stable(scene: Scene) -> None:
     source="protocol guide",
     expected="anybody may ask: the offsets, NONE",
 )
-async def while_active(scene: Scene) -> None:
+async def while_active(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await _commit(scene, {(scene.topic, 0): 9}, generation=leader.generation, member=leader.id)
     told = await fetch(scene, [(scene.topic, 0)])
     scene.equal("offset and code", told.partitions[scene.topic.name, 0][::3], (9, 0))
 
 
-async def _commit(scene: Scene, offsets: dict[tuple[Topic, int], int], **how: Any) -> None:
+async def _commit(scene: CheckContext, offsets: dict[tuple[Topic, int], int], **how: Any) -> None:
     codes = await commit(scene, offsets, **how)
     for place, code in codes.items():
         scene.error(code, "NONE", f"OffsetCommit of {place} before")
@@ -164,7 +164,7 @@ async def _commit(scene: Scene, offsets: dict[tuple[Topic, int], int], **how: An
 
 
 async def _delete(
-    scene: Scene, offsets: list[tuple[str, int]], group: str | None = None
+    scene: CheckContext, offsets: list[tuple[str, int]], group: str | None = None
 ) -> tuple[int, dict[tuple[str, int], int]]:
     """One OffsetDelete: (code of the request, codes by partition)."""
     names = dict.fromkeys(name for name, _ in offsets)
@@ -187,7 +187,7 @@ async def _delete(
     source="KIP-496",
     expected="GROUP_SUBSCRIBED_TO_TOPIC for it, NONE for a topic that nobody reads",
 )
-async def subscribed(scene: Scene) -> None:
+async def subscribed(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, protocols=(("range", subscribe(scene.topic.name)),))
     offsets = {(scene.topic, 0): 1, (scene.other_topic, 0): 2}
     await _commit(scene, offsets, generation=leader.generation, member=leader.id)
@@ -205,7 +205,7 @@ async def subscribed(scene: Scene) -> None:
     source="KIP-496",
     expected="UNKNOWN_TOPIC_OR_PARTITION for it, NONE for its neighbour",
 )
-async def delete_unknown_partition(scene: Scene) -> None:
+async def delete_unknown_partition(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 0): 1})
     top, codes = await _delete(scene, [(scene.topic.name, 0), (scene.topic.name, 999)])
     scene.error(top, "NONE", "the request")
@@ -221,7 +221,7 @@ async def delete_unknown_partition(scene: Scene) -> None:
     source="KIP-496",
     expected="GROUP_ID_NOT_FOUND",
 )
-async def delete_unknown_group(scene: Scene) -> None:
+async def delete_unknown_group(scene: CheckContext) -> None:
     top, _ = await _delete(scene, [(scene.topic.name, 0)])
     scene.error(top, "GROUP_ID_NOT_FOUND", "OffsetDelete in a new group")
 
@@ -235,7 +235,7 @@ async def delete_unknown_group(scene: Scene) -> None:
     expected="INVALID_GROUP_ID",
     note="Apache Kafka 3.9's coordinator names it; a row read from its sources.",
 )
-async def delete_empty_id(scene: Scene) -> None:
+async def delete_empty_id(scene: CheckContext) -> None:
     top, _ = await _delete(scene, [(scene.topic.name, 0)], group="")
     scene.error(top, "INVALID_GROUP_ID", "OffsetDelete of the empty group")
 
@@ -249,7 +249,7 @@ async def delete_empty_id(scene: Scene) -> None:
     apis=("OffsetFetch 2+",),
     expected="the deleted partition is without a commit, the others as before",
 )
-async def deleted(scene: Scene) -> None:
+async def deleted(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 0): 1, (scene.topic, 1): 2})
     top, codes = await _delete(scene, [(scene.topic.name, 0)])
     scene.error(top, "NONE", "the request")
@@ -267,7 +267,7 @@ async def deleted(scene: Scene) -> None:
     source="KIP-496",
     expected="NON_EMPTY_GROUP",
 )
-async def active_other(scene: Scene) -> None:
+async def active_other(scene: CheckContext) -> None:
     await scene.stable(1, protocol_type="connect", protocols=(("sessioned", b""),))
     top, _ = await _delete(scene, [(scene.topic.name, 0)])
     scene.error(top, "NON_EMPTY_GROUP", "OffsetDelete in an active connect group")

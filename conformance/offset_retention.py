@@ -10,9 +10,9 @@ import asyncio
 import time
 
 from kohort.conformance.broker_under_test import Topic
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
-from kohort.conformance.member import Member, subscribe
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
+from kohort.conformance.member import CheckMember, subscribe
 from kohort.conformance.request_builders import commit, fetch
 
 SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
@@ -25,7 +25,7 @@ KEPT = 41
 _BEAT_S = 2.0
 
 
-def _times(scene: Scene) -> tuple[float, float]:
+def _times(scene: CheckContext) -> tuple[float, float]:
     """(retention, time until it is noticed) in seconds; ends the check where they are too long to wait for."""
     minutes = scene.target.setting("offsets.retention.minutes")
     interval_ms = scene.target.setting("offsets.retention.check.interval.ms")
@@ -40,17 +40,17 @@ def _times(scene: Scene) -> tuple[float, float]:
     return minutes * 60.0, interval_ms / 1000 + SLACK_S
 
 
-async def _offset(scene: Scene, topic: Topic) -> int:
+async def _offset(scene: CheckContext, topic: Topic) -> int:
     return (await fetch(scene, [(topic, 0)])).partitions[topic.name, 0].offset
 
 
-async def _kept(scene: Scene, member: Member | None, topics: tuple[Topic, ...]) -> None:
+async def _kept(scene: CheckContext, member: CheckMember | None, topics: tuple[Topic, ...]) -> None:
     who = {} if member is None else {"generation": member.generation, "member": member.id}
     codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **who)  # type: ignore[arg-type]
     scene.equal("the commits", set(codes.values()), {0})
 
 
-async def _until_gone(scene: Scene, topic: Topic, limit_s: float) -> float:
+async def _until_gone(scene: CheckContext, topic: Topic, limit_s: float) -> float:
     """Seconds until the offset was gone. Raises Failed."""
     began = time.monotonic()
 
@@ -65,7 +65,7 @@ async def _until_gone(scene: Scene, topic: Topic, limit_s: float) -> float:
     return time.monotonic() - began
 
 
-async def _wait(scene: Scene, seconds: float, member: Member | None = None) -> None:
+async def _wait(scene: CheckContext, seconds: float, member: CheckMember | None = None) -> None:
     """Let time go by; a member beats meanwhile."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
@@ -80,14 +80,14 @@ async def _wait(scene: Scene, seconds: float, member: Member | None = None) -> N
     subject="OffsetCommit",
     versions="5+",
     once=True,
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     needs=NEEDS,
     apis=APIS,
     limit_s=LIMIT_S,
     source="KIP-211",
     expected="kept for offsets.retention.minutes since the commit, and gone soon after",
 )
-async def simple(scene: Scene) -> None:
+async def simple(scene: CheckContext) -> None:
     retention_s, late_s = _times(scene)
     began = time.monotonic()
     await _kept(scene, None, (scene.topic,))
@@ -103,14 +103,14 @@ async def simple(scene: Scene) -> None:
     subject="OffsetCommit",
     versions="5+",
     once=True,
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     needs=NEEDS,
     apis=(*APIS, "LeaveGroup", "JoinGroup 5+"),
     limit_s=LIMIT_S,
     source="KIP-211",
     expected="kept for offsets.retention.minutes since the last member left, however old the commit is",
 )
-async def emptied(scene: Scene) -> None:
+async def emptied(scene: CheckContext) -> None:
     retention_s, late_s = _times(scene)
     # A static member comes in with one request: a broker that looks this often may forget a group that has none yet.
     (leader,) = await scene.stable(1, instance="i-1")
@@ -130,14 +130,14 @@ async def emptied(scene: Scene) -> None:
     subject="OffsetCommit",
     versions="5+",
     once=True,
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     needs=NEEDS,
     apis=APIS,
     limit_s=LIMIT_S,
     source="KIP-211",
     expected="those of topics that a member reads stay; those of others go offsets.retention.minutes after the commit",
 )
-async def stable(scene: Scene) -> None:
+async def stable(scene: CheckContext) -> None:
     retention_s, late_s = _times(scene)
     (leader,) = await scene.stable(1, instance="i-1", protocols=(("range", subscribe(scene.topic.name)),))
     await _kept(scene, leader, (scene.topic, scene.other_topic))
@@ -153,14 +153,14 @@ async def stable(scene: Scene) -> None:
     "A commit that brings its own retention time",
     subject="OffsetCommit",
     versions="2-4",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     needs=NEEDS,
     apis=APIS,
     limit_s=LIMIT_S,
     source="KIP-211",
     expected="kept for that time and no longer, while one without stays",
 )
-async def own_time(scene: Scene) -> None:
+async def own_time(scene: CheckContext) -> None:
     _, late_s = _times(scene)
     other = scene.new_group()
     for group, retention_ms in ((scene.group, 4000), (other, -1)):

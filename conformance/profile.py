@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kohort.conformance.errors import ProfileError
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.verdict import CheckVerdict, Result
 from kohort.protocol.schema import Versions
 
 
@@ -65,8 +65,8 @@ class Profile:
         """The same result, or a deviation where it failed as declared; one that passes all the same says so."""
         for entry in self.deviations:
             if entry.check == result.check and result.version in entry.versions:
-                if result.verdict is Verdict.FAIL:
-                    return replace(result, verdict=Verdict.DEVIATION, reason=f"{entry.reason} ({result.reason})")
-                if result.verdict is Verdict.PASS:
+                if result.verdict is CheckVerdict.FAIL:
+                    return replace(result, verdict=CheckVerdict.DEVIATION, reason=f"{entry.reason} ({result.reason})")
+                if result.verdict is CheckVerdict.PASS:
                     return replace(result, reason="passes, although the profile declares a deviation")
         return result

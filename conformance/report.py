@@ -12,7 +12,7 @@ from typing import Any
 
 from kohort.common.foreign_text import parsed_json
 from kohort.conformance.errors import ConformanceError
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.verdict import CheckVerdict, Result
 
 FORMAT = 1
 
@@ -46,9 +46,9 @@ class Report:
     left_behind: tuple[str, ...] = ()
 
     @property
-    def counts(self) -> Mapping[Verdict, int]:
+    def counts(self) -> Mapping[CheckVerdict, int]:
         found = Counter(result.verdict for result in self.results)
-        return {verdict: found[verdict] for verdict in Verdict}
+        return {verdict: found[verdict] for verdict in CheckVerdict}
 
     @property
     def exit_code(self) -> int:
@@ -56,10 +56,10 @@ class Report:
         counts = self.counts
         if self.ended_early:
             return 3
-        if counts[Verdict.FAIL]:
+        if counts[CheckVerdict.FAIL]:
             return 1
-        judged = counts[Verdict.PASS] + counts[Verdict.DEVIATION]
-        return 0 if judged and not counts[Verdict.BLOCKED] else 3
+        judged = counts[CheckVerdict.PASS] + counts[CheckVerdict.DEVIATION]
+        return 0 if judged and not counts[CheckVerdict.BLOCKED] else 3
 
     def dump(self, *, all_frames: bool = False) -> str:
         """JSON; with the frames of everything that did not pass, or of all."""
@@ -78,7 +78,7 @@ class Report:
                 "left_behind": self.left_behind,
                 "counts": {verdict.value: count for verdict, count in self.counts.items()},
                 "results": [
-                    result.as_json(with_frames=all_frames or result.verdict is not Verdict.PASS)
+                    result.as_json(with_frames=all_frames or result.verdict is not CheckVerdict.PASS)
                     for result in self.results
                 ],
             },
@@ -96,8 +96,12 @@ class Report:
             subject = data["subject"]
             return cls(
                 subject=Subject(
-                    subject["address"], subject["name"], subject["cluster_id"], subject["brokers"],
-                    {int(key): (low, high) for key, (low, high) in subject["ranges"].items()}, subject["features"],
+                    subject["address"],
+                    subject["name"],
+                    subject["cluster_id"],
+                    subject["brokers"],
+                    {int(key): (low, high) for key, (low, high) in subject["ranges"].items()},
+                    subject["features"],
                 ),
                 started=data["started"],
                 took_s=data["took_s"],
@@ -105,6 +109,6 @@ class Report:
                 results=tuple(Result.from_json(entry) for entry in data["results"]),
                 ended_early=data["ended_early"],
                 left_behind=tuple(data["left_behind"]),
-            )  # fmt: skip
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConformanceError(f"this is no report: {error}", report=path) from None

@@ -12,10 +12,10 @@ from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import Need
 
 if TYPE_CHECKING:
-    from kohort.conformance.check_context import Scene
+    from kohort.conformance.check_context import CheckContext
 
 
-class Committed(NamedTuple):
+class FetchedOffset(NamedTuple):
     """A partition's committed position as OffsetFetch tells it."""
 
     offset: int
@@ -28,11 +28,11 @@ class Fetched(NamedTuple):
     """`partitions` by topic name (or by topic id in versions that have only that) and number."""
 
     error_code: int
-    partitions: dict[tuple[object, int], Committed]
+    partitions: dict[tuple[object, int], FetchedOffset]
 
 
 async def commit(
-    scene: Scene,
+    scene: CheckContext,
     offsets: Mapping[tuple[Topic, int], int],
     *,
     group: str | None = None,
@@ -45,14 +45,21 @@ async def commit(
 ) -> dict[tuple[str, int], int]:
     """One OffsetCommit; error code by topic name and partition."""
     codes = await commit_entries(
-        scene, offsets, group=group, generation=generation, member=member, instance=instance, metadata=metadata,
-        leader_epoch=leader_epoch, **more,
-    )  # fmt: skip
+        scene,
+        offsets,
+        group=group,
+        generation=generation,
+        member=member,
+        instance=instance,
+        metadata=metadata,
+        leader_epoch=leader_epoch,
+        **more,
+    )
     return {(topic, index): code for topic, index, code in codes}
 
 
 async def commit_entries(
-    scene: Scene,
+    scene: CheckContext,
     offsets: Mapping[tuple[Topic, int], int],
     *,
     group: str | None = None,
@@ -72,16 +79,21 @@ async def commit_entries(
         for (of, index), offset in offsets.items():
             if of == topic:
                 entry: dict[str, object] = {
-                    "partition_index": index, "committed_offset": offset, "committed_metadata": metadata,
-                }  # fmt: skip
+                    "partition_index": index,
+                    "committed_offset": offset,
+                    "committed_metadata": metadata,
+                }
                 if version >= 6:
                     entry["committed_leader_epoch"] = leader_epoch
                 partitions.append(entry)
         entries.append({"name": topic.name, "topic_id": topic.id, "partitions": tuple(partitions)})
     values: dict[str, object] = {
-        "group_id": group or scene.group, "generation_id_or_member_epoch": generation, "member_id": member,
-        "topics": tuple(entries), **more,
-    }  # fmt: skip
+        "group_id": group or scene.group,
+        "generation_id_or_member_epoch": generation,
+        "member_id": member,
+        "topics": tuple(entries),
+        **more,
+    }
     if instance is not None:
         values["group_instance_id"] = instance
     answer = await scene.ask("OffsetCommit", values)
@@ -94,7 +106,7 @@ async def commit_entries(
 
 
 async def fetch(
-    scene: Scene,
+    scene: CheckContext,
     wanted: Iterable[tuple[Topic, int]] | None,
     *,
     group: str | None = None,
@@ -128,9 +140,9 @@ async def fetch(
     return Fetched(answer.groups[0].error_code, _partitions(answer.groups[0].topics, by_id if version >= 10 else {}))
 
 
-def _partitions(topics: Iterable[Any], names: Mapping[object, str]) -> dict[tuple[object, int], Committed]:
+def _partitions(topics: Iterable[Any], names: Mapping[object, str]) -> dict[tuple[object, int], FetchedOffset]:
     return {
-        (names.get(topic.topic_id, topic.topic_id) if names else topic.name, entry.partition_index): Committed(
+        (names.get(topic.topic_id, topic.topic_id) if names else topic.name, entry.partition_index): FetchedOffset(
             entry.committed_offset, entry.committed_leader_epoch, entry.metadata, entry.error_code
         )
         for topic in topics
@@ -139,7 +151,7 @@ def _partitions(topics: Iterable[Any], names: Mapping[object, str]) -> dict[tupl
 
 
 async def leave(
-    scene: Scene, members: Iterable[tuple[str, str | None]], group: str | None = None
+    scene: CheckContext, members: Iterable[tuple[str, str | None]], group: str | None = None
 ) -> tuple[int, list[int]]:
     """One LeaveGroup of (member id, instance id) pairs: (top-level code, codes by member). Version 0-2 take one."""
     version = scene.version_of("LeaveGroup")
@@ -158,7 +170,7 @@ async def leave(
     return answer.error_code, [told.error_code for told in answer.members]
 
 
-async def describe(scene: Scene, *groups: str, authorized: bool = False) -> list[Any]:
+async def describe(scene: CheckContext, *groups: str, authorized: bool = False) -> list[Any]:
     """One DescribeGroups; the entries as they come."""
     values: dict[str, object] = {"groups": groups or (scene.group,)}
     if scene.version_of("DescribeGroups") >= 3:
@@ -166,7 +178,7 @@ async def describe(scene: Scene, *groups: str, authorized: bool = False) -> list
     return list((await scene.ask("DescribeGroups", values)).groups)
 
 
-async def describe_one(scene: Scene, group: str | None = None) -> Any:
+async def describe_one(scene: CheckContext, group: str | None = None) -> Any:
     """The one entry that describes a group."""
     entries = await describe(scene, group or scene.group)
     scene.equal("groups described", [entry.group_id for entry in entries], [group or scene.group])
@@ -177,50 +189,52 @@ class GroupRequest(NamedTuple):
     """A request about a group nobody has heard of, and where its answer says what is wrong."""
 
     api: str
-    values: Callable[[Scene], dict[str, object]]
+    values: Callable[[CheckContext], dict[str, object]]
     code: Callable[[Any], int]
     versions: str = "0+"
     needs: tuple[Need, ...] = ()
 
 
-def _join(scene: Scene) -> dict[str, object]:
+def _join(scene: CheckContext) -> dict[str, object]:
     protocols = ({"name": "range", "metadata": b""},)
     return {
-        "group_id": scene.group, "session_timeout_ms": scene.target.session_ms, "member_id": "",
+        "group_id": scene.group,
+        "session_timeout_ms": scene.target.session_ms,
+        "member_id": "",
         "protocol_type": "consumer",
         "protocols": protocols,
-    }  # fmt: skip
+    }
 
 
-def _member(scene: Scene) -> dict[str, object]:
+def _member(scene: CheckContext) -> dict[str, object]:
     return {"group_id": scene.group, "generation_id": 1, "member_id": "nobody"}
 
 
-def _leave(scene: Scene) -> dict[str, object]:
+def _leave(scene: CheckContext) -> dict[str, object]:
     if scene.version >= 3:
         return {"group_id": scene.group, "members": ({"member_id": "nobody"},)}
     return {"group_id": scene.group, "member_id": "nobody"}
 
 
-def _sync(scene: Scene) -> dict[str, object]:
+def _sync(scene: CheckContext) -> dict[str, object]:
     named = {"protocol_type": "consumer", "protocol_name": "range"} if scene.version >= 5 else {}
     return _member(scene) | {"assignments": ()} | named
 
 
-def _commit(scene: Scene) -> dict[str, object]:
+def _commit(scene: CheckContext) -> dict[str, object]:
     partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
     topic = {"name": scene.topic.name, "topic_id": scene.topic.id, "partitions": (partition,)}
     return {"group_id": scene.group, "member_id": "", "topics": (topic,)}
 
 
-def _fetch(scene: Scene) -> dict[str, object]:
+def _fetch(scene: CheckContext) -> dict[str, object]:
     topic = {"name": scene.topic.name, "partition_indexes": (0,)}
     if scene.version >= 8:
         return {"groups": ({"group_id": scene.group, "topics": (topic | {"topic_id": scene.topic.id},)},)}
     return {"group_id": scene.group, "topics": (topic,)}
 
 
-def _describe(scene: Scene) -> dict[str, object]:
+def _describe(scene: CheckContext) -> dict[str, object]:
     return {"groups": (scene.group,)} | ({"include_authorized_operations": False} if scene.version >= 3 else {})
 
 

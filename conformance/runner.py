@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 
 from kohort.common.errors import WireError
 from kohort.common.foreign_text import cut
-from kohort.conformance.broker_under_test import Target
-from kohort.conformance.check import Check, Kind, Need, Selection
-from kohort.conformance.check_context import Scene
+from kohort.conformance.broker_under_test import BrokerUnderTest
+from kohort.conformance.check import Check, CheckKind, Need, Selection
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked, CheckEnd, Failed, NoAnswer, NotApplicable, PeerClosed
 from kohort.conformance.frame_log import MAX_TEXT_SHOWN
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.verdict import CheckVerdict, Result
 from kohort.protocol.schema import Versions
 
 AT_A_TIME = 32
@@ -30,7 +30,7 @@ ALL = Selection()
 STRICT = Profile()
 
 
-class Stop:
+class RunStopped:
     """Ends a run early, from its own event loop: the first `request` ends the checks, the second ends cleaning up."""
 
     def __init__(self) -> None:
@@ -44,21 +44,25 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What to run: cells in order, and results that are known without running."""
 
     cells: tuple[tuple[Check, int], ...]
     known: tuple[Result, ...]
 
 
-def plan(target: Target, checks: Iterable[Check], selection: Selection = ALL, *, timing: bool = True) -> Plan:
+def plan(
+    target: BrokerUnderTest, checks: Iterable[Check], selection: Selection = ALL, *, timing: bool = True
+) -> RunPlan:
     """Lay out the cells; a check that says nothing about this target becomes one result with the reason."""
     cells: list[tuple[Check, int]] = []
     known: list[Result] = []
     for check in checks:
-        if check.kind is Kind.TIMING and not timing:
+        if check.kind is CheckKind.TIMING and not timing:
             if selection.takes(check, -1):
-                known.append(Result(check.id, -1, Verdict.NOT_APPLICABLE, "TIMING checks were left out of this run"))
+                known.append(
+                    Result(check.id, -1, CheckVerdict.NOT_APPLICABLE, "TIMING checks were left out of this run")
+                )
             continue
         reason = _missing(target, check)
         versions = () if reason else check.versions_with(*target.common(check.subject))
@@ -66,23 +70,23 @@ def plan(target: Target, checks: Iterable[Check], selection: Selection = ALL, *,
             if selection.takes(check, -1):
                 low, high = target.ranges.get(_key(check.subject), (0, -1))
                 reason = reason or f"{check.subject} {check.versions} is not among the broker's {low}-{high}"
-                known.append(Result(check.id, -1, Verdict.NOT_APPLICABLE, reason))
+                known.append(Result(check.id, -1, CheckVerdict.NOT_APPLICABLE, reason))
             continue
         cells += [(check, version) for version in versions if selection.takes(check, version)]
-    return Plan(tuple(cells), tuple(known))
+    return RunPlan(tuple(cells), tuple(known))
 
 
 async def play(
-    target: Target,
-    laid: Plan,
+    target: BrokerUnderTest,
+    laid: RunPlan,
     *,
     profile: Profile = STRICT,
     on_result: Callable[[Result], None] = lambda result: None,
     at_a_time: int = AT_A_TIME,
-    stop: Stop | None = None,
+    stop: RunStopped | None = None,
 ) -> tuple[list[Result], str]:
     """Run the cells; (results, why the run ended early or ""). Cells that were not reached have no result."""
-    stop = stop or Stop()
+    stop = stop or RunStopped()
     results = list(laid.known)
     for result in laid.known:
         on_result(result)
@@ -97,15 +101,15 @@ async def play(
             return
         if dead.is_set():
             return
-        result = profile.judge(await _judge(Scene(target, check, version, next(serial))))
-        if result.verdict in (Verdict.FAIL, Verdict.BLOCKED) and not await _alive(target):
+        result = profile.judge(await _judge(CheckContext(target, check, version, next(serial))))
+        if result.verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED) and not await _alive(target):
             dead.set()
         results.append(result)
         on_result(result)
 
     rough = [cell for cell in laid.cells if Need.OPERATOR in cell[0].needs]
-    quick = [cell for cell in laid.cells if cell[0].kind is not Kind.TIMING and cell not in rough]
-    waiting = [cell for cell in laid.cells if cell[0].kind is Kind.TIMING and cell not in rough]
+    quick = [cell for cell in laid.cells if cell[0].kind is not CheckKind.TIMING and cell not in rough]
+    waiting = [cell for cell in laid.cells if cell[0].kind is CheckKind.TIMING and cell not in rough]
 
     async def every_cell() -> None:
         for cells, gated in ((quick, True), (waiting, False)):
@@ -141,7 +145,7 @@ async def _unless(stopped: asyncio.Event, work: Coroutine[object, object, None])
 
 
 async def conduct(
-    target: Target,
+    target: BrokerUnderTest,
     checks: Sequence[Check],
     *,
     selection: Selection = ALL,
@@ -151,13 +155,13 @@ async def conduct(
     command: str = "",
     on_plan: Callable[[int], None] = lambda cells: None,
     on_result: Callable[[Result], None] = lambda result: None,
-    stop: Stop | None = None,
+    stop: RunStopped | None = None,
 ) -> Report:
     """A whole run: prepare, play, clean up, report. Cleans up also when it is cancelled.
 
     `stop` ends it early; the report then has what was judged until then.
     """
-    stop = stop or Stop()
+    stop = stop or RunStopped()
     started = datetime.now(UTC)
     clock = time.monotonic()
     ended_early = ""
@@ -197,31 +201,31 @@ async def conduct(
     )
 
 
-async def _judge(scene: Scene) -> Result:
+async def _judge(scene: CheckContext) -> Result:
     """Run one check; whatever it ends with becomes a result, a bug of the check's own too."""
     check, started = scene.check, time.monotonic()
-    verdict, reason, what, expected, observed = Verdict.PASS, "", "", "", ""
+    verdict, reason, what, expected, observed = CheckVerdict.PASS, "", "", "", ""
     try:
         async with asyncio.timeout(check.limit_s):
             await check.probe(scene)
     except NotApplicable as end:
-        verdict, reason = Verdict.NOT_APPLICABLE, str(end)
+        verdict, reason = CheckVerdict.NOT_APPLICABLE, str(end)
     except Blocked as end:
-        verdict, reason = Verdict.BLOCKED, str(end)
+        verdict, reason = CheckVerdict.BLOCKED, str(end)
     except Failed as end:
-        verdict, reason = Verdict.FAIL, str(end)
+        verdict, reason = CheckVerdict.FAIL, str(end)
         what, expected, observed = end.what, str(end.expected), str(end.observed)
     except (PeerClosed, NoAnswer, WireError) as end:
-        verdict, reason, what, expected, observed = Verdict.FAIL, str(end), "the answer", check.expected, str(end)
+        verdict, reason, what, expected, observed = CheckVerdict.FAIL, str(end), "the answer", check.expected, str(end)
     except TimeoutError:
-        verdict, reason = Verdict.BLOCKED, f"not over after {check.limit_s:g} s"
+        verdict, reason = CheckVerdict.BLOCKED, f"not over after {check.limit_s:g} s"
     except ODD_SHAPE as error:
         what, expected, observed = "the response's shape", check.expected, f"{type(error).__name__}: {error}"
-        verdict, reason = Verdict.FAIL, f"{what}: the check does not find in it what it looks for ({observed})"
+        verdict, reason = CheckVerdict.FAIL, f"{what}: the check does not find in it what it looks for ({observed})"
         if not any(not frame.sent for frame in scene.frames):
-            verdict, reason = Verdict.BLOCKED, f"the check broke: {observed}"
+            verdict, reason = CheckVerdict.BLOCKED, f"the check broke: {observed}"
     except Exception as error:  # a bug of the check's own: the others go on
-        verdict, reason = Verdict.BLOCKED, f"the check broke: {type(error).__name__}: {error}"
+        verdict, reason = CheckVerdict.BLOCKED, f"the check broke: {type(error).__name__}: {error}"
     finally:
         await scene.close()
     return Result(
@@ -237,7 +241,7 @@ async def _judge(scene: Scene) -> Result:
     )
 
 
-async def _alive(target: Target) -> bool:
+async def _alive(target: BrokerUnderTest) -> bool:
     """Whether the broker still answers ApiVersions, given a few seconds."""
     for last in (False, False, True):
         try:
@@ -254,7 +258,7 @@ async def _alive(target: Target) -> bool:
     return False
 
 
-def _missing(target: Target, check: Check) -> str:
+def _missing(target: BrokerUnderTest, check: Check) -> str:
     """Why a check cannot be asked of this target; "" where it can."""
     for entry in check.apis:
         name, _, versions = entry.partition(" ")

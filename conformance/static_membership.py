@@ -2,16 +2,16 @@
 
 import asyncio
 
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import REBALANCE_IN_PROGRESS, Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import REBALANCE_IN_PROGRESS, CheckContext
 from kohort.conformance.errors import Blocked
-from kohort.conformance.member import Member, subscribe
+from kohort.conformance.member import CheckMember, subscribe
 from kohort.conformance.request_builders import commit, describe_one, leave
 
 SECTION = Section("I", "Static members", "JoinGroup")
 
 
-async def _pair(scene: Scene) -> tuple[Member, Member]:
+async def _pair(scene: CheckContext) -> tuple[CheckMember, CheckMember]:
     """A Stable group of two static members, the leader first."""
     leader = scene.member(instance="i-1")
     await leader.enter()
@@ -20,7 +20,7 @@ async def _pair(scene: Scene) -> tuple[Member, Member]:
     return leader, follower
 
 
-async def _return(scene: Scene, instance: str, **how: object) -> tuple[Member, int]:
+async def _return(scene: CheckContext, instance: str, **how: object) -> tuple[CheckMember, int]:
     """The same instance as a new process: it knows its name and no member id. (member, error code)"""
     back = scene.member(instance=instance, **how)
     answer = await back.join()
@@ -34,7 +34,7 @@ async def _return(scene: Scene, instance: str, **how: object) -> tuple[Member, i
     source="KIP-345",
     expected="a new member id, the same generation, and nobody has to rejoin",
 )
-async def follower_back(scene: Scene) -> None:
+async def follower_back(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     back, code = await _return(scene, "i-2")
     scene.error(code, "NONE", "JoinGroup of the follower that came back")
@@ -50,7 +50,7 @@ async def follower_back(scene: Scene) -> None:
     source="KIP-345",
     expected="SyncGroup with the new id gives the old bytes",
 )
-async def old_assignment(scene: Scene) -> None:
+async def old_assignment(scene: CheckContext) -> None:
     await _pair(scene)
     back, code = await _return(scene, "i-2")
     scene.error(code, "NONE", "JoinGroup of the follower that came back")
@@ -64,11 +64,11 @@ async def old_assignment(scene: Scene) -> None:
     "The leader comes back while Stable",
     versions="5+",
     source="KIP-345, KIP-814",
-    kind=Kind.VERSIONED,
+    kind=CheckKind.VERSIONED,
     expected="version 9: it leads with skip_assignment and the members; before: an answer without members, so that it "
     "does not assign anew",
 )
-async def leader_back(scene: Scene) -> None:
+async def leader_back(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     back = scene.member(instance="i-1")
     answer = await back.join()
@@ -93,7 +93,7 @@ def _fenced(row: str, api: str) -> None:
         apis=(f"{api} {'7+' if api == 'OffsetCommit' else '3+'}",) if api != "JoinGroup" else (),
         needs=(Need.TOPIC,) if api == "OffsetCommit" else (),
     )
-    async def fenced(scene: Scene) -> None:
+    async def fenced(scene: CheckContext) -> None:
         _, old = await _pair(scene)
         back, code = await _return(scene, "i-2")
         if code or back.id == old.id:
@@ -123,7 +123,7 @@ for _letter, _api in zip("abcde", ("JoinGroup", "SyncGroup", "Heartbeat", "Leave
     source="KIP-345",
     expected="a rebalance: its JoinGroup completes in a later generation, with the others",
 )
-async def back_while_completing(scene: Scene) -> None:
+async def back_while_completing(scene: CheckContext) -> None:
     leader = scene.member(instance="i-1")
     await leader.enter()
     follower = await scene.add([leader], instance="i-2")
@@ -141,7 +141,7 @@ async def back_while_completing(scene: Scene) -> None:
     source="KIP-345",
     expected="a rebalance, after which the group uses the protocol in common",
 )
-async def back_with_others(scene: Scene) -> None:
+async def back_with_others(scene: CheckContext) -> None:
     leader = scene.member(instance="i-1", protocols=(("a", b""), ("b", b"")))
     await leader.enter()
     follower = await scene.add([leader], instance="i-2", protocols=(("a", b""), ("b", b"")))
@@ -160,10 +160,10 @@ async def back_with_others(scene: Scene) -> None:
     "A follower comes back with other metadata",
     versions="5+",
     source="KIP-345, KAFKA-9801",
-    kind=Kind.SHOULD,
+    kind=CheckKind.SHOULD,
     expected="its JoinGroup is answered, and the leader's next list has the new metadata",
 )
-async def back_changed(scene: Scene) -> None:
+async def back_changed(scene: CheckContext) -> None:
     leader, _ = await _pair(scene)
     back = scene.member(instance="i-2", protocols=(("range", subscribe("something-else")),))
     entering = scene.start(back.enter())
@@ -191,7 +191,7 @@ async def back_changed(scene: Scene) -> None:
     source="KIP-345",
     expected="UNKNOWN_MEMBER_ID",
 )
-async def unknown_instance(scene: Scene) -> None:
+async def unknown_instance(scene: CheckContext) -> None:
     await scene.stable(1)
     answer = await scene.member(instance="i-9", id="somebody").join()
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with an unknown instance id and a member id")
@@ -202,10 +202,10 @@ async def unknown_instance(scene: Scene) -> None:
     "A static member misses a rebalance",
     versions="5+",
     source="KIP-345",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     expected="the others complete after the rebalance timeout, and it is still a member until its session is over",
 )
-async def kept(scene: Scene) -> None:
+async def kept(scene: CheckContext) -> None:
     session = scene.target.session_within(10_000)
     how = {"rebalance_ms": 1500, "session_ms": session}
     leader = scene.member(instance="i-1", **how)
@@ -225,10 +225,10 @@ async def kept(scene: Scene) -> None:
     "A static member is silent for its session timeout",
     versions="5+",
     source="KIP-345",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     expected="it is removed like anybody else: UNKNOWN_MEMBER_ID",
 )
-async def expires(scene: Scene) -> None:
+async def expires(scene: CheckContext) -> None:
     session = scene.target.session_within(1000)
     (leader,) = await scene.stable(1, instance="i-1", session_ms=session)
     await asyncio.sleep(session / 1000 + 1.5)
@@ -242,7 +242,7 @@ async def expires(scene: Scene) -> None:
     source="KIP-345",
     expected="both in one generation under ids of their own",
 )
-async def two(scene: Scene) -> None:
+async def two(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     scene.true("the member ids", leader.id != follower.id, "two ids", leader.id)
     told = sorted(str(entry.group_instance_id) for entry in leader.members)
@@ -258,7 +258,7 @@ async def two(scene: Scene) -> None:
     apis=("JoinGroup 5+",),
     expected="group_instance_id of each member",
 )
-async def described(scene: Scene) -> None:
+async def described(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     told = {entry.member_id: entry.group_instance_id for entry in (await describe_one(scene)).members}
     scene.equal("the instances", told, {leader.id: "i-1", follower.id: "i-2"})
@@ -271,7 +271,7 @@ async def described(scene: Scene) -> None:
     source="KIP-345",
     expected="as for a dynamic follower: the same generation, the same id, no rebalance",
 )
-async def again(scene: Scene) -> None:
+async def again(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     generation = follower.generation
     before = follower.id

@@ -3,20 +3,20 @@
 import asyncio
 from typing import Any
 
-from kohort.conformance.check import Kind, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Section
+from kohort.conformance.check_context import CheckContext
 
 SECTION = Section("C", "SyncGroup", "SyncGroup")
 
 
 @SECTION.check("C1a", "No such group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
-async def unknown_group(scene: Scene) -> None:
+async def unknown_group(scene: CheckContext) -> None:
     answer = await scene.member(id="nobody", generation=1).sync()
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup in a new group")
 
 
 @SECTION.check("C1b", "No such member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
-async def unknown_member(scene: Scene) -> None:
+async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     answer = await leader.sync(member_id="nobody")
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup of a made-up member")
@@ -29,7 +29,7 @@ async def unknown_member(scene: Scene) -> None:
     expected="UNKNOWN_MEMBER_ID",
     apis=("JoinGroup 4+",),
 )
-async def pending_member(scene: Scene) -> None:
+async def pending_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     asked = await scene.member().join()
     scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
@@ -38,14 +38,14 @@ async def pending_member(scene: Scene) -> None:
 
 
 @SECTION.check("C2a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")
-async def old_generation(scene: Scene) -> None:
+async def old_generation(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2, sync=False)
     answer = await leader.sync(generation_id=leader.generation - 1)
     scene.error(answer.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation before")
 
 
 @SECTION.check("C2b", "A generation that is yet to come", source="protocol guide", expected="ILLEGAL_GENERATION")
-async def future_generation(scene: Scene) -> None:
+async def future_generation(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     answer = await leader.sync(generation_id=leader.generation + 1)
     scene.error(answer.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation after")
@@ -55,7 +55,7 @@ def _inconsistent(row: str, title: str, **changes: Any) -> None:
     @SECTION.check(
         row, title, versions="5+", source="KIP-559", expected="INCONSISTENT_GROUP_PROTOCOL, and null for both names"
     )
-    async def inconsistent(scene: Scene) -> None:
+    async def inconsistent(scene: CheckContext) -> None:
         (leader,) = await scene.stable(1, sync=False)
         answer = await leader.sync({leader.id: b"mine"}, **changes)
         scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", f"SyncGroup with {changes}")
@@ -74,7 +74,7 @@ _inconsistent("C4b", "No protocol type", protocol_type=None)
     source="protocol guide",
     expected="held back; answered with its own bytes once the leader has synced",
 )
-async def follower_first(scene: Scene) -> None:
+async def follower_first(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
     parked = scene.start(follower.sync())
     await scene.parked(parked, "the follower's SyncGroup, before the leader's")
@@ -89,7 +89,7 @@ async def follower_first(scene: Scene) -> None:
 @SECTION.check(
     "C5b", "A follower syncs after the leader", source="protocol guide", expected="answered at once with its own bytes"
 )
-async def follower_second(scene: Scene) -> None:
+async def follower_second(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
     own = await leader.sync({leader.id: b"one", follower.id: b"two"})
     scene.error(own.error_code, "NONE", "SyncGroup of the leader")
@@ -99,7 +99,7 @@ async def follower_second(scene: Scene) -> None:
 
 
 @SECTION.check("C6a", "SyncGroup again while Stable", source="protocol guide", expected="NONE, and the same assignment")
-async def again(scene: Scene) -> None:
+async def again(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     for member, expected in ((leader, b"for 0"), (follower, b"for 1")):
         answer = await member.sync()
@@ -113,7 +113,7 @@ async def again(scene: Scene) -> None:
     source="protocol guide",
     expected="a generation's assignment is made once: the first one stands",
 )
-async def made_once(scene: Scene) -> None:
+async def made_once(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     answer = await leader.sync({leader.id: b"new", follower.id: b"new"})
     scene.error(answer.error_code, "NONE", "SyncGroup of the leader while Stable")
@@ -124,7 +124,7 @@ async def made_once(scene: Scene) -> None:
 @SECTION.check(
     "C7a", "While the group is preparing a rebalance", source="protocol guide", expected="REBALANCE_IN_PROGRESS"
 )
-async def preparing(scene: Scene) -> None:
+async def preparing(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     scene.start(scene.member().enter())
     await scene.rebalancing(leader)
@@ -138,7 +138,7 @@ async def preparing(scene: Scene) -> None:
     source="protocol guide",
     expected="its SyncGroup, held back until then, is answered REBALANCE_IN_PROGRESS",
 )
-async def waiting_interrupted(scene: Scene) -> None:
+async def waiting_interrupted(scene: CheckContext) -> None:
     _, follower = await scene.stable(2, sync=False)
     parked = scene.start(follower.sync())
     await scene.parked(parked, "the follower's SyncGroup, before the leader's")
@@ -150,7 +150,7 @@ async def waiting_interrupted(scene: Scene) -> None:
 @SECTION.check(
     "C8", "The leader forgets a member", source="protocol guide", expected="that member gets empty bytes, and NONE"
 )
-async def forgotten(scene: Scene) -> None:
+async def forgotten(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
     own = await leader.sync({leader.id: b"all"})
     scene.equal("the leader's assignment", bytes(own.assignment), b"all")
@@ -160,7 +160,7 @@ async def forgotten(scene: Scene) -> None:
 
 
 @SECTION.check("C9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
-async def empty_group(scene: Scene) -> None:
+async def empty_group(scene: CheckContext) -> None:
     answer = await scene.member(group="", id="nobody", generation=1).sync()
     scene.error(answer.error_code, "INVALID_GROUP_ID", "SyncGroup of the empty group")
 
@@ -168,11 +168,11 @@ async def empty_group(scene: Scene) -> None:
 @SECTION.check(
     "C10",
     "A member never syncs",
-    kind=Kind.TIMING,
+    kind=CheckKind.TIMING,
     source="Apache Kafka 3.0 (KAFKA-10134)",
     expected="after the rebalance timeout it is removed, and those that synced are told to rejoin",
 )
-async def never_syncs(scene: Scene) -> None:
+async def never_syncs(scene: CheckContext) -> None:
     session = scene.target.session_within(8000)
     leader = scene.member(rebalance_ms=1500, session_ms=session)
     await leader.enter()
@@ -194,7 +194,7 @@ async def never_syncs(scene: Scene) -> None:
     source="protocol guide",
     expected="what a follower sends as assignments changes nobody's",
 )
-async def follower_assigns(scene: Scene) -> None:
+async def follower_assigns(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
     parked = scene.start(follower.sync({leader.id: b"stolen", follower.id: b"stolen"}))
     await scene.parked(parked, "the follower's SyncGroup with assignments")
@@ -210,7 +210,7 @@ async def follower_assigns(scene: Scene) -> None:
     source="KIP-559",
     expected="the group's type and the chosen name",
 )
-async def told_back(scene: Scene) -> None:
+async def told_back(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     answer = await leader.sync({leader.id: b"mine"})
     scene.equal("type and name", (answer.protocol_type, answer.protocol_name), ("consumer", "range"))
@@ -219,7 +219,7 @@ async def told_back(scene: Scene) -> None:
 @SECTION.check(
     "C13", "A large assignment", source="protocol guide", expected="a quarter of a megabyte comes back byte for byte"
 )
-async def large(scene: Scene) -> None:
+async def large(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     share = bytes(range(256)) * 1024
     answer = await leader.sync({leader.id: share})
@@ -232,7 +232,7 @@ async def large(scene: Scene) -> None:
 @SECTION.check(
     "C14", "An assignment for a stranger", source="protocol guide", expected="ignored; the members get theirs"
 )
-async def for_stranger(scene: Scene) -> None:
+async def for_stranger(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     answer = await leader.sync({"nobody": b"x", leader.id: b"mine"})
     scene.error(answer.error_code, "NONE", "SyncGroup")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.conformance.broker_under_test import Topic
-from kohort.conformance.check import Kind, Need, Section
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
 from kohort.conformance.request_builders import commit, fetch
 from kohort.protocol.errors import error_name
@@ -23,17 +23,17 @@ _NOT_YET = frozenset({14, 15, 16, 51})  # loading, not available, not coordinato
 
 
 @dataclass
-class Producer:
+class CheckProducer:
     """A transactional producer as a puppet; every call gives the broker's answer as it is."""
 
-    scene: Scene
+    scene: CheckContext
     name: str
     node: int | None
     id: int = -1
     epoch: int = -1
 
     @classmethod
-    async def make(cls, scene: Scene) -> Producer:
+    async def make(cls, scene: CheckContext) -> CheckProducer:
         """Find the coordinator and get an id, as often as it takes. Raises Blocked."""
         name = scene.name()
         version = scene.target.version("FindCoordinator", at_most=3)
@@ -94,9 +94,12 @@ class Producer:
             for (_, index), offset in offsets.items()
         )
         values: dict[str, object] = {
-            "transactional_id": self.name, "group_id": self.scene.group, "producer_id": self.id,
-            "producer_epoch": self.epoch, "topics": ({"name": topic.name, "partitions": partitions},),
-        }  # fmt: skip
+            "transactional_id": self.name,
+            "group_id": self.scene.group,
+            "producer_id": self.id,
+            "producer_epoch": self.epoch,
+            "topics": ({"name": topic.name, "partitions": partitions},),
+        }
         answer = await self.scene.ask("TxnOffsetCommit", values | changes)
         return {entry.partition_index: entry.error_code for entry in answer.topics[0].partitions}
 
@@ -113,14 +116,14 @@ class Producer:
         return await self.end(True, **changes)
 
 
-async def _offset(scene: Scene) -> int:
+async def _offset(scene: CheckContext) -> int:
     told = await fetch(scene, [(scene.topic, 0)])
     return told.partitions[scene.topic.name, 0].offset
 
 
-async def _begun(scene: Scene, offset: int, **how: object) -> Producer:
+async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProducer:
     """A producer with an offset of partition 0 in an open transaction. Raises Blocked."""
-    producer = await Producer.make(scene)
+    producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit({(scene.topic, 0): offset}, **how)  # type: ignore[arg-type]
     if codes[0]:
@@ -128,7 +131,7 @@ async def _begun(scene: Scene, offset: int, **how: object) -> Producer:
     return producer
 
 
-async def _begin_again(producer: Producer) -> None:
+async def _begin_again(producer: CheckProducer) -> None:
     """InitProducerId, until what was open before is decided. Raises Blocked."""
     answer: Any = None
 
@@ -151,9 +154,9 @@ async def _begin_again(producer: Producer) -> None:
     source="KIP-447",
     expected="FENCED_INSTANCE_ID",
 )
-async def fenced(scene: Scene) -> None:
+async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
-    producer = await Producer.make(scene)
+    producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit(
         {(scene.topic, 0): 1}, generation_id=leader.generation, member_id="somebody-else", group_instance_id="i-1"
@@ -170,9 +173,9 @@ async def fenced(scene: Scene) -> None:
     source="KIP-447",
     expected="UNKNOWN_MEMBER_ID",
 )
-async def unknown_member(scene: Scene) -> None:
+async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    producer = await Producer.make(scene)
+    producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit({(scene.topic, 0): 1}, generation_id=leader.generation, member_id="nobody")
     scene.error(codes[0], "UNKNOWN_MEMBER_ID", "TxnOffsetCommit of a made-up member")
@@ -181,9 +184,9 @@ async def unknown_member(scene: Scene) -> None:
 @SECTION.check(
     "K1c", "An older generation", versions="3+", needs=TOPIC, apis=APIS, source="KIP-447", expected="ILLEGAL_GENERATION"
 )
-async def stale(scene: Scene) -> None:
+async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
-    producer = await Producer.make(scene)
+    producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit({(scene.topic, 0): 1}, generation_id=leader.generation - 1, member_id=leader.id)
     scene.error(codes[0], "ILLEGAL_GENERATION", "TxnOffsetCommit of the generation before")
@@ -198,7 +201,7 @@ async def stale(scene: Scene) -> None:
     source="KIP-447",
     expected="NONE, and visible once the transaction is committed",
 )
-async def by_member(scene: Scene) -> None:
+async def by_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     producer = await _begun(scene, 5, generation_id=leader.generation, member_id=leader.id)
     scene.error((await producer.end(True)).error_code, "NONE", "EndTxn")
@@ -217,7 +220,7 @@ async def by_member(scene: Scene) -> None:
     source="KIP-98",
     expected="the offset before is what OffsetFetch tells until EndTxn, the new one after it",
 )
-async def committed(scene: Scene) -> None:
+async def committed(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
     producer = await _begun(scene, 2)
     scene.equal("the offset while the transaction is open", await _offset(scene), 1)
@@ -232,7 +235,7 @@ async def committed(scene: Scene) -> None:
 @SECTION.check(
     "K2b", "An aborted transaction", needs=TOPIC, apis=APIS, source="KIP-98", expected="the offset before stays"
 )
-async def aborted(scene: Scene) -> None:
+async def aborted(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
     producer = await _begun(scene, 2)
     scene.error((await producer.end(False)).error_code, "NONE", "EndTxn")
@@ -248,8 +251,8 @@ async def aborted(scene: Scene) -> None:
     source="KIP-98",
     expected="INVALID_PRODUCER_EPOCH or PRODUCER_FENCED, and nothing is stored",
 )
-async def superseded(scene: Scene) -> None:
-    producer = await Producer.make(scene)
+async def superseded(scene: CheckContext) -> None:
+    producer = await CheckProducer.make(scene)
     await producer.take_in()
     old = producer.epoch
     await _begin_again(producer)
@@ -272,9 +275,9 @@ async def superseded(scene: Scene) -> None:
     source="KIP-447",
     expected="NONE: producers from before KIP-447 name no member",
 )
-async def no_member(scene: Scene) -> None:
+async def no_member(scene: CheckContext) -> None:
     await scene.stable(1)
-    producer = await Producer.make(scene)
+    producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit({(scene.topic, 0): 3})
     scene.error(codes[0], "NONE", "TxnOffsetCommit without a member")
@@ -288,8 +291,8 @@ async def no_member(scene: Scene) -> None:
     source="protocol guide",
     expected="UNKNOWN_TOPIC_OR_PARTITION there, NONE elsewhere",
 )
-async def unknown_partition(scene: Scene) -> None:
-    producer = await Producer.make(scene)
+async def unknown_partition(scene: CheckContext) -> None:
+    producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit({(scene.topic, 999): 1, (scene.topic, 0): 2})
     scene.error(codes[999], "UNKNOWN_TOPIC_OR_PARTITION", "partition 999")
@@ -304,8 +307,8 @@ async def unknown_partition(scene: Scene) -> None:
     source="KIP-98",
     expected="the same producer id under a higher epoch",
 )
-async def begins_again(scene: Scene) -> None:
-    producer = await Producer.make(scene)
+async def begins_again(scene: CheckContext) -> None:
+    producer = await CheckProducer.make(scene)
     identity, epoch = producer.id, producer.epoch
     answer = await producer.begin()
     scene.error(answer.error_code, "NONE", "the second InitProducerId")
@@ -318,13 +321,13 @@ def _superseded(row: str, api: str) -> None:
         row,
         f"{api} with a superseded epoch",
         subject=api,
-        kind=Kind.VERSIONED,
+        kind=CheckKind.VERSIONED,
         source="KIP-588",
         apis=("InitProducerId", "FindCoordinator 1+"),
         expected="PRODUCER_FENCED from version 2 on, INVALID_PRODUCER_EPOCH before",
     )
-    async def late(scene: Scene) -> None:
-        producer = await Producer.make(scene)
+    async def late(scene: CheckContext) -> None:
+        producer = await CheckProducer.make(scene)
         old = producer.epoch
         scene.error((await producer.begin()).error_code, "NONE", "the second InitProducerId")
         answer = await (producer.add_group if api == "AddOffsetsToTxn" else producer.end_late)(producer_epoch=old)
@@ -345,7 +348,7 @@ _superseded("K7b", "EndTxn")
     apis=("TxnOffsetCommit", *APIS),
     expected="UNSTABLE_OFFSET_COMMIT of that partition and no other; without require_stable the offset before",
 )
-async def unstable(scene: Scene) -> None:
+async def unstable(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1, (scene.topic, 1): 1})
     producer = await _begun(scene, 2)
     told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)], require_stable=True)

@@ -9,7 +9,7 @@ from typing import Any
 from kohort.conformance.frame_log import Frame
 
 
-class Verdict(Enum):
+class CheckVerdict(Enum):
     """`BLOCKED` is no pass: what comes before the point in question failed, and another check will say why."""
 
     PASS = "pass"
@@ -26,7 +26,7 @@ class Result:
 
     check: str
     version: int
-    verdict: Verdict
+    verdict: CheckVerdict
     reason: str = ""
     what: str = ""
     expected: str = ""
@@ -51,4 +51,4 @@ class Result:
     def from_json(cls, entry: dict[str, Any]) -> Result:
         frames = tuple(Frame.from_json(each) for each in entry.get("frames", ()))
         rest = {name: value for name, value in entry.items() if name not in ("frames", "verdict")}
-        return cls(**rest, verdict=Verdict(entry["verdict"]), frames=frames)
+        return cls(**rest, verdict=CheckVerdict(entry["verdict"]), frames=frames)

@@ -17,7 +17,7 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionView:
+class MembershipView:
     """The region as its coordinator has it: the answer to every call.
 
     `epoch`: how many times it was reset. `newest`: the newest complete checkpoint, None before the first. `age_s`:
@@ -33,7 +33,7 @@ class RegionView:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class CheckpointTicket:
     """Who a member is to its coordinator; every write carries it. A relaunch gets a higher incarnation, and whatever
     the one before still writes is refused."""
 

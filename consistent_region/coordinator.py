@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import coordinator_rules
 from kohort.consistent_region import hand_over as handing
-from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView, Ticket
+from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.errors import (
     CorruptManifest,
     InconsistentCheckpointError,
@@ -22,7 +22,7 @@ from kohort.consistent_region.manifest import Contribution, Manifest, StateRefer
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.region_record import RegionRecord, decode_record, encode_record
 from kohort.consistent_region.settings import check_positive
-from kohort.consistent_region.store import Books, Key, Store
+from kohort.consistent_region.store import Key, Store, StoreTransaction
 
 MAX_CONSECUTIVE_RESETS: Final = 5
 KEPT_CHECKPOINTS: Final = 3
@@ -33,22 +33,22 @@ RENEWED_BELOW: Final = 2 / 3
 class Admission(NamedTuple):
     """What a member gets when it registers. `past`: whether there is something to go back to first."""
 
-    ticket: Ticket
-    view: RegionView
+    ticket: CheckpointTicket
+    view: MembershipView
     past: bool
 
 
 class Return(NamedTuple):
     """What a member goes back to. `manifest` is None, and so is `state`, for the initial state."""
 
-    view: RegionView
+    view: MembershipView
     manifest: Manifest | None
     state: bytes | None
     seeks: SeekMap
 
 
 @dataclass(slots=True)
-class Coordinator:
+class RegionCoordinator:
     """One region's coordinator. `clock` gives seconds that all members of the region share: by default the store's.
 
     Every method may raise CoordinatorUnavailable; nothing was written then. `max_consecutive_resets`: as many resets
@@ -83,7 +83,7 @@ class Coordinator:
             record = self._keep(books, record, ticket)
             return Admission(ticket, self._view(record), past)
 
-    def deregister(self, ticket: Ticket) -> None:
+    def deregister(self, ticket: CheckpointTicket) -> None:
         """The member stopped in good order; its state stays part of the region. Raises FencedError."""
         with self.store.transaction() as books:
             self._keep(books, coordinator_rules.deregister(self._known(books), ticket))
@@ -94,14 +94,14 @@ class Coordinator:
             record = self._record(books)
             return tuple(sorted(record.members)) if record else ()
 
-    def report(self, ticket: Ticket, generation: int, owned: int) -> RegionView:
+    def report(self, ticket: CheckpointTicket, generation: int, owned: int) -> MembershipView:
         """The member has so many partitions of this group generation now (-1: none). Raises FencedError."""
         with self.store.transaction() as books:
             record = coordinator_rules.report(self._known(books), ticket, generation, owned)
             record = self._keep(books, record, ticket)
             return self._view(record)
 
-    def look(self, ticket: Ticket | None = None) -> RegionView:
+    def look(self, ticket: CheckpointTicket | None = None) -> MembershipView:
         """The region as it is. Ends a checkpoint that is past its deadline, and renews the lease of `ticket`.
 
         Raises NotRegisteredError, FencedError for a ticket that counts no more.
@@ -125,7 +125,7 @@ class Coordinator:
         with self.store.read() as books:
             return self._stored(books).initial
 
-    def put_initial(self, ticket: Ticket, positions: Positions) -> Positions:
+    def put_initial(self, ticket: CheckpointTicket, positions: Positions) -> Positions:
         """Say where partitions begin; the answer says where they do, which the first to say so decided (CR-16)."""
         with self.store.transaction() as books:
             record = coordinator_rules.put_initial(self._known(books), ticket, positions)
@@ -135,8 +135,8 @@ class Coordinator:
     # --- resets
 
     def request_reset(
-        self, ticket: Ticket, epoch: int, reason: str, *, forced: bool, generation: int | None
-    ) -> RegionView:
+        self, ticket: CheckpointTicket, epoch: int, reason: str, *, forced: bool, generation: int | None
+    ) -> MembershipView:
         """Ask for a new epoch. Raises FencedError, RegionStopped."""
         with self.store.transaction() as books:
             record = coordinator_rules.request_reset(
@@ -152,7 +152,7 @@ class Coordinator:
             return self._view(record)
 
     def go_back(
-        self, ticket: Ticket, generation: int, owned: int, holds: Collection[TopicPartition] | None = None
+        self, ticket: CheckpointTicket, generation: int, owned: int, holds: Collection[TopicPartition] | None = None
     ) -> Return:
         """Join the region's epoch, and read what to go back to: the newest checkpoint, or the initial state. `holds`:
         which partitions the member has, where they are handed over.
@@ -173,7 +173,9 @@ class Coordinator:
 
     # --- partitions that change hands
 
-    def hand_over(self, ticket: Ticket, epoch: int, left: int, positions: Positions) -> tuple[RegionView, bool]:
+    def hand_over(
+        self, ticket: CheckpointTicket, epoch: int, left: int, positions: Positions
+    ) -> tuple[MembershipView, bool]:
         """The member lets go of partitions, having come so far, and keeps `left`. Also whether somebody may read on
         from there: not if the epoch is over. Raises FencedError."""
         with self.store.transaction() as books:
@@ -183,19 +185,19 @@ class Coordinator:
             return self._view(record), handed is not None
 
     def take(
-        self, ticket: Ticket, epoch: int, generation: int, partitions: Collection[TopicPartition]
-    ) -> handing.Taken:
+        self, ticket: CheckpointTicket, epoch: int, generation: int, partitions: Collection[TopicPartition]
+    ) -> handing.HandedOver:
         """The member has these partitions of a group generation now. Raises FencedError."""
         with self.store.transaction() as books:
             record = coordinator_rules.report(self._known(books), ticket, generation, len(partitions))
             seeks = self._seeks(books, record)
             record, starts, missing = handing.take(record, ticket, epoch, partitions, seeks)
             record = self._keep(books, record, ticket)
-            return handing.Taken(self._view(record), starts, missing)
+            return handing.HandedOver(self._view(record), starts, missing)
 
     # --- checkpoints
 
-    def begin_checkpoint(self, ticket: Ticket, epoch: int) -> RegionView:
+    def begin_checkpoint(self, ticket: CheckpointTicket, epoch: int) -> MembershipView:
         """A barrier for all, if everybody is here and nothing moves; the view says whether there is one."""
         with self.store.transaction() as books:
             now = self._now()
@@ -206,7 +208,9 @@ class Coordinator:
             record = self._keep(books, record, ticket)
             return self._view(record)
 
-    def contribute(self, ticket: Ticket, barrier: Barrier, offsets: Positions, state: bytes) -> RegionView:
+    def contribute(
+        self, ticket: CheckpointTicket, barrier: Barrier, offsets: Positions, state: bytes
+    ) -> MembershipView:
         """One member's part. The last one writes the manifest, in the same transaction that makes it the newest.
 
         Raises BarrierOver (written: nothing), InconsistentCheckpointError (the region resets), FencedError.
@@ -309,7 +313,7 @@ class Coordinator:
         with self.store.read() as books:
             return self._stored(books)
 
-    def watch(self) -> tuple[RegionRecord, RegionView]:
+    def watch(self) -> tuple[RegionRecord, MembershipView]:
         """All that is known of the region, and what members are told of it: as `look`, but nothing is written."""
         record = self.record()
         return record, self._view(record)
@@ -319,7 +323,7 @@ class Coordinator:
     def _now(self) -> float:
         return self.store.clock() if self.clock is None else self.clock()
 
-    def _record(self, books: Books) -> RegionRecord | None:
+    def _record(self, books: StoreTransaction) -> RegionRecord | None:
         data = books.get(Key("region", self.group))
         if data is None:
             return None
@@ -328,7 +332,7 @@ class Coordinator:
             self._read = (data, decode_record(data))
         return self._read[1]
 
-    def _stored(self, books: Books) -> RegionRecord:
+    def _stored(self, books: StoreTransaction) -> RegionRecord:
         record = self._record(books)
         if record is None:
             raise NotRegisteredError(
@@ -336,10 +340,12 @@ class Coordinator:
             )
         return record
 
-    def _known(self, books: Books) -> RegionRecord:
+    def _known(self, books: StoreTransaction) -> RegionRecord:
         return coordinator_rules.expired(self._stored(books), self._now(), self.max_consecutive_resets)
 
-    def _keep(self, books: Books, record: RegionRecord, ticket: Ticket | None = None) -> RegionRecord:
+    def _keep(
+        self, books: StoreTransaction, record: RegionRecord, ticket: CheckpointTicket | None = None
+    ) -> RegionRecord:
         """Write the record; whoever wrote is here. What is as it was is not written: a write is synced to the disk."""
         now = self._now()
         if ticket is not None and self._runs_low(record, ticket, now):
@@ -348,23 +354,23 @@ class Coordinator:
             books.put(Key("region", self.group), encode_record(record))
         return record
 
-    def _runs_low(self, record: RegionRecord, ticket: Ticket, now: float) -> bool:
+    def _runs_low(self, record: RegionRecord, ticket: CheckpointTicket, now: float) -> bool:
         return coordinator_rules.lease_left_s(record, ticket, now, self.lease_s) < self.lease_s * RENEWED_BELOW
 
-    def _view(self, record: RegionRecord) -> RegionView:
+    def _view(self, record: RegionRecord) -> MembershipView:
         return coordinator_rules.view(record, self._now())
 
-    def _seeks(self, books: Books, record: RegionRecord) -> SeekMap:
+    def _seeks(self, books: StoreTransaction, record: RegionRecord) -> SeekMap:
         manifest = None if record.newest is None else self._manifest(books, record.newest)
         return SeekMap(manifest.offsets if manifest else None, record.initial)
 
-    def _manifest(self, books: Books, sequence: int) -> Manifest:
+    def _manifest(self, books: StoreTransaction, sequence: int) -> Manifest:
         data = books.get(Key("manifest", self.group, _number(sequence)))
         if data is None:
             raise ResetFailedError("the checkpoint's manifest is gone", sequence=sequence, region=self.region)
         return decode(data, region=self.region, group=self.group, sequence=sequence)
 
-    def _state(self, books: Books, reference: StateReference) -> bytes:
+    def _state(self, books: StoreTransaction, reference: StateReference) -> bytes:
         state = books.get(Key("state", self.group, reference.digest))
         if state is None:
             raise ResetFailedError("the state that a checkpoint names is gone", digest=reference.digest)
@@ -372,7 +378,9 @@ class Coordinator:
             raise CorruptManifest("a stored state contradicts its digest", digest=reference.digest)
         return state
 
-    def _newest(self, books: Books, record: RegionRecord, ticket: Ticket) -> tuple[Manifest | None, bytes | None]:
+    def _newest(
+        self, books: StoreTransaction, record: RegionRecord, ticket: CheckpointTicket
+    ) -> tuple[Manifest | None, bytes | None]:
         if record.newest is None:
             return None, None
         manifest = self._manifest(books, record.newest)
@@ -383,7 +391,7 @@ class Coordinator:
     def _retirable(self, record: RegionRecord) -> int:
         return record.complete[-self.kept_checkpoints - 1] if len(record.complete) > self.kept_checkpoints else 0
 
-    def _retire(self, books: Books, record: RegionRecord, up_to: int) -> RegionRecord:
+    def _retire(self, books: StoreTransaction, record: RegionRecord, up_to: int) -> RegionRecord:
         record, gone = coordinator_rules.retire(record, up_to)
         if not gone:
             return record
@@ -392,7 +400,7 @@ class Coordinator:
         self._forget_states(books, record)
         return record
 
-    def _forget_states(self, books: Books, record: RegionRecord) -> None:
+    def _forget_states(self, books: StoreTransaction, record: RegionRecord) -> None:
         """Delete the states that no checkpoint needs."""
         try:
             needed = coordinator_rules.in_use((self._manifest(books, one) for one in record.complete), record)

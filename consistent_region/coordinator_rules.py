@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import hand_over
-from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView, Ticket
+from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.errors import (
     BarrierOver,
     ConfigurationError,
@@ -33,7 +33,7 @@ from kohort.consistent_region.errors import (
     ResetFailedError,
 )
 from kohort.consistent_region.manifest import Contribution, Manifest, merged
-from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.region_record import CLOCKS_APART_S, MemberRecord, RegionRecord
 
 NO_EPOCH = -1
@@ -45,7 +45,7 @@ def created(region: str, group: str, now: float) -> RegionRecord:
     return RegionRecord(region=region, group=group, last_at=now)
 
 
-def register(record: RegionRecord, region: str, member: str) -> tuple[RegionRecord, Ticket, bool]:
+def register(record: RegionRecord, region: str, member: str) -> tuple[RegionRecord, CheckpointTicket, bool]:
     """The member's next incarnation, and whether it has a past to take up. Ends a barrier that named the last one.
 
     Raises ConfigurationError if the group belongs to another region, RegionStopped if this one was stopped.
@@ -71,32 +71,32 @@ def register(record: RegionRecord, region: str, member: str) -> tuple[RegionReco
     # What the barrier waits for would be the work of somebody who is dead; and its manifest, completing after this one
     # has read an older, would hold effects that it does not know of.
     record = _memory_gone(_abandon(replace(record, members={**record.members, member: known})), member)
-    return record, Ticket(region, record.group, member, known.incarnation), past
+    return record, CheckpointTicket(region, record.group, member, known.incarnation), past
 
 
-def deregister(record: RegionRecord, ticket: Ticket) -> RegionRecord:
+def deregister(record: RegionRecord, ticket: CheckpointTicket) -> RegionRecord:
     """The member says that it has stopped in good order. Its state stays part of every checkpoint."""
     known = _known(record, ticket)
-    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_until=0.0)
+    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_deadline=0.0)
     return _memory_gone(_abandon(replace(record, members={**record.members, ticket.member: gone})), ticket.member)
 
 
-def renewed(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) -> RegionRecord:
+def renewed(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> RegionRecord:
     """The member was heard of. Raises NotRegisteredError, FencedError."""
-    known = _known(record, ticket)._replace(lease_until=now + lease_s, lease_s=lease_s)
+    known = _known(record, ticket)._replace(lease_deadline=now + lease_s, lease_s=lease_s)
     return replace(record, members={**record.members, ticket.member: known})
 
 
-def lease_left_s(record: RegionRecord, ticket: Ticket, now: float, lease_s: float) -> float:
+def lease_left_s(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> float:
     """How long the member counts as here. Raises NotRegisteredError, FencedError."""
     known = _known(record, ticket)
-    return known.lease_until - now if known.here(now, lease_s) else 0.0
+    return known.lease_deadline - now if known.here(now, lease_s) else 0.0
 
 
-def view(record: RegionRecord, now: float) -> RegionView:
+def view(record: RegionRecord, now: float) -> MembershipView:
     """What members are told."""
     # `now` is before `last_at` only where the clock began anew: then nothing is known, and none has passed.
-    return RegionView(record.epoch, record.newest, record.barrier, max(now - record.last_at, 0.0), record.stopped)
+    return MembershipView(record.epoch, record.newest, record.barrier, max(now - record.last_at, 0.0), record.stopped)
 
 
 def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
@@ -109,7 +109,7 @@ def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
     return _new_epoch(record, f"checkpoint {record.barrier.sequence} was not complete in time", False, None, max_resets)
 
 
-def report(record: RegionRecord, ticket: Ticket, generation: int, owned: int) -> RegionRecord:
+def report(record: RegionRecord, ticket: CheckpointTicket, generation: int, owned: int) -> RegionRecord:
     """The member has so many partitions of `generation` now. Ends a barrier of any other."""
     known = _known(record, ticket)._replace(generation=generation, owned=owned)
     record = replace(record, members={**record.members, ticket.member: known})
@@ -120,7 +120,7 @@ def report(record: RegionRecord, ticket: Ticket, generation: int, owned: int) ->
 
 def request_reset(
     record: RegionRecord,
-    ticket: Ticket,
+    ticket: CheckpointTicket,
     epoch: int,
     reason: str,
     *,
@@ -142,7 +142,11 @@ def request_reset(
 
 
 def go_back(
-    record: RegionRecord, ticket: Ticket, generation: int, owned: int, holds: Collection[TopicPartition] | None = None
+    record: RegionRecord,
+    ticket: CheckpointTicket,
+    generation: int,
+    owned: int,
+    holds: Collection[TopicPartition] | None = None,
 ) -> RegionRecord:
     """The member joins the region's epoch; what it reads in the same transaction is what it goes back to.
 
@@ -159,7 +163,7 @@ def go_back(
     return replace(record, members={**record.members, ticket.member: joined})
 
 
-def check_named(record: RegionRecord, ticket: Ticket, manifest: Manifest) -> None:
+def check_named(record: RegionRecord, ticket: CheckpointTicket, manifest: Manifest) -> None:
     """Raises ResetFailedError if the member should be part of the checkpoint and is not (CR-62).
 
     One that registered after it was begun has no state in it, and starts with its initial one.
@@ -171,7 +175,7 @@ def check_named(record: RegionRecord, ticket: Ticket, manifest: Manifest) -> Non
 
 
 def begin_checkpoint(
-    record: RegionRecord, ticket: Ticket, epoch: int, now: float, timeout_s: float, lease_s: float
+    record: RegionRecord, ticket: CheckpointTicket, epoch: int, now: float, timeout_s: float, lease_s: float
 ) -> RegionRecord:
     """A barrier, if there is none and nothing moves among those who are here; else the record as it is."""
     known = _known(record, ticket)
@@ -201,7 +205,7 @@ def begin_checkpoint(
 
 def contribute(
     record: RegionRecord,
-    ticket: Ticket,
+    ticket: CheckpointTicket,
     barrier: Barrier,
     contribution: Contribution,
     now: float,
@@ -258,13 +262,13 @@ def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
     return _new_epoch(record, reason, False, None, max_resets)
 
 
-def put_initial(record: RegionRecord, ticket: Ticket, positions: Positions) -> RegionRecord:
+def put_initial(record: RegionRecord, ticket: CheckpointTicket, positions: Positions) -> RegionRecord:
     """Where partitions begin; those that have a beginning keep it (I7)."""
     _known(record, ticket)
     for partition, position in positions.items():
         if position.offset < 0:
             raise ValueError(f"an initial offset is not negative: {partition} -> {position.offset}")
-    initial: Mapping[TopicPartition, Position] = {**positions, **record.initial}
+    initial: Mapping[TopicPartition, RegionPosition] = {**positions, **record.initial}
     return replace(record, initial=MappingProxyType(dict(sorted(initial.items()))))
 
 
@@ -305,9 +309,11 @@ def without(
         raise ConfigurationError("the region has not read this topic", hint=hint, topic=", ".join(strange), **place)
     if here := sorted(name for name, one in record.members.items() if one.here(now, lease_s)):
         raise ConfigurationError(
-            "members of the region run", hint="stop them; one that was killed counts until its lease is over",
-            members=", ".join(here), **place,
-        )  # fmt: skip
+            "members of the region run",
+            hint="stop them; one that was killed counts until its lease is over",
+            members=", ".join(here),
+            **place,
+        )
     gone = tuple(one for one in record.initial if one.topic in topics)
     left = MappingProxyType({one: at for one, at in record.initial.items() if one.topic not in topics})
     record = replace(_new_epoch(record, "an operator had a topic forgotten", True, None, 1), initial=left)
@@ -335,7 +341,7 @@ def in_use(manifests: Iterable[Manifest], record: RegionRecord) -> frozenset[str
     return frozenset(part.state.digest for part in parts)
 
 
-def _known(record: RegionRecord, ticket: Ticket) -> MemberRecord:
+def _known(record: RegionRecord, ticket: CheckpointTicket) -> MemberRecord:
     known = record.members.get(ticket.member)
     if known is None:
         raise NotRegisteredError("the coordinator does not know this member", member=ticket.member, hint="register it")

@@ -19,7 +19,7 @@ from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.state import CheckpointListener, StateHandle
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 
 log = logging.getLogger("kohort.region")
 
@@ -35,7 +35,7 @@ class SinkPlace:
     region: str
     group: str
     member: str
-    group_metadata: Callable[[], Identity]
+    group_metadata: Callable[[], ConsumerGroupMetadata]
     sink: str = "out"
 
     @property

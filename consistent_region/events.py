@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region.checkpoint_barrier import RegionView
+from kohort.consistent_region.checkpoint_barrier import MembershipView
 from kohort.consistent_region.offsets import Positions
 
 
@@ -26,24 +26,24 @@ class RecordLike(Protocol):
 class Registered:
     """The coordinator knows us. `relaunched`: it has known a member of our name before, or has a checkpoint."""
 
-    view: RegionView
+    view: MembershipView
     relaunched: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class RegionSubscribed:
     """The consumer has been told which topics."""
 
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
+class PartitionsRevoked:
     """The group takes its partitions back; they are ours until this is handled."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class PartitionsAssigned:
     """The group gave us `partitions` (all of them: assignment in a region is EAGER).
 
     `view` is the coordinator's answer to being told so, None if it could not be told; `starts` where the newest
@@ -53,7 +53,7 @@ class Assigned:
     partitions: frozenset[TopicPartition]
     generation: int
     starts: Positions
-    view: RegionView | None
+    view: MembershipView | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class HandedOver:
 
     partitions: frozenset[TopicPartition]
     generation: int
-    view: RegionView | None
+    view: MembershipView | None
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class StateTaken:
     """The group gave us `partitions` (all of them, those that stayed included; assignment is COOPERATIVE).
 
     `starts`: where those that are new are read on from; what is new and not in it is held by somebody who did not hand
@@ -77,18 +77,18 @@ class Taken:
     partitions: frozenset[TopicPartition]
     generation: int
     starts: Positions
-    view: RegionView | None
+    view: MembershipView | None
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class PartitionsLost:
     """The partitions are gone already; another member may have them."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class RecordsPolled:
     """A poll ended, with these records, in log order for each partition."""
 
     records: Sequence[RecordLike]
@@ -114,21 +114,21 @@ class PollFailed:
 class Looked:
     """The coordinator's answer to Look or BeginCheckpoint."""
 
-    view: RegionView
+    view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
 class ResetGranted:
     """The answer to RequestReset. `view.epoch` is higher than ours, unless others asked first for this generation."""
 
-    view: RegionView
+    view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
 class WentBack:
     """GoBack is done: state restored, partitions sought. `starts`: where those that are assigned were sought to."""
 
-    view: RegionView
+    view: MembershipView
     starts: Positions
 
 
@@ -136,7 +136,7 @@ class WentBack:
 class Contributed:
     """Contribute is done."""
 
-    view: RegionView
+    view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,11 @@ class CoordinatorFailed:
 class Reregistered:
     """The coordinator had forgotten us (its store was lost), and knows us again. `view`: all that it knows now."""
 
-    view: RegionView
+    view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
-class CommitSettled:
+class RegionCommitSettled:
     """The group's commit is settled; `error` is None if it was stored."""
 
     error: KohortError | None
@@ -175,19 +175,19 @@ class Broke:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopRequested:
     """The user wants to end."""
 
 
 Event = (
     Registered
-    | Subscribed
-    | Revoked
-    | Assigned
+    | RegionSubscribed
+    | PartitionsRevoked
+    | PartitionsAssigned
     | HandedOver
-    | Taken
-    | Lost
-    | Polled
+    | StateTaken
+    | PartitionsLost
+    | RecordsPolled
     | PollFailed
     | Looked
     | ResetGranted
@@ -195,8 +195,8 @@ Event = (
     | Contributed
     | CoordinatorFailed
     | Reregistered
-    | CommitSettled
+    | RegionCommitSettled
     | MemoryLow
     | Broke
-    | Stop
+    | StopRequested
 )

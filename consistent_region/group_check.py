@@ -20,7 +20,7 @@ MOST_NAMED = 10
 UNREAD_LOOKS = 3  # a leader may learn of a topic late, and then the group rebalances
 
 
-class Mate(Protocol):
+class GroupMemberInfo(Protocol):
     """What `kohort.Consumer.group_members` tells of one."""
 
     @property
@@ -38,13 +38,13 @@ def client_id(given: str, region: str, member: str) -> str:
     return f"{given}/{region}/{member}"
 
 
-def strangers(mates: Iterable[Mate], region: str, members: Collection[str]) -> list[Mate]:
+def strangers(mates: Iterable[GroupMemberInfo], region: str, members: Collection[str]) -> list[GroupMemberInfo]:
     """Those of the group who are no members of the region."""
     known = tuple(client_id("", region, name) for name in members)
     return [one for one in mates if not one.client_id.endswith(known)]
 
 
-def unread(mates: Collection[Mate], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+def unread(mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
     """Those of `begun` that nobody has; none while it is not known who is there, and what everybody has."""
     known = [one.assignment for one in mates if one.assignment is not None]
     if not mates or len(known) < len(mates):
@@ -52,7 +52,7 @@ def unread(mates: Collection[Mate], begun: Collection[TopicPartition]) -> frozen
     return frozenset(begun).difference(*known)
 
 
-class Company:
+class GroupCheck:
     """Looks who is there, a little after each assignment; raises StrangerError, UnreadError.
 
     `mates`: `Consumer.group_members`. `members` and `begun` (what has a beginning): of the coordinator; asked second,
@@ -63,7 +63,7 @@ class Company:
         self,
         region: str,
         group: str,
-        mates: Callable[[float], Iterable[Mate]],
+        mates: Callable[[float], Iterable[GroupMemberInfo]],
         members: Callable[[], Collection[str]],
         begun: Callable[[], Collection[TopicPartition]],
     ) -> None:

@@ -15,21 +15,21 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region.checkpoint_barrier import RegionView, Ticket
+from kohort.consistent_region.checkpoint_barrier import CheckpointTicket, MembershipView
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.region_record import RegionRecord
 
 
-class Taken(NamedTuple):
+class HandedOver(NamedTuple):
     """The answer to `take`. `starts`: where those that are new here are read from. `missing`: those that somebody holds
     who did not hand them over. Both are empty if the region has gone on to another epoch."""
 
-    view: RegionView
+    view: MembershipView
     starts: Positions
     missing: frozenset[TopicPartition]
 
 
-def hand_over(record: RegionRecord, ticket: Ticket, epoch: int, positions: Positions) -> RegionRecord | None:
+def hand_over(record: RegionRecord, ticket: CheckpointTicket, epoch: int, positions: Positions) -> RegionRecord | None:
     """The member lets these go, having come so far. None if it may not: the epoch is over, or they are not its own."""
     if not _in_epoch(record, ticket, epoch):
         return None
@@ -47,7 +47,7 @@ def hand_over(record: RegionRecord, ticket: Ticket, epoch: int, positions: Posit
 
 
 def take(
-    record: RegionRecord, ticket: Ticket, epoch: int, partitions: Iterable[TopicPartition], seeks: SeekMap
+    record: RegionRecord, ticket: CheckpointTicket, epoch: int, partitions: Iterable[TopicPartition], seeks: SeekMap
 ) -> tuple[RegionRecord, Positions, frozenset[TopicPartition]]:
     """The member has these now; also where the new ones start, and which are missing."""
     if not _in_epoch(record, ticket, epoch):
@@ -65,12 +65,12 @@ def take(
     return record, {one: to for one, to in starts.items() if one not in missing}, missing
 
 
-def conflict(record: RegionRecord, ticket: Ticket, partitions: Iterable[TopicPartition]) -> bool:
+def conflict(record: RegionRecord, ticket: CheckpointTicket, partitions: Iterable[TopicPartition]) -> bool:
     """Whether a member that goes back has partitions that somebody has read in this epoch, beyond the checkpoint."""
     return any(one in record.handed or record.held.get(one, ticket.member) != ticket.member for one in partitions)
 
 
-def holding(record: RegionRecord, ticket: Ticket, partitions: Iterable[TopicPartition]) -> RegionRecord:
+def holding(record: RegionRecord, ticket: CheckpointTicket, partitions: Iterable[TopicPartition]) -> RegionRecord:
     """The member holds exactly these, from the checkpoint on: it has just gone back."""
     others = forgotten(record, ticket.member).held
     return replace(record, held={**others, **dict.fromkeys(partitions, ticket.member)})
@@ -83,7 +83,7 @@ def forgotten(record: RegionRecord, member: str) -> RegionRecord:
     return replace(record, held={partition: name for partition, name in record.held.items() if name != member})
 
 
-def _in_epoch(record: RegionRecord, ticket: Ticket, epoch: int) -> bool:
+def _in_epoch(record: RegionRecord, ticket: CheckpointTicket, epoch: int) -> bool:
     return record.stopped is None and epoch == record.epoch == record.members[ticket.member].epoch
 
 

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
-from kohort.coordinator_client import Consumer, OffsetToCommit
+from kohort.coordinator_client import Consumer, OffsetAndMetadata
 from kohort.network.errors import CommitFailed
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import Producer
 from kohort.producer.producer_config import CONNECTING
 
@@ -122,12 +122,14 @@ class KafkaSink:
             log.warning("the group's offsets are left out of commit %d: %s", at.number, refused)
             self._transact(prepared, at, None)
 
-    def _transact(self, prepared: bytes, at: CommitId, member: Identity | None) -> None:
+    def _transact(self, prepared: bytes, at: CommitId, member: ConsumerGroupMetadata | None) -> None:
         assert self._producer is not None
         with self._producer.transaction() as producer:
             for value, key, headers, partition, timestamp_ms in unpacked(prepared):
                 producer.send(self._topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-            producer.send_offsets({self._note: OffsetToCommit(at.number, metadata=at.run)}, Identity(self._marker))
+            producer.send_offsets(
+                {self._note: OffsetAndMetadata(at.number, metadata=at.run)}, ConsumerGroupMetadata(self._marker)
+            )
             offsets = {one: position.offset for one, position in at.offsets.items()}
             if offsets and member is not None and member.generation >= 0:
                 producer.send_offsets(offsets, member)

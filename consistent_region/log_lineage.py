@@ -12,7 +12,7 @@ from uuid import UUID
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import TopicRecreatedError, TruncationError
-from kohort.consistent_region.offsets import NO_EPOCH, NO_TOPIC_ID, Position, Positions
+from kohort.consistent_region.offsets import NO_EPOCH, NO_TOPIC_ID, Positions, RegionPosition
 from kohort.coordinator_client.errors import TopicRecreated, Truncation
 from kohort.network.errors import IllegalState, OperationTimeout
 
@@ -55,14 +55,14 @@ class Lineage:
                 ends.append((here.offset, here.leader_epoch))
             del ends[:-MOST_POLLS]
 
-    def named(self, positions: Positions) -> dict[TopicPartition, Position]:
+    def named(self, positions: Positions) -> dict[TopicPartition, RegionPosition]:
         """With the ids that the topics have now, where none is known yet."""
         return {
             one: at if at.topic_id != NO_TOPIC_ID else at._replace(topic_id=self._topic_id(one.topic))
             for one, at in positions.items()
         }
 
-    def told(self, positions: Positions) -> dict[TopicPartition, Position]:
+    def told(self, positions: Positions) -> dict[TopicPartition, RegionPosition]:
         """As `named`, and with the epochs of what was polled."""
         return {one: at._replace(leader_epoch=self._epoch(one, at)) for one, at in self.named(positions).items()}
 
@@ -85,7 +85,7 @@ class Lineage:
         kind = {TopicRecreated: TopicRecreatedError, Truncation: TruncationError}.get(type(error))
         return error if kind is None else kind(error.message, hint=error.hint, **error.place)
 
-    def _epoch(self, partition: TopicPartition, at: Position) -> int:
+    def _epoch(self, partition: TopicPartition, at: RegionPosition) -> int:
         ends = self._polled.get(partition, [])
         place = bisect_left(ends, (at.offset, NO_EPOCH))
         if place == len(ends):

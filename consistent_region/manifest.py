@@ -21,7 +21,7 @@ from uuid import UUID
 from kohort.common.foreign_text import parsed_json
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import AlienManifest, CorruptManifest, InconsistentCheckpointError, StaleManifest
-from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.offsets import Positions, RegionPosition
 
 MAGIC: Final = b"KREGION\n"
 VERSION: Final = 1
@@ -82,7 +82,7 @@ class Manifest:
     @property
     def offsets(self) -> Positions:
         """All contributions merged: where the whole region is."""
-        merged: dict[TopicPartition, Position] = {}
+        merged: dict[TopicPartition, RegionPosition] = {}
         for one in self.contributions:
             merged.update(one.offsets)
         return MappingProxyType(merged)
@@ -193,7 +193,7 @@ def plain_positions(positions: Positions) -> dict[str, dict[str, list[Any]]]:
     return topics
 
 
-def read_positions(topics: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[TopicPartition, Position]:
+def read_positions(topics: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[TopicPartition, RegionPosition]:
     """The other way; raises ValueError or TypeError for what is none."""
     positions = {}
     for topic, partitions in topics.items():
@@ -201,7 +201,7 @@ def read_positions(topics: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[To
         for number, (offset, leader_epoch, topic_id) in partitions.items():
             if not 0 <= whole(offset) <= INT64_MAX or whole(leader_epoch) < -1 or not 0 <= int(number) < 2**31:
                 raise ValueError(f"{topic} {number}: offset {offset}, leader epoch {leader_epoch}")
-            positions[TopicPartition(topic, int(number))] = Position(offset, leader_epoch, _topic_id(topic_id))
+            positions[TopicPartition(topic, int(number))] = RegionPosition(offset, leader_epoch, _topic_id(topic_id))
     return positions
 
 

@@ -11,7 +11,7 @@ NO_TOPIC_ID: Final = UUID(int=0)
 NO_EPOCH: Final = -1
 
 
-class Position(NamedTuple):
+class RegionPosition(NamedTuple):
     """The next record to read. `leader_epoch` is -1 and `topic_id` zero where they are not known.
 
     Both are kept so that a reset can tell a log that was cut, or a topic that was made anew, from the one it knew.
@@ -22,7 +22,7 @@ class Position(NamedTuple):
     topic_id: UUID = NO_TOPIC_ID
 
     @classmethod
-    def of(cls, offset: int, leader_epoch: int = NO_EPOCH, topic_id: UUID = NO_TOPIC_ID) -> "Position":
+    def of(cls, offset: int, leader_epoch: int = NO_EPOCH, topic_id: UUID = NO_TOPIC_ID) -> "RegionPosition":
         """As the constructor; raises ValueError for a negative offset (0 is an offset, absence is not; CR-18)."""
         if isinstance(offset, bool) or not isinstance(offset, int):
             raise TypeError(f"an offset is an int, not {offset!r}")
@@ -31,7 +31,7 @@ class Position(NamedTuple):
         return cls(offset, leader_epoch, topic_id)
 
 
-Positions = Mapping[TopicPartition, Position]
+Positions = Mapping[TopicPartition, RegionPosition]
 
 
 class OffsetManager:
@@ -42,7 +42,7 @@ class OffsetManager:
     """
 
     def __init__(self) -> None:
-        self._next: dict[TopicPartition, Position | None] = {}
+        self._next: dict[TopicPartition, RegionPosition | None] = {}
 
     def register(self, partitions: Iterable[TopicPartition]) -> None:
         """Count for exactly these partitions from now on; those that stay keep their offsets."""
@@ -80,7 +80,7 @@ class OffsetManager:
         """Registered partitions that have no offset yet."""
         return frozenset(one for one, position in self._next.items() if position is None)
 
-    def next_of(self, partition: TopicPartition) -> Position | None:
+    def next_of(self, partition: TopicPartition) -> RegionPosition | None:
         """The next offset of a partition; None if it is not registered or has none yet."""
         return self._next.get(partition)
 
@@ -95,7 +95,7 @@ class OffsetManager:
         return len(self._next)
 
 
-class SeekMap(Mapping[TopicPartition, Position]):
+class SeekMap(Mapping[TopicPartition, RegionPosition]):
     """Where a partition is read from after a reset: the checkpoint's offset, else the initial one (CR-65, CR-66)."""
 
     __slots__ = ("_positions",)
@@ -103,7 +103,7 @@ class SeekMap(Mapping[TopicPartition, Position]):
     def __init__(self, checkpoint: Positions | None = None, initial: Positions | None = None) -> None:
         self._positions = {**(initial or {}), **(checkpoint or {})}
 
-    def __getitem__(self, partition: TopicPartition) -> Position:
+    def __getitem__(self, partition: TopicPartition) -> RegionPosition:
         return self._positions[partition]
 
     def __iter__(self) -> Iterator[TopicPartition]:
@@ -112,6 +112,6 @@ class SeekMap(Mapping[TopicPartition, Position]):
     def __len__(self) -> int:
         return len(self._positions)
 
-    def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
+    def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, RegionPosition]:
         """Those of `partitions` that the map knows."""
         return {one: self._positions[one] for one in sorted(partitions) if one in self._positions}

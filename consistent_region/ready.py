@@ -16,7 +16,7 @@ from enum import Enum
 from kohort.common.errors import KohortError
 from kohort.consistent_region.checkpoint_barrier import Barrier
 from kohort.consistent_region.offsets import Positions
-from kohort.consistent_region.states import Phase, RegionState
+from kohort.consistent_region.states import RegionPhase, RegionState
 
 
 class Polling(Enum):
@@ -28,7 +28,7 @@ class Polling(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CheckGroup:
     """Ask the coordinator how the region is."""
 
 
@@ -63,11 +63,11 @@ class Contribute:
     offsets: Positions
 
 
-Ask = Look | BeginCheckpoint | RequestReset | GoBack | Contribute
+RegionRequest = CheckGroup | BeginCheckpoint | RequestReset | GoBack | Contribute
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class RegionNotice:
     """Something people should hear of though nothing failed. `kind` is stable and meant for code."""
 
     kind: str
@@ -75,18 +75,18 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class RegionReady:
     """Everything a driver has to do now, in this order."""
 
     state: RegionState
-    phase: Phase
+    phase: RegionPhase
     fatal: KohortError | None
     """Level. Raise it, after closing."""
 
     commit: Positions | None
     """Edge. Commit to the group, as advice to people and tools; the region itself never reads it back."""
 
-    ask: Ask | None
+    ask: RegionRequest | None
     """Level."""
 
     paused: bool
@@ -95,7 +95,7 @@ class Ready:
     polling: Polling
     """Level."""
 
-    notices: tuple[Notice, ...]
+    notices: tuple[RegionNotice, ...]
     """Edge."""
 
     wake_at: float | None

@@ -9,15 +9,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, Coordinator
+from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, RegionCoordinator
 from kohort.consistent_region.effects import Effects, SinkPlace, TransactionalSink
 from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
 from kohort.consistent_region.file_state import FileState
 from kohort.consistent_region.group_check import client_id
 from kohort.consistent_region.memory_pressure import memory_low
 from kohort.consistent_region.open_store import open_store
-from kohort.consistent_region.region_driver import Conductor, Handler
-from kohort.consistent_region.region_history import Diary, Moment
+from kohort.consistent_region.region_driver import Handler, RegionDriver
+from kohort.consistent_region.region_history import HistoryEntry, RegionHistory
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings, check_positive
 from kohort.consistent_region.start_positions import StartPosition
@@ -27,8 +27,8 @@ from kohort.consistent_region.store import Store
 from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, Config
-from kohort.coordinator_client.group.rebalance_history import Rebalance
-from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.errors import ConfigError, IllegalState
 from kohort.network.process_exit import on_sigterm
@@ -94,7 +94,7 @@ class ConsistentRegion:
         max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS,
         kept_checkpoints: int = KEPT_CHECKPOINTS,
         lease_s: float = LEASE_S,
-        on_moment: Callable[[Moment], object] | None = None,
+        on_moment: Callable[[HistoryEntry], object] | None = None,
         **settings: Any,
     ) -> None:
         if not region_id:
@@ -150,7 +150,7 @@ class ConsistentRegion:
         self._on_data_loss = on_data_loss
         self._member = RegionMember(name, self.settings)
         self._owns_store = isinstance(coordinator, str)
-        self.coordinator = Coordinator(
+        self.coordinator = RegionCoordinator(
             open_store(coordinator) if isinstance(coordinator, str) else coordinator,
             region_id,
             group,
@@ -159,7 +159,7 @@ class ConsistentRegion:
             kept_checkpoints=kept_checkpoints,
             lease_s=lease_s,
         )
-        self._diary = Diary(on_moment)
+        self._diary = RegionHistory(on_moment)
         self._consumer: Consumer | None = None
         self._stopping = False  # no Event: a signal's handler would wait for the lock that the code it broke into holds
         self._lock = threading.Lock()
@@ -177,9 +177,9 @@ class ConsistentRegion:
             if self._ran:
                 raise UnsupportedError("a region member runs once", hint="make another")
             self._ran = True
-        conductors: list[Conductor] = []
+        conductors: list[RegionDriver] = []
 
-        def on_reset(gap: Gap) -> None:
+        def on_reset(gap: OffsetReset) -> None:
             for one in conductors:
                 one.on_gap(gap)
 
@@ -187,7 +187,7 @@ class ConsistentRegion:
             on_sigterm(self.stop),
             Consumer(self._bootstrap, group=self._group, on_reset=on_reset, **self._consumer_settings) as consumer,
         ):
-            conductor = Conductor(
+            conductor = RegionDriver(
                 self._member,
                 self.coordinator,
                 consumer,
@@ -238,11 +238,11 @@ class ConsistentRegion:
         """Counters (`..._total`) and gauges of this member."""
         return dict(self._member.metrics)
 
-    def timeline(self) -> tuple[Moment, ...]:
+    def timeline(self) -> tuple[HistoryEntry, ...]:
         """What happened to this member, newest last: states, partitions, resets, checkpoints. From any thread."""
         return self._diary.timeline
 
-    def rebalances(self) -> tuple[Rebalance, ...]:
+    def rebalances(self) -> tuple[RebalanceRecord, ...]:
         """The group's part of it: see `Consumer.timeline`."""
         return () if self._consumer is None else self._consumer.timeline()
 

@@ -17,8 +17,8 @@ from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import ready as rd
-from kohort.consistent_region.checkpoint_barrier import RegionView, Ticket
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.checkpoint_barrier import CheckpointTicket, MembershipView
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import (
     BarrierOver,
     CoordinatorUnavailable,
@@ -29,16 +29,16 @@ from kohort.consistent_region.errors import (
     TopicRecreatedError,
     TruncationError,
 )
-from kohort.consistent_region.group_check import Company, Mate
+from kohort.consistent_region.group_check import GroupCheck, GroupMemberInfo
 from kohort.consistent_region.log_lineage import Lineage, Whereabouts
-from kohort.consistent_region.offsets import Position, Positions
-from kohort.consistent_region.region_history import Diary
+from kohort.consistent_region.offsets import Positions, RegionPosition
+from kohort.consistent_region.region_history import RegionHistory
 from kohort.consistent_region.region_member import NO_GENERATION, RegionMember, partition_of
 from kohort.consistent_region.start_positions import Lookups, StartPosition, beginnings, check_log
 from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.consistent_region.states import CLEAN, ENDED, READING
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
-from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.network.errors import IllegalState, OperationTimeout
 
 log = logging.getLogger("kohort.region")
@@ -61,10 +61,10 @@ class GroupConsumer(Lookups, Protocol):
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None: ...
     def topic_id(self, topic: str) -> UUID: ...
     def position_of(self, partition: TopicPartition) -> Whereabouts: ...
-    def group_members(self, timeout_s: float) -> Iterable[Mate]: ...
+    def group_members(self, timeout_s: float) -> Iterable[GroupMemberInfo]: ...
 
 
-class Conductor(RebalanceHooks):
+class RegionDriver(RebalanceHooks):
     """Conducts one member. `clock` gives monotonic seconds; `turn` never sleeps longer than in `poll`. `matched`: as in
     `beginnings`.
 
@@ -75,7 +75,7 @@ class Conductor(RebalanceHooks):
     def __init__(
         self,
         member: RegionMember,
-        coordinator: Coordinator,
+        coordinator: RegionCoordinator,
         consumer: GroupConsumer,
         state: StateHandle,
         handler: Handler,
@@ -86,7 +86,7 @@ class Conductor(RebalanceHooks):
         matched: Callable[[], Iterable[TopicPartition]] | None = None,
         on_data_loss: str = "raise",
         records_a_turn: int = RECORDS_A_TURN,
-        diary: Diary | None = None,
+        diary: RegionHistory | None = None,
         memory_low: Callable[[], bool] | None = None,
     ) -> None:
         self.member = member
@@ -99,11 +99,11 @@ class Conductor(RebalanceHooks):
         self.start = start or StartPosition()
         self.matched = matched
         self.on_data_loss = on_data_loss
-        self.ticket: Ticket | None = None
+        self.ticket: CheckpointTicket | None = None
         self.records_a_turn = records_a_turn
         self.gaps: dict[TopicPartition, int] = {}
-        self.diary = diary or Diary()
-        self._company = Company(
+        self.diary = diary or RegionHistory()
+        self._company = GroupCheck(
             coordinator.region, coordinator.group, consumer.group_members, coordinator.members, coordinator.initial
         )
         self._lineage = Lineage(consumer.topic_id, consumer.position_of)
@@ -122,7 +122,7 @@ class Conductor(RebalanceHooks):
 
     def subscribed(self) -> None:
         """The consumer has been given the topics, and this as its hooks."""
-        self._step(ev.Subscribed())
+        self._step(ev.RegionSubscribed())
 
     def turn(self, wait_s: float) -> float:
         """Do what is due; wait in poll up to `wait_s` for records. Returns how long (s) the caller may sleep now.
@@ -141,7 +141,7 @@ class Conductor(RebalanceHooks):
 
     def stop(self) -> None:
         """Give up what is queued, and say so to the coordinator. Never raises."""
-        self._step(ev.Stop())
+        self._step(ev.StopRequested())
         if self.ticket is not None:
             try:
                 self.coordinator.deregister(self.ticket)
@@ -157,17 +157,17 @@ class Conductor(RebalanceHooks):
             self._hand_over(event)
         else:
             self._report_none()
-            self._step(ev.Revoked(event.generation))
+            self._step(ev.PartitionsRevoked(event.generation))
 
     def on_lost(self, event: Lost) -> None:
         self._report_none()
-        self._step(ev.Lost(event.generation))
+        self._step(ev.PartitionsLost(event.generation))
 
     def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
         if self.member.settings.hand_over:
             return self._take(event)
         starts: Positions = {}
-        view: RegionView | None = None
+        view: MembershipView | None = None
         if self.member.state not in ENDED:
             try:
                 self._begin(event.assignment)
@@ -183,12 +183,12 @@ class Conductor(RebalanceHooks):
             except KohortError as error:
                 self._step(ev.Broke(error))
         self._company.assigned(self.clock())
-        self._step(ev.Assigned(event.assignment, event.generation, starts, view))
+        self._step(ev.PartitionsAssigned(event.assignment, event.generation, starts, view))
         if self.member.state not in CLEAN:
             return None  # the reset seeks
         return {partition: position.offset for partition, position in starts.items()}
 
-    def on_gap(self, gap: Gap) -> None:
+    def on_gap(self, gap: OffsetReset) -> None:
         """The consumer could not read where it was to. Inside an epoch that is data loss, and never passed over."""
         if gap.wanted is None or gap.skipped is None or self.member.state not in READING:
             return
@@ -203,7 +203,7 @@ class Conductor(RebalanceHooks):
 
     def _hand_over(self, event: Revoked) -> None:
         member = self.member
-        view: RegionView | None = None
+        view: MembershipView | None = None
         known = {one: member.offsets.next_of(one) for one in event.partitions}
         positions = {one: position for one, position in known.items() if position is not None}
         if member.state in READING and len(positions) == len(known):
@@ -223,7 +223,7 @@ class Conductor(RebalanceHooks):
     def _take(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
         member = self.member
         starts: Positions = {}
-        view: RegionView | None = None
+        view: MembershipView | None = None
         if member.state not in ENDED:
             try:
                 self._begin(event.assignment)
@@ -237,14 +237,14 @@ class Conductor(RebalanceHooks):
                 view, starts = None, {}
             except KohortError as error:
                 self._step(ev.Broke(error))
-        self._step(ev.Taken(event.assignment, event.generation, starts, view))
+        self._step(ev.StateTaken(event.assignment, event.generation, starts, view))
         if member.state not in READING:
             return None  # the reset seeks
         return {partition: position.offset for partition, position in starts.items()}
 
     # --- inner
 
-    def _ready(self) -> rd.Ready:
+    def _ready(self) -> rd.RegionReady:
         """What is due, and done of it at once what is given only once."""
         ready = self.member.ready(self.clock())
         self.diary.saw(self.member, self.clock())
@@ -259,7 +259,7 @@ class Conductor(RebalanceHooks):
         return ready
 
     @property
-    def _ticket(self) -> Ticket:
+    def _ticket(self) -> CheckpointTicket:
         if self.ticket is None:
             raise NotRegisteredError("not registered", member=self.member.name)
         return self.ticket
@@ -285,7 +285,7 @@ class Conductor(RebalanceHooks):
         except RegionError as error:
             self._step(ev.Broke(error))
 
-    def _perform(self, ask: rd.Ask) -> None:
+    def _perform(self, ask: rd.RegionRequest) -> None:
         try:
             event = self._answer(ask)
         except NotRegisteredError:
@@ -297,9 +297,9 @@ class Conductor(RebalanceHooks):
             event = ev.Broke(error)
         self._step(event)
 
-    def _answer(self, ask: rd.Ask) -> ev.Event:
+    def _answer(self, ask: rd.RegionRequest) -> ev.Event:
         match ask:
-            case rd.Look():
+            case rd.CheckGroup():
                 return ev.Looked(self._look())
             case rd.BeginCheckpoint(epoch):
                 return ev.Looked(self.coordinator.begin_checkpoint(self._ticket, epoch))
@@ -313,7 +313,7 @@ class Conductor(RebalanceHooks):
             case rd.Contribute():
                 return self._contribute(ask)
 
-    def _look(self) -> RegionView:
+    def _look(self) -> MembershipView:
         return self.coordinator.look(self._ticket)
 
     def _register_again(self) -> ev.Event:
@@ -370,7 +370,7 @@ class Conductor(RebalanceHooks):
         found = beginnings(wanted, initial, self.start, self.consumer, self.matched)
         self.coordinator.put_initial(self._ticket, self._lineage.named(found))
 
-    def _on_the_log(self, starts: Positions) -> dict[TopicPartition, Position]:
+    def _on_the_log(self, starts: Positions) -> dict[TopicPartition, RegionPosition]:
         self._lineage.check(starts)
         gaps = check_log(starts, self.consumer, on_data_loss=self.on_data_loss)
         for partition, records in gaps.items():
@@ -386,7 +386,7 @@ class Conductor(RebalanceHooks):
 
         def settled(_offsets: object, error: Exception | None) -> None:
             known = error if error is None or isinstance(error, KohortError) else RegionError(str(error))
-            self._step(ev.CommitSettled(known))
+            self._step(ev.RegionCommitSettled(known))
 
         # A region may have gone back behind what it committed when it was told to commit while draining.
         self.consumer.commit_async(offsets, settled, allow_rewind=True)
@@ -414,7 +414,7 @@ class Conductor(RebalanceHooks):
             self.consumer.pause() if wanted else self.consumer.resume()
             self._paused = wanted
 
-    def _poll(self, ready: rd.Ready, wait_s: float) -> float:
+    def _poll(self, ready: rd.RegionReady, wait_s: float) -> float:
         """Poll as the machine allows; returns how long there is nothing to do."""
         now = self.clock()
         due_s = wait_s if ready.wake_at is None else min(max(ready.wake_at - now, 0.0), wait_s)
@@ -432,7 +432,7 @@ class Conductor(RebalanceHooks):
         slices = [list(one) for one in columns]
         self._lineage.polled(partition_of(one[-1]) for one in slices if one)
         records = list(chain.from_iterable(slices))
-        self._step(ev.Polled(records))
+        self._step(ev.RecordsPolled(records))
         return 0.0 if full or busy or records else min(due_s, THROTTLE_S)
 
     def _process(self) -> bool:

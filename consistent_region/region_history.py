@@ -14,24 +14,24 @@ NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
 
 Kind = Literal["state", "assigned", "revoked", "lost", "reset_wanted", "went_back", "checkpoint"]
 _HOOKS: Final[dict[type, Kind]] = {
-    ev.Assigned: "assigned",
-    ev.Taken: "assigned",
-    ev.Revoked: "revoked",
+    ev.PartitionsAssigned: "assigned",
+    ev.StateTaken: "assigned",
+    ev.PartitionsRevoked: "revoked",
     ev.HandedOver: "revoked",
-    ev.Lost: "lost",
+    ev.PartitionsLost: "lost",
 }
 _RESETS: Final[dict[type, str]] = {
     ev.Registered: "this member has a past in the region",
-    ev.Subscribed: "this member has a past in the region",
-    ev.Revoked: "partitions moved after records were read",
-    ev.Lost: "the group went on without this member",
-    ev.Assigned: "partitions came that have no start",
-    ev.CommitSettled: "a commit to the group failed",
+    ev.RegionSubscribed: "this member has a past in the region",
+    ev.PartitionsRevoked: "partitions moved after records were read",
+    ev.PartitionsLost: "the group went on without this member",
+    ev.PartitionsAssigned: "partitions came that have no start",
+    ev.RegionCommitSettled: "a commit to the group failed",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class HistoryEntry:
     """One entry of a region member's timeline. `at_s` is in monotonic seconds.
 
     `kind`: what happened; "state" is any other change of `state`, which is the one that followed. `epoch`: resets of
@@ -51,12 +51,12 @@ class Moment:
     text: str = ""
 
 
-class Diary:
+class RegionHistory:
     """Watches a member: `saw` after each of its steps. Any thread may read `timeline`; `on_moment` hears of each
     entry on the thread that writes it, and what it raises waits in `problem`: it must not end a step halfway."""
 
-    def __init__(self, on_moment: Callable[[Moment], object] | None = None) -> None:
-        self.timeline: tuple[Moment, ...] = ()
+    def __init__(self, on_moment: Callable[[HistoryEntry], object] | None = None) -> None:
+        self.timeline: tuple[HistoryEntry, ...] = ()
         self.problem: Exception | None = None
         self._on_moment = on_moment
         self._state = RegionState.INITIALIZED
@@ -67,7 +67,7 @@ class Diary:
         """Put down what is different since the last call, and which partitions `event` moved."""
         if (hook := _HOOKS.get(type(event))) is not None:
             partitions, self._owned = self._owned, NOWHERE
-            if isinstance(event, ev.Assigned | ev.Taken):
+            if isinstance(event, ev.PartitionsAssigned | ev.StateTaken):
                 partitions = self._owned = event.partitions
             elif isinstance(event, ev.HandedOver):
                 self._owned, partitions = partitions - event.partitions, event.partitions
@@ -92,10 +92,17 @@ class Diary:
     def _put(
         self, member: RegionMember, at_s: float, kind: Kind, partitions: frozenset[TopicPartition], text: str = ""
     ) -> None:
-        moment = Moment(
-            at_s, kind, member.state, member.epoch, member.base, member.generation, partitions,
-            member.metrics["records_submitted_total"], text,
-        )  # fmt: skip
+        moment = HistoryEntry(
+            at_s,
+            kind,
+            member.state,
+            member.epoch,
+            member.base,
+            member.generation,
+            partitions,
+            member.metrics["records_submitted_total"],
+            text,
+        )
         self.timeline = (*self.timeline[-(KEPT_MOMENTS - 1) :], moment)
         if self._on_moment is not None:
             try:

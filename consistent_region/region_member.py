@@ -23,18 +23,18 @@ from kohort.common.errors import KohortError
 from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView
+from kohort.consistent_region.checkpoint_barrier import Barrier, MembershipView
 from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped, ResetFailedError
 from kohort.consistent_region.offsets import OffsetManager, Positions
 from kohort.consistent_region.ready import (
-    Ask,
     BeginCheckpoint,
+    CheckGroup,
     Contribute,
     GoBack,
-    Look,
-    Notice,
     Polling,
-    Ready,
+    RegionNotice,
+    RegionReady,
+    RegionRequest,
     RequestReset,
 )
 from kohort.consistent_region.settings import RegionSettings
@@ -42,10 +42,10 @@ from kohort.consistent_region.states import (
     CLEAN,
     ENDED,
     READING,
-    Phase,
+    RegionPhase,
     RegionState,
+    RegionTrigger,
     Step,
-    Trigger,
     after,
     phase_after,
 )
@@ -68,7 +68,7 @@ def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
     member._check_room()
 
 
-def taken(member: "RegionMember", event: ev.Taken) -> None:
+def taken(member: "RegionMember", event: ev.StateTaken) -> None:
     """Partitions came; `starts` says where those are read on that were not here before."""
     member._count_assignment(event.partitions)
     member._generation = event.generation
@@ -121,7 +121,7 @@ class RegionMember:
         self.metrics: dict[str, int] = dict.fromkeys(FIGURES, 0)
         self._now = -inf
         self._state = RegionState.INITIALIZED
-        self._phase = Phase.OPEN
+        self._phase = RegionPhase.OPEN
         self._epoch = 0
         self._base: int | None = None  # the checkpoint that our state grew from
         self._generation = NO_GENERATION
@@ -149,7 +149,7 @@ class RegionMember:
         self._poll_troubles: deque[float] = deque(maxlen=POLL_TROUBLES)
         self._fatal: KohortError | None = None
         self._commit: Positions | None = None
-        self._notices: list[Notice] = []
+        self._notices: list[RegionNotice] = []
 
     # ------------------------------------------------------------------------------------------------- the event side
 
@@ -159,13 +159,13 @@ class RegionMember:
         if self._state not in ENDED:
             _HANDLERS[type(event)](self, event)
 
-    def ready(self, now: float) -> Ready:
+    def ready(self, now: float) -> RegionReady:
         """What is to be done at `now`. Commits and notices are given once, the rest while it is true."""
         self._now = max(now, self._now)
         self._advance()
         commit, self._commit = self._commit, None
         notices, self._notices = tuple(self._notices), []
-        return Ready(
+        return RegionReady(
             state=self._state,
             phase=self._phase,
             fatal=self._fatal,
@@ -182,7 +182,7 @@ class RegionMember:
         return self._state
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> RegionPhase:
         return self._phase
 
     @property
@@ -215,7 +215,7 @@ class RegionMember:
     def take(self, now: float) -> ev.RecordLike | None:
         """The next record, under a permit that `submitted` gives back; None if there is none, or it may not go now."""
         self._now = max(now, self._now)
-        if self._state is not RegionState.RECORDS_FETCHED or self._phase is not Phase.OPEN or self._must_wait():
+        if self._state is not RegionState.RECORDS_FETCHED or self._phase is not RegionPhase.OPEN or self._must_wait():
             return None
         if self._permit is not None or not self._queue:
             return None
@@ -264,31 +264,35 @@ class RegionMember:
     def _advance(self) -> None:
         if self._state in ENDED:
             return
-        if self._phase is Phase.DRAINING and self._permit is None:
+        if self._phase is RegionPhase.DRAINING and self._permit is None:
             self._go_phase(Step.EMPTIED)
             if self.settings.commit_point == "drain":
                 self._owe_commit()
-        if self._phase is not Phase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
+        if self._phase is not RegionPhase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
             self._void("a checkpoint took longer than drain_timeout_s", forced=False, rebalance=False)
 
-    def _ask(self) -> Ask | None:
+    def _ask(self) -> RegionRequest | None:
         if self._state in ENDED or self._state is RegionState.INITIALIZED:
             return None
         if self._state is RegionState.CR_RESET_PENDING:
             if self._reset is not None and self._region_epoch <= self._epoch:
                 return self._reset
             return GoBack() if self._permit is None else self._look()
-        if self._phase is Phase.DRAINED and self._barrier is not None and self._barrier.generation == self._generation:
+        if (
+            self._phase is RegionPhase.DRAINED
+            and self._barrier is not None
+            and self._barrier.generation == self._generation
+        ):
             return Contribute(self._barrier, self.offsets.positions())
         if self._wants_checkpoint() and self._now >= self._begin_not_before:
             return BeginCheckpoint(self._epoch)
         return self._look()
 
-    def _look(self) -> Look | None:
-        return Look() if self._now >= self._look_at else None
+    def _look(self) -> CheckGroup | None:
+        return CheckGroup() if self._now >= self._look_at else None
 
     def _wants_checkpoint(self) -> bool:
-        if self._state not in READING or self._phase is not Phase.OPEN or self._generation == NO_GENERATION:
+        if self._state not in READING or self._phase is not RegionPhase.OPEN or self._generation == NO_GENERATION:
             return False
         return self._must_wait() or self._now >= self._checkpoint_due_at
 
@@ -298,7 +302,7 @@ class RegionMember:
         return counted or self._consistency_wanted
 
     def _polling(self) -> Polling:
-        if self._state in ENDED or self._phase is not Phase.OPEN:
+        if self._state in ENDED or self._phase is not RegionPhase.OPEN:
             return Polling.STOPPED
         if self._state in (RegionState.INITIALIZED, RegionState.EVENT_THREAD_STARTED):
             return Polling.STOPPED
@@ -310,11 +314,11 @@ class RegionMember:
         if self._state in ENDED:
             return None
         asks = [self._look_at]
-        if self._state in READING and self._phase is Phase.OPEN and self._generation != NO_GENERATION:
+        if self._state in READING and self._phase is RegionPhase.OPEN and self._generation != NO_GENERATION:
             due_at = -inf if self._must_wait() else self._checkpoint_due_at
             asks.append(max(due_at, self._begin_not_before))
         times = [max(min(asks), self._ask_not_before)]
-        if self._phase is not Phase.OPEN:
+        if self._phase is not RegionPhase.OPEN:
             times.append(self._draining_since + self.settings.drain_timeout_s)
         soonest = min(times)
         return None if soonest == inf else max(soonest, self._now)
@@ -322,17 +326,17 @@ class RegionMember:
     # ------------------------------------------------------------------------------------------------- what happened
 
     def _on_registered(self, event: ev.Registered) -> None:
-        self._go(Trigger.REGISTERED)
+        self._go(RegionTrigger.REGISTERED)
         self._relaunched = event.relaunched
         self._epoch = event.view.epoch
         self._base = event.view.newest
         self._saw(event.view)
 
-    def _on_subscribed(self, _event: ev.Subscribed) -> None:
+    def _on_subscribed(self, _event: ev.RegionSubscribed) -> None:
         # A relaunched member has a past in the region that is not in its memory: no record before that is taken up.
-        self._go(Trigger.RELAUNCHED if self._relaunched else Trigger.FIRST_LIFE)
+        self._go(RegionTrigger.RELAUNCHED if self._relaunched else RegionTrigger.FIRST_LIFE)
 
-    def _on_revoked(self, event: ev.Revoked) -> None:
+    def _on_revoked(self, event: ev.PartitionsRevoked) -> None:
         self._generation = NO_GENERATION
         self.offsets.register(())  # a reset between this and the next assignment has nothing to seek
         if self._state in CLEAN:
@@ -340,12 +344,12 @@ class RegionMember:
         else:
             self._void("partitions moved", forced=True, generation=event.generation)
 
-    def _on_lost(self, event: ev.Lost) -> None:
+    def _on_lost(self, event: ev.PartitionsLost) -> None:
         self._generation = NO_GENERATION
         self.offsets.register(())
         self._void("the group went on without this member", forced=True, generation=event.generation)
 
-    def _on_assigned(self, event: ev.Assigned) -> None:
+    def _on_assigned(self, event: ev.PartitionsAssigned) -> None:
         self._count_assignment(event.partitions)
         self._generation = event.generation
         if event.view is not None:
@@ -361,7 +365,7 @@ class RegionMember:
         self._clear()
         self._check_room()
 
-    def _on_polled(self, event: ev.Polled) -> None:
+    def _on_polled(self, event: ev.RecordsPolled) -> None:
         self._poll_troubles.clear()
         if self._state not in READING:
             return
@@ -372,7 +376,7 @@ class RegionMember:
         if not records:
             return
         if self._state is not RegionState.RECORDS_FETCHED:
-            self._go(Trigger.FETCHED)
+            self._go(RegionTrigger.FETCHED)
         self._queue.extend(records)
         self._check_room()
 
@@ -390,7 +394,7 @@ class RegionMember:
     def _on_looked(self, event: ev.Looked) -> None:
         self._answered()
         self._saw(event.view)
-        if self._phase is Phase.OPEN and self._wants_checkpoint():
+        if self._phase is RegionPhase.OPEN and self._wants_checkpoint():
             # No barrier was to be had: somebody is missing, or moves. Asking is cheap, but not free.
             self._begin_not_before = self._now + min(self.settings.look_interval_s, 0.1)
 
@@ -412,7 +416,7 @@ class RegionMember:
         self.offsets.place(event.starts)
         self._since_checkpoint = 0
         self._throttled = True
-        self._go(Trigger.WENT_BACK)
+        self._go(RegionTrigger.WENT_BACK)
         self.metrics["resets_total"] += 1
         self._saw(event.view)
         if self.offsets.unplaced:
@@ -420,7 +424,7 @@ class RegionMember:
 
     def _on_contributed(self, event: ev.Contributed) -> None:
         self._answered()
-        if self._phase is Phase.DRAINED:
+        if self._phase is RegionPhase.DRAINED:
             self._go_phase(Step.CONTRIBUTED)
         self._saw(event.view)
 
@@ -454,7 +458,7 @@ class RegionMember:
         self._void("the coordinator had forgotten this member", forced=True)
         self._saw(event.view)
 
-    def _on_commit_settled(self, event: ev.CommitSettled) -> None:
+    def _on_commit_settled(self, event: ev.RegionCommitSettled) -> None:
         if event.error is None:
             return
         self.metrics["commit_failures_total"] += 1
@@ -469,16 +473,16 @@ class RegionMember:
     def _on_broke(self, event: ev.Broke) -> None:
         self._give_up(event.error)
 
-    def _on_stop(self, _event: ev.Stop) -> None:
+    def _on_stop(self, _event: ev.StopRequested) -> None:
         self._clear()
         self._end_phase()
-        self._go(Trigger.CLOSED)
+        self._go(RegionTrigger.CLOSED)
 
     # ---------------------------------------------------------------------------------------------------------- inner
 
-    def _saw(self, view: RegionView) -> None:
+    def _saw(self, view: MembershipView) -> None:
         """Every answer of the coordinator says how the region is; what follows from that is the same for all."""
-        busy = self._phase is not Phase.OPEN or self._state is RegionState.CR_RESET_PENDING
+        busy = self._phase is not RegionPhase.OPEN or self._state is RegionState.CR_RESET_PENDING
         self._look_at = self._now + (BUSY_LOOK_S if busy else self.settings.look_interval_s)
         self._region_epoch = max(self._region_epoch, view.epoch)
         if isinstance(self.settings.trigger, Periodic):
@@ -488,12 +492,12 @@ class RegionMember:
         elif self._state in READING and view.epoch > self._epoch:
             self._follow()
         else:
-            if self._phase is not Phase.OPEN:
+            if self._phase is not RegionPhase.OPEN:
                 self._watch(view)
-            if self._state in READING and self._phase is Phase.OPEN:
+            if self._state in READING and self._phase is RegionPhase.OPEN:
                 self._meet(view)
 
-    def _meet(self, view: RegionView) -> None:
+    def _meet(self, view: MembershipView) -> None:
         barrier = view.barrier
         if view.newest != self._base:
             self._void("a checkpoint was completed without this member", forced=True)
@@ -508,7 +512,7 @@ class RegionMember:
         if not isinstance(self.settings.trigger, OperatorDriven):
             self._drained, self._queue = self._queue, deque()
 
-    def _watch(self, view: RegionView) -> None:
+    def _watch(self, view: MembershipView) -> None:
         assert self._barrier is not None
         sequence = self._barrier.sequence
         # A newer one was completed without us, and ours perhaps never: going back tells.
@@ -530,7 +534,7 @@ class RegionMember:
         self._end_phase()
 
     def _end_phase(self) -> None:
-        if self._phase is Phase.OPEN:
+        if self._phase is RegionPhase.OPEN:
             return
         took_ms = round((self._now - self._draining_since) * 1000)
         self.metrics["drain_ms_last"] = took_ms
@@ -561,11 +565,11 @@ class RegionMember:
 
     def _enter_reset(self) -> None:
         self._clear()
-        if self._phase is not Phase.OPEN:
+        if self._phase is not RegionPhase.OPEN:
             self._barrier = None
             self._draining_since = inf
             self._go_phase(Step.RESET)
-        self._go(Trigger.MUST_RESET)
+        self._go(RegionTrigger.MUST_RESET)
         self._ask_not_before = -inf
 
     def _clear(self) -> None:
@@ -607,12 +611,12 @@ class RegionMember:
             return
         self._fatal = error
         self._clear()
-        self._go(Trigger.GAVE_UP)
+        self._go(RegionTrigger.GAVE_UP)
 
     def _notice(self, kind: str, text: str) -> None:
-        self._notices.append(Notice(kind, cut(escaped(text), MOST_NOTICE_CHARACTERS)))
+        self._notices.append(RegionNotice(kind, cut(escaped(text), MOST_NOTICE_CHARACTERS)))
 
-    def _go(self, trigger: Trigger) -> None:
+    def _go(self, trigger: RegionTrigger) -> None:
         self._state = after(self._state, trigger)
 
     def _go_phase(self, step: Step) -> None:
@@ -626,13 +630,13 @@ def partition_of(record: ev.RecordLike) -> TopicPartition:
 
 _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.Registered: RegionMember._on_registered,
-    ev.Subscribed: RegionMember._on_subscribed,
-    ev.Revoked: RegionMember._on_revoked,
-    ev.Assigned: RegionMember._on_assigned,
+    ev.RegionSubscribed: RegionMember._on_subscribed,
+    ev.PartitionsRevoked: RegionMember._on_revoked,
+    ev.PartitionsAssigned: RegionMember._on_assigned,
     ev.HandedOver: handed_over,
-    ev.Taken: taken,
-    ev.Lost: RegionMember._on_lost,
-    ev.Polled: RegionMember._on_polled,
+    ev.StateTaken: taken,
+    ev.PartitionsLost: RegionMember._on_lost,
+    ev.RecordsPolled: RegionMember._on_polled,
     ev.PollFailed: RegionMember._on_poll_failed,
     ev.Looked: RegionMember._on_looked,
     ev.ResetGranted: RegionMember._on_reset_granted,
@@ -640,8 +644,8 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.Contributed: RegionMember._on_contributed,
     ev.CoordinatorFailed: RegionMember._on_coordinator_failed,
     ev.Reregistered: RegionMember._on_reregistered,
-    ev.CommitSettled: RegionMember._on_commit_settled,
+    ev.RegionCommitSettled: RegionMember._on_commit_settled,
     ev.MemoryLow: RegionMember._on_memory_low,
     ev.Broke: RegionMember._on_broke,
-    ev.Stop: RegionMember._on_stop,
+    ev.StopRequested: RegionMember._on_stop,
 }

@@ -33,31 +33,30 @@ CLOCKS_APART_S: Final = 5.0
 class MemberRecord(NamedTuple):
     """One member. `incarnation`: how often it was launched. `epoch`: the region's epoch it has joined, -1 for none.
     `generation`: of the group, as it last said, -1 for none. `owned`: how many partitions it has of it. `since`: the
-    first checkpoint that it must be part of. `lease_until`: when it counts as gone unless it is heard of again, by the
-    clock of the store; 0 once it has stopped in good order. `lease_s`: how long its own lease is, 0 if that is unknown:
-    while members are given another one by one, they differ."""
+    first checkpoint that it must be part of. `lease_deadline`: when it counts as gone unless it is heard of again, by
+    the clock of the store; 0 once it has stopped in good order. `lease_s`: how long its own lease is, 0 if that is
+    unknown: while members are given another one by one, they differ."""
 
     incarnation: int
     epoch: int
     generation: int
     owned: int
     since: int
-    lease_until: float = 0.0
+    lease_deadline: float = 0.0
     lease_s: float = 0.0
 
     def here(self, now: float, lease_s: float) -> bool:
         """Whether a checkpoint waits for it. A lease that ends later than any can is of a clock that began anew."""
-        return now < self.lease_until <= now + (self.lease_s or lease_s) + CLOCKS_APART_S
+        return now < self.lease_deadline <= now + (self.lease_s or lease_s) + CLOCKS_APART_S
 
 
 @dataclass(frozen=True, slots=True)
 class RegionRecord:
     """A region. `members`: the registered ones. `initial`: where each partition ever seen began; written once, and so
     also the list of what the region has ever owned. `complete`: sequences that can be gone back to, ascending.
-    `held`, `handed`, `moved` (see `hand_over.py`): who has read a partition in this epoch, where it is read on from
-    between two holders, and whose states know of such moves since the last checkpoint.
-    `failures`: resets in a row that were not forced. `reset_generation`: the group generation that the last reset for a
-    rebalance was for."""
+    `last_identity`, `handed`, `moved` (see `hand_over.py`): who has read a partition in this epoch, where it is read on
+    from between two holders, and whose states know of such moves since the last checkpoint. `failures`: resets in a row
+    that were not forced. `reset_generation`: the group generation that the last reset for a rebalance was for."""
 
     region: str
     group: str

@@ -156,9 +156,10 @@ class SqlSink:
         owner, run, number = cursor.execute(asked, self._who).fetchone() or ("", NO_RUN, 0)
         if owner != self._owner:
             raise FencedError(
-                "a later process of this member has opened the sink", hint="stop this one",
+                "a later process of this member has opened the sink",
+                hint="stop this one",
                 **dict(zip(_WHO, self._who, strict=True)),
-            )  # fmt: skip
+            )
         return int(number) if run == at.run else 0
 
     def _note(self, cursor: Any, at: CommitId) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, Protocol
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import ConfigurationError, DataLossError, TruncationError
-from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.offsets import Positions, RegionPosition
 
 StartKind = Literal["default", "beginning", "end", "time"]
 _KINDS: Final = ("default", "beginning", "end", "time")
@@ -57,7 +57,7 @@ def beginnings(
     start: StartPosition,
     ask: Lookups,
     matched: Callable[[], Iterable[TopicPartition]] | None = None,
-) -> dict[TopicPartition, Position]:
+) -> dict[TopicPartition, RegionPosition]:
     """Proposals for those of `partitions` that have no beginning in `initial`; to be put there before they are used.
 
     `matched`: all partitions of all topics that the region's pattern matches now, where it reads by a pattern. Whoever
@@ -73,7 +73,7 @@ def beginnings(
         new += matched() if matched else (one for topic in named for one in ask.partitions_for(topic))
     found = _by(start.discovered, added, ask)
     found |= _resolved(sorted(set(new)), start, ask)
-    return {partition: Position.of(offset) for partition, offset in found.items()}
+    return {partition: RegionPosition.of(offset) for partition, offset in found.items()}
 
 
 def check_log(starts: Positions, ask: Lookups, *, on_data_loss: str = "raise") -> dict[TopicPartition, int]:

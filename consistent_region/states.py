@@ -44,7 +44,7 @@ class RegionState(Enum):
     """The end."""
 
 
-class Trigger(Enum):
+class RegionTrigger(Enum):
     """What `region_member.py` concluded."""
 
     REGISTERED = "the coordinator knows us"
@@ -57,7 +57,7 @@ class Trigger(Enum):
     CLOSED = "stop"
 
 
-class Phase(Enum):
+class RegionPhase(Enum):
     """How far the checkpoint under way has come, here."""
 
     OPEN = "no checkpoint under way"
@@ -83,9 +83,9 @@ class Step(Enum):
     RESET = "a reset made it void"
 
 
-_R, _T, _P, _S = RegionState, Trigger, Phase, Step
+_R, _T, _P, _S = RegionState, RegionTrigger, RegionPhase, Step
 
-TRANSITIONS: Final[Mapping[RegionState, Mapping[Trigger, RegionState]]] = {
+TRANSITIONS: Final[Mapping[RegionState, Mapping[RegionTrigger, RegionState]]] = {
     _R.INITIALIZED: {
         _T.REGISTERED: _R.EVENT_THREAD_STARTED,
         _T.GAVE_UP: _R.FAILED,
@@ -124,7 +124,7 @@ TRANSITIONS: Final[Mapping[RegionState, Mapping[Trigger, RegionState]]] = {
 }
 """state -> trigger -> state. What is absent cannot happen."""
 
-PHASES: Final[Mapping[Phase, Mapping[Step, Phase]]] = {
+PHASES: Final[Mapping[RegionPhase, Mapping[Step, RegionPhase]]] = {
     _P.OPEN: {_S.BARRIER: _P.DRAINING},
     _P.DRAINING: {_S.EMPTIED: _P.DRAINED, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
     _P.DRAINED: {_S.CONTRIBUTED: _P.AWAITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
@@ -141,20 +141,20 @@ READING: Final = CLEAN | {_R.RECORDS_FETCHED}
 ENDED: Final = frozenset({_R.FAILED, _R.CLOSED})
 
 
-class IllegalTransition(RegionError):
+class IllegalRegionTransition(RegionError):
     """The machine asked for a transition that the tables do not have: a defect of this library, never of the user."""
 
 
-_A = TypeVar("_A", RegionState, Phase)
-_B = TypeVar("_B", Trigger, Step)
+_A = TypeVar("_A", RegionState, RegionPhase)
+_B = TypeVar("_B", RegionTrigger, Step)
 
 
-def after(state: RegionState, trigger: Trigger) -> RegionState:
+def after(state: RegionState, trigger: RegionTrigger) -> RegionState:
     """The state that `trigger` leads to; `IllegalTransition` where the table has none."""
     return _looked_up(TRANSITIONS, state, trigger)
 
 
-def phase_after(phase: Phase, step: Step) -> Phase:
+def phase_after(phase: RegionPhase, step: Step) -> RegionPhase:
     """As `after`, for the checkpoint's walk."""
     return _looked_up(PHASES, phase, step)
 
@@ -163,7 +163,7 @@ def _looked_up(table: Mapping[_A, Mapping[_B, _A]], state: _A, trigger: _B) -> _
     try:
         return table[state][trigger]
     except KeyError:
-        raise IllegalTransition(
+        raise IllegalRegionTransition(
             "no such transition",
             hint="this is a bug in kohort: please report it",
             state=state.name,

@@ -25,7 +25,7 @@ class Key(NamedTuple):
     name: str = ""
 
 
-class Books(Protocol):
+class StoreTransaction(Protocol):
     """A store from inside a transaction."""
 
     def get(self, key: Key) -> bytes | None: ...
@@ -38,8 +38,8 @@ class Books(Protocol):
 class Store(Protocol):
     """Opens transactions; `read` ones may run beside others. Raises CoordinatorUnavailable."""
 
-    def transaction(self) -> AbstractContextManager[Books]: ...
-    def read(self) -> AbstractContextManager[Books]: ...
+    def transaction(self) -> AbstractContextManager[StoreTransaction]: ...
+    def read(self) -> AbstractContextManager[StoreTransaction]: ...
     def close(self) -> None: ...
 
     def clock(self) -> float:

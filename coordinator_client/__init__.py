@@ -20,8 +20,8 @@ from kohort.coordinator_client.errors import (
     Truncation,
     WakeupError,
 )
-from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
-from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceHooks, RebalanceReason, Revoked
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription
 from kohort.network.errors import (
@@ -39,7 +39,7 @@ from kohort.network.errors import (
     TokenUnavailable,
     UnknownTopic,
 )
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import ListedOffset
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ __all__ = [
     "AuthenticationFailed",
     "AuthorizationFailed",
     "CallbackError",
-    "Cause",
+    "RebalanceCause",
     "CommitFailed",
     "CommitRewind",
     "ConcurrentUseError",
@@ -65,13 +65,13 @@ __all__ = [
     "FetchFailed",
     "ForkError",
     "FrameTooLarge",
-    "Gap",
+    "OffsetReset",
     "IllegalState",
     "ListedOffset",
     "Lost",
     "NoOffset",
     "OffsetOutOfRange",
-    "OffsetToCommit",
+    "OffsetAndMetadata",
     "OperationTimeout",
     "PauseReason",
     "Position",
@@ -85,7 +85,7 @@ __all__ = [
     "Truncation",
     "UnknownTopic",
     "WakeupError",
-    "Why",
+    "RebalanceReason",
 ]
 
 

@@ -14,18 +14,18 @@ from typing import Any, Never, Self, TypeVar
 
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer import ALL, Face, Offsets
+from kohort.coordinator_client.consumer import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import Core, Handed, Offer
+from kohort.coordinator_client.consumer_core import ConsumerCore, Handed, Offer
 from kohort.coordinator_client.hooks import HookCall
-from kohort.coordinator_client.offsets.describe_group import GroupMate
-from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.describe_group import MemberDescription
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
-from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, Outcome
+from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, HookOutcome
 from kohort.fastpath import RecordColumns
 from kohort.network.arguments import each_partition, seconds_given, times_given
 from kohort.network.errors import ConcurrentUseError, IllegalState
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.promise import Promise
 
@@ -45,7 +45,7 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> Non
         loop.call_soon_threadsafe(call)
 
 
-class AsyncConsumer(Face):
+class AsyncConsumer(ConsumerBase):
     """As `Consumer`, for asyncio; hooks may be coroutine functions.
 
         async with AsyncConsumer("localhost:9092", group="billing") as consumer:
@@ -68,21 +68,21 @@ class AsyncConsumer(Face):
         *,
         group: str | None = None,
         assignors: Sequence[str | Assignor] | None = None,
-        on_reset: Callable[[Gap], None] | None = None,
+        on_reset: Callable[[OffsetReset], None] | None = None,
         **settings: Any,
     ) -> None:
         if assignors is not None:
             settings["assignors"] = assignors
         self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
 
-    def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+    def _begin(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
         self._news = asyncio.Event()
         self._busy: object | None = None
         self._hook_runs_in: asyncio.Task[Any] | None = None
         self._hook_over = asyncio.Event()
-        self._session.driver.on_news = partial(_call_in, self._loop, self._news.set)  # keeps no consumer alive
+        self._session.driver.on_update = partial(_call_in, self._loop, self._news.set)  # keeps no consumer alive
 
     # --- records
 
@@ -90,7 +90,7 @@ class AsyncConsumer(Face):
         """See `Consumer.poll`."""
         timeout_s = seconds_given(timeout_s, **strange)
         session = self._session
-        visit = session.use(in_hooks=False)
+        visit = session.acquire(in_hooks=False)
         try:
             offer = await self._poll(session.driver.now() + timeout_s, ALL)
             columns, handed = offer.columns, Handed(offer)
@@ -106,7 +106,7 @@ class AsyncConsumer(Face):
         """Slices as they come, for ever; ends when the consumer is closed."""
         session = self._session
         while not session.closed:
-            visit = session.use(in_hooks=False)
+            visit = session.acquire(in_hooks=False)
             try:
                 offer = await self._poll(session.driver.now() + 3600.0, 1)
                 columns, handed = offer.columns, Handed(offer)
@@ -131,7 +131,7 @@ class AsyncConsumer(Face):
             session.poll_begins()
             while not session.closed:
                 self._news.clear()
-                due = session.due()
+                due = session.next_action()
                 if isinstance(due, HookCall):
                     await self._run_hook(due)
                 elif due is not None:
@@ -139,7 +139,7 @@ class AsyncConsumer(Face):
                 elif (offer := session.gather(most_slices)).columns:
                     return offer
                 elif offer.items:
-                    session.pass_by(offer)
+                    session.skip_batch(offer)
                 else:
                     session.driver.check()
                     if not await self._wait(until):
@@ -164,7 +164,7 @@ class AsyncConsumer(Face):
 
     async def _run_hook(self, call: HookCall) -> None:
         session = self._session
-        hook, event, outcome, me = session.hook_of(call), call.event, Outcome(call), asyncio.current_task()
+        hook, event, outcome, me = session.hook_of(call), call.event, HookOutcome(call), asyncio.current_task()
         self._hook_over.clear()
         session.in_hook = True
         session.outcome = outcome
@@ -188,14 +188,14 @@ class AsyncConsumer(Face):
             if not await _set_within(self._hook_over, until - self._session.driver.now()):
                 return
 
-    async def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
+    async def _run_until(self, reached: Callable[[ConsumerCore], bool], timeout_s: float) -> None:
         session = self._session
         until = session.driver.now() + timeout_s
         try:
             session.poll_begins(handled=False)
             while True:
                 self._news.clear()
-                session.core.news = False
+                session.core.has_updates = False
                 if session.reached(reached):
                     return
                 try:
@@ -221,7 +221,7 @@ class AsyncConsumer(Face):
         """See `Consumer.unsubscribe`."""
         patience_s = self._config.request_timeout_ms / 1000
         await self._hook_of_another(self._session.driver.now() + patience_s)
-        with self._session.use(in_hooks=False):
+        with self._session.acquire(in_hooks=False):
             self._save_by_hand()
             self._session.call(lambda core: core.unsubscribe())
             await self._run_until(lambda core: core.out, patience_s)
@@ -237,7 +237,7 @@ class AsyncConsumer(Face):
         return await self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
 
     async def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
-        with self._session.use():
+        with self._session.acquire():
             until = self._deadline(timeout_s)
             while (found := look()) is None:
                 if self._session.driver.now() >= until:
@@ -247,9 +247,9 @@ class AsyncConsumer(Face):
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetToCommit | None]:
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """See `Consumer.committed`."""
-        with self._session.use():
+        with self._session.acquire():
             return await self._future(self._ask_committed(partitions, timeout_s))
 
     async def beginning_offsets(
@@ -270,14 +270,14 @@ class AsyncConsumer(Face):
     ) -> dict[TopicPartition, ListedOffset | None]:
         """See `Consumer.offsets_for_times`."""
         wanted = times_given(times_ms)
-        with self._session.use():
+        with self._session.acquire():
             found = await self._future(self._ask_offsets(wanted, timeout_s))
         return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
 
     async def _offsets(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
-        with self._session.use():
+        with self._session.acquire():
             found = await self._future(self._ask_offsets(wanted, timeout_s, stable=stable))
         return {one: listed.offset for one, listed in found.items()}
 
@@ -285,17 +285,17 @@ class AsyncConsumer(Face):
         self, topic: str, timeout_s: float | None = None, *, fresh: bool = False
     ) -> tuple[TopicPartition, ...]:
         """See `Consumer.partitions_for`."""
-        with self._session.use():
+        with self._session.acquire():
             return await self._future(self._ask_topic(topic, timeout_s, fresh))
 
     async def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
         """See `Consumer.topics`."""
-        with self._session.use():
+        with self._session.acquire():
             return await self._future(self._ask_topics(timeout_s))
 
-    async def group_members(self, timeout_s: float | None = None) -> tuple[GroupMate, ...]:
+    async def group_members(self, timeout_s: float | None = None) -> tuple[MemberDescription, ...]:
         """See `Consumer.group_members`."""
-        with self._session.use():
+        with self._session.acquire():
             return await self._future(self._ask_mates(timeout_s))
 
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
@@ -317,7 +317,7 @@ class AsyncConsumer(Face):
         self, offsets: Offsets | None = None, *, timeout_s: float | None = None, allow_rewind: bool = False
     ) -> None:
         """See `Consumer.commit`."""
-        with self._session.use():
+        with self._session.acquire():
             deadline = self._deadline(timeout_s)
             future = self._session.call(
                 lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
@@ -343,7 +343,7 @@ class AsyncConsumer(Face):
         await self._hook_of_another(until)
         if session.over:
             return
-        with session.use(in_hooks=False, when_crashed=True, when_closed=True):
+        with session.acquire(in_hooks=False, when_crashed=True, when_closed=True):
             try:
                 if not session.driver.stopping:
                     session.parting_begins(until)

@@ -9,15 +9,15 @@ from uuid import UUID
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import Core, Handed, Offer
-from kohort.coordinator_client.group.rebalance_history import Rebalance
+from kohort.coordinator_client.consumer_core import ConsumerCore, Handed, Offer
+from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
-from kohort.coordinator_client.offsets.describe_group import GroupMate
-from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.describe_group import MemberDescription
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
-from kohort.coordinator_client.poll_loop import Outcome, Session
+from kohort.coordinator_client.poll_loop import HookOutcome, PollLoop
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription
 from kohort.fastpath import RecordColumns
 from kohort.network.arguments import (
@@ -35,7 +35,7 @@ from kohort.network.arguments import (
     topic_given,
 )
 from kohort.network.errors import IllegalState, OperationTimeout
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.notices import Notice
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.process_exit import OPEN
@@ -46,27 +46,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ALL = 1 << 30
-Offsets = Mapping[TopicPartition, int | OffsetToCommit]
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
-class Face:
+class ConsumerBase:
     """What Consumer and AsyncConsumer have in common: everything that does not wait."""
 
     _config: Config
-    _session: Session
+    _session: PollLoop
     _awaits = False  # whether hooks may be coroutine functions
 
     @classmethod
-    def from_config(cls, properties: Mapping[str, Any], *, on_reset: Callable[[Gap], None] | None = None) -> Self:
+    def from_config(
+        cls, properties: Mapping[str, Any], *, on_reset: Callable[[OffsetReset], None] | None = None
+    ) -> Self:
         """From Kafka's own dotted names; values may be strings. Unknown names raise ConfigError with the nearest."""
         consumer = cls.__new__(cls)
         consumer._begin(Config.from_kafka(properties), on_reset)
         return consumer
 
-    def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+    def _begin(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
         callback_given(on_reset, "on_reset")
         self._config = config
-        self._session = Session(config, on_reset)
+        self._session = PollLoop(config, on_reset)
 
     # --- what to read
 
@@ -103,7 +105,7 @@ class Face:
             assert pattern is not None
             text = pattern_given(pattern)
             subscription = Subscription.matching(text, exclude, internal=not self._config.exclude_internal_topics)
-        with self._session.use(in_hooks=False):
+        with self._session.acquire(in_hooks=False):
             self._session.call(lambda core: core.subscribe(subscription, self._session.driver.now()))
             self._session.hooks = hooks or RebalanceHooks()  # now: what is refused leaves the earlier ones in place
 
@@ -125,19 +127,19 @@ class Face:
         given = partitions if isinstance(partitions, Mapping) else {}
         starts = {partition_given(one): offset_given(offset) for one, offset in given.items()}
         ends = ends_given(until, wanted)
-        with self._session.use(in_hooks=False):
+        with self._session.acquire(in_hooks=False):
             self._save_by_hand()
             self._session.call(lambda core: core.assign(wanted, starts, ends))
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions this consumer reads; changes only at hook calls (inside poll) and in assign."""
-        with self._session.use():
+        with self._session.acquire():
             return self._session.read(lambda core: core.visible)
 
     @property
     def subscription(self) -> Subscription | None:
-        with self._session.use():
+        with self._session.acquire():
             return self._session.read(lambda core: core.subscription)
 
     def topic_id(self, topic: str) -> UUID:
@@ -145,15 +147,15 @@ class Face:
 
         Zero while no metadata of it was heard, and from brokers before 2.8.
         """
-        with self._session.use():
-            return self._session.read(lambda core: core.keeper.view.topic_id(topic))
+        with self._session.acquire():
+            return self._session.read(lambda core: core.metadata.view.topic_id(topic))
 
     # --- positions
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
         """Read on at `offset`. Raises IllegalState if the partition is not assigned, ValueError for what no log has."""
         offset, epoch = offset_given(offset), epoch_given(leader_epoch)
-        with self._session.use():
+        with self._session.acquire():
             self._session.call(lambda core: core.seek(partition_given(partition), offset, epoch))
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -165,10 +167,10 @@ class Face:
         self._seek_by_time(partitions, LATEST)
 
     def _seek_by_time(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
-        with self._session.use():
+        with self._session.acquire():
             chosen = self.assignment if partitions is None else frozenset(each_partition(partitions))
 
-            def seek(core: Core) -> None:
+            def seek(core: ConsumerCore) -> None:
                 for partition in chosen:
                     core.seek_by_time(partition, timestamp)
 
@@ -177,7 +179,7 @@ class Face:
     def commit_async(
         self,
         offsets: Offsets | None = None,
-        on_done: Callable[[Mapping[TopicPartition, OffsetToCommit], Exception | None], None] | None = None,
+        on_done: Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None] | None = None,
         *,
         allow_rewind: bool = False,
     ) -> None:
@@ -187,19 +189,19 @@ class Face:
         earlier one of the same partition are sent as one: the last offset is stored, and each callback is called.
         """
         callback_given(on_done, "on_done")
-        with self._session.use(catch_up=False):
+        with self._session.acquire(catch_up=False):
             deadline = self._deadline(None)
             planned = self._session.read(lambda core: core.commits.planned(offsets, allow_rewind=allow_rewind))
             self._session.driver.enqueue(lambda core: core.commits.queue(planned, deadline=deadline, on_done=on_done))
 
-    def group_metadata(self) -> Identity:
+    def group_metadata(self) -> ConsumerGroupMetadata:
         """Who this member is to its group, or was last: offsets of what it read are fenced by that (KIP-447)."""
-        with self._session.use():
+        with self._session.acquire():
             return self._session.read(lambda core: core.identity)
 
     def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
         """Ask the group to rebalance (KIP-568); it happens in later polls."""
-        with self._session.use():
+        with self._session.acquire():
             self._session.call(lambda core: core.enforce_rebalance(reason))
 
     # --- pausing
@@ -215,7 +217,7 @@ class Face:
 
         Membership goes on, and so must polling. What is fetched already stays and is returned after resume.
         """
-        with self._session.use():
+        with self._session.acquire():
             self._session.call(lambda core: core.pause(partitions_given(partitions), _several(topics), pattern))
 
     def resume(
@@ -226,24 +228,24 @@ class Face:
         pattern: str | None = None,
     ) -> None:
         """Lift what `pause` with the same arguments laid."""
-        with self._session.use():
+        with self._session.acquire():
             self._session.call(lambda core: core.resume(partitions_given(partitions), _several(topics), pattern))
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Pause partitions whether or not they are assigned or exist; only `release` lifts it."""
         chosen = partitions_given(partitions) or frozenset()
-        with self._session.use():
+        with self._session.acquire():
             self._session.call(lambda core: core.mark(core.marks.hold(chosen)))
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Lift `hold`."""
         chosen = partitions_given(partitions) or frozenset()
-        with self._session.use():
+        with self._session.acquire():
             self._session.call(lambda core: core.mark(core.marks.release(chosen)))
 
     def paused(self) -> dict[TopicPartition, PauseReason]:
         """The assigned partitions that are paused, and why."""
-        with self._session.use():
+        with self._session.acquire():
             return self._session.read(lambda core: core.marks.paused(core.visible))
 
     def wakeup(self) -> None:
@@ -261,7 +263,7 @@ class Face:
         ConcurrentUseError."""
         return self._session.metrics()
 
-    def timeline(self) -> tuple[Rebalance, ...]:
+    def timeline(self) -> tuple[RebalanceRecord, ...]:
         """The rebalances of this member, newest last: cause, who, how long each phase took, what moved."""
         return self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
 
@@ -278,7 +280,7 @@ class Face:
     # --- inner
 
     def _save_by_hand(self) -> None:
-        self._session.call(lambda core: core.commits.before_parting(self._deadline(None)))
+        self._session.call(lambda core: core.commits.before_leave(self._deadline(None)))
 
     def _seconds(self, timeout_s: float | None) -> float:
         return self._config.default_api_timeout_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
@@ -310,7 +312,7 @@ class Face:
 
     def _ask_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
-    ) -> "Promise[dict[TopicPartition, OffsetToCommit | None]]":
+    ) -> "Promise[dict[TopicPartition, OffsetAndMetadata | None]]":
         wanted = tuple(each_partition(partitions))
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
@@ -325,9 +327,9 @@ class Face:
         wanted, deadline = topic_given(topic), self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_topic(wanted, deadline, fresh=fresh))
 
-    def _ask_mates(self, timeout_s: float | None) -> "Promise[tuple[GroupMate, ...]]":
+    def _ask_mates(self, timeout_s: float | None) -> "Promise[tuple[MemberDescription, ...]]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.look_up_mates(deadline))
+        return self._session.call(lambda core: core.questions.describe_group(deadline))
 
     def _ask_topics(self, timeout_s: float | None) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
         deadline = self._deadline(timeout_s)
@@ -338,7 +340,7 @@ def _several(topics: Iterable[str]) -> tuple[str, ...]:
     return (topics,) if isinstance(topics, str) else tuple(topics)
 
 
-class Consumer(Face):
+class Consumer(ConsumerBase):
     """A member of a consumer group, or, with `assign`, a reader of given partitions.
 
         with Consumer("localhost:9092", group="billing", assignors=["range"]) as consumer:
@@ -348,7 +350,7 @@ class Consumer(Face):
                 consumer.commit(columns.next_offsets)
 
     `bootstrap`: brokers to ask first, "host:port", comma-separated or as a list. `group`: without one, only `assign`.
-    `on_reset`: called inside poll with a `Gap` when a position had to be chosen by `auto_offset_reset`.
+    `on_reset`: called inside poll with a `OffsetReset` when a position had to be chosen by `auto_offset_reset`.
     `settings`: by our names, see `kohort.coordinator_client.consumer_config.SETTINGS`.
 
     `timeout_s` of any call is in seconds. Infinity is allowed; every time longer than 2,000,000 s (23 days) counts as
@@ -371,14 +373,14 @@ class Consumer(Face):
         *,
         group: str | None = None,
         assignors: Sequence[str | Assignor] | None = None,
-        on_reset: Callable[[Gap], None] | None = None,
+        on_reset: Callable[[OffsetReset], None] | None = None,
         **settings: Any,
     ) -> None:
         if assignors is not None:
             settings["assignors"] = assignors
         self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
 
-    def _begin(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+    def _begin(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
         super()._begin(config, on_reset)
         OPEN.add(self)
 
@@ -387,7 +389,7 @@ class Consumer(Face):
 
         `poll` and iteration raise IllegalState until the next `subscribe` or `assign`.
         """
-        with self._session.use(in_hooks=False):
+        with self._session.acquire(in_hooks=False):
             self._save_by_hand()
             self._session.call(lambda core: core.unsubscribe())
             self._run_until(lambda core: core.out, self._config.request_timeout_ms / 1000)
@@ -402,7 +404,7 @@ class Consumer(Face):
         """
         timeout_s = seconds_given(timeout_s, **strange)
         session = self._session
-        visit = session.use(in_hooks=False)
+        visit = session.acquire(in_hooks=False)
         try:
             offer = self._poll(session.driver.now() + timeout_s, ALL)
             columns, handed = offer.columns, Handed(offer)
@@ -419,7 +421,7 @@ class Consumer(Face):
         """Slices as they come, for ever; ends when the consumer is closed."""
         session = self._session
         while not session.closed:
-            visit = session.use(in_hooks=False)
+            visit = session.acquire(in_hooks=False)
             try:
                 offer = self._poll(session.driver.now() + 3600.0, 1)
                 columns, handed = offer.columns, Handed(offer)
@@ -441,7 +443,7 @@ class Consumer(Face):
             session.poll_begins()
             while not session.closed:  # which a callback may have done
                 seen = session.driver.bell.rings
-                due = session.due()
+                due = session.next_action()
                 if isinstance(due, HookCall):
                     self._run_hook(due)
                 elif due is not None:
@@ -449,7 +451,7 @@ class Consumer(Face):
                 elif (offer := session.gather(most_slices)).columns:
                     return offer
                 elif offer.items:
-                    session.pass_by(offer)
+                    session.skip_batch(offer)
                 else:
                     session.driver.check()
                     if not session.wait(until, seen):
@@ -464,7 +466,7 @@ class Consumer(Face):
 
     def _run_hook(self, call: HookCall) -> None:
         session = self._session
-        hook, event, outcome = session.hook_of(call), call.event, Outcome(call)
+        hook, event, outcome = session.hook_of(call), call.event, HookOutcome(call)
         session.in_hook = True
         session.outcome = outcome
         try:
@@ -477,7 +479,7 @@ class Consumer(Face):
             session.in_hook = False
         session.hook_over()
 
-    def _run_until(self, reached: Callable[[Core], bool], timeout_s: float) -> None:
+    def _run_until(self, reached: Callable[[ConsumerCore], bool], timeout_s: float) -> None:
         """Run hooks until the core is there, or the time is up. An exception of a hook in `close` waits for
         `raise_late`: else the group would keep the partitions until the session ends."""
         session = self._session
@@ -486,7 +488,7 @@ class Consumer(Face):
             session.poll_begins(handled=False)
             while True:
                 seen = session.driver.bell.rings
-                session.core.news = False
+                session.core.has_updates = False
                 if session.reached(reached):
                     return
                 try:
@@ -520,7 +522,7 @@ class Consumer(Face):
         return self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
 
     def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
-        with self._session.use():
+        with self._session.acquire():
             until = self._deadline(timeout_s)
             while (found := look()) is None:
                 if not self._session.wait_quietly(until):
@@ -529,9 +531,9 @@ class Consumer(Face):
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetToCommit | None]:
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None where nothing, in the order of `partitions`; its coordinator is asked."""
-        with self._session.use():
+        with self._session.acquire():
             return self._result(self._ask_committed(partitions, timeout_s), timeout_s)
 
     def beginning_offsets(
@@ -561,7 +563,7 @@ class Consumer(Face):
     def _look_up(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
     ) -> Mapping[TopicPartition, ListedOffset]:
-        with self._session.use():
+        with self._session.acquire():
             return self._result(self._ask_offsets(wanted, timeout_s, stable=stable), timeout_s)
 
     def partitions_for(
@@ -571,7 +573,7 @@ class Consumer(Face):
 
         What was heard within `metadata_max_age_ms` will do, unless `fresh`. Raises OperationTimeout if nobody answers.
         """
-        with self._session.use():
+        with self._session.acquire():
             return self._result(self._ask_topic(topic, timeout_s, fresh), timeout_s)
 
     def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
@@ -579,20 +581,20 @@ class Consumer(Face):
 
         Kafka's own are left out, unless `exclude_internal_topics` is False.
         """
-        with self._session.use():
+        with self._session.acquire():
             return self._result(self._ask_topics(timeout_s), timeout_s)
 
-    def group_members(self, timeout_s: float | None = None) -> tuple[GroupMate, ...]:
+    def group_members(self, timeout_s: float | None = None) -> tuple[MemberDescription, ...]:
         """Who is in the group now, of whatever client, as its coordinator says (DescribeGroups).
 
         Empty for a group that speaks KIP-848, which has another question. Raises AuthorizationFailed.
         """
-        with self._session.use():
+        with self._session.acquire():
             return self._result(self._ask_mates(timeout_s), timeout_s)
 
     def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""
-        with self._session.use():
+        with self._session.acquire():
             partitions = self.assignment
             known = self._session.read(lambda core: core.fetcher.fresh_ends(partitions & core.allowed))
             asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
@@ -604,7 +606,7 @@ class Consumer(Face):
         0.0 where nothing waits (beyond the last stable offset under read_committed). Nothing is fetched for it: where
         the next record is not here, the timestamp of the last one returned stands in for it; None without one.
         """
-        with self._session.use():
+        with self._session.acquire():
             return self._seconds_behind(self.lag(timeout_s))
 
     # --- commits
@@ -623,7 +625,7 @@ class Consumer(Face):
         offset behind the committed one, UnknownTopic or TopicRecreated once metadata shows that the topic was deleted,
         OperationTimeout when the outcome is unknown, BrokerError for other refusals.
         """
-        with self._session.use():
+        with self._session.acquire():
             deadline = self._deadline(timeout_s)
             future = self._session.call(
                 lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
@@ -645,7 +647,7 @@ class Consumer(Face):
         session = self._session
         if session.over:
             return
-        with session.use(in_hooks=False, when_crashed=True, when_closed=True):
+        with session.acquire(in_hooks=False, when_crashed=True, when_closed=True):
             until = session.driver.now() + timeout_s
             try:
                 if not session.driver.stopping:

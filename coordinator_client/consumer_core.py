@@ -19,14 +19,14 @@ from uuid import UUID
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_metadata import Cluster
+from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
-from kohort.coordinator_client.fetch.fetch_buffer import Slice, written_ms
-from kohort.coordinator_client.fetch.fetch_requests import Fetches
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, written_ms
+from kohort.coordinator_client.fetch.fetch_requests import FetchRequestManager
 from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
-from kohort.coordinator_client.group.classic_member import GroupMember
+from kohort.coordinator_client.group.classic_member import ClassicMember
 from kohort.coordinator_client.group.events import (
-    ANSWERS,
+    RESPONSE_EVENTS,
     CloseRequested,
     Disconnected,
     Event,
@@ -35,50 +35,60 @@ from kohort.coordinator_client.group.events import (
     Polled,
     PollEnded,
     RebalanceEnforced,
-    Refused,
+    RequestFailed,
     Subscribed,
     Unsubscribed,
 )
 from kohort.coordinator_client.group.leader_assignment import PlanOrder
-from kohort.coordinator_client.group.member_base import Machine
+from kohort.coordinator_client.group.member_base import MemberBase
 from kohort.coordinator_client.group.ready import MemberView, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hook_results import meaning
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.log_events import Telling
-from kohort.coordinator_client.metrics.sensors import Meters
-from kohort.coordinator_client.metrics.telemetry_reporter import Pushing
-from kohort.coordinator_client.offsets.auto_commit import CommitBook
-from kohort.coordinator_client.offsets.commit_queue import Committer
-from kohort.coordinator_client.offsets.commit_requests import Committing
+from kohort.coordinator_client.metrics.sensors import Sensors
+from kohort.coordinator_client.metrics.telemetry_reporter import TelemetryReporter
+from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
+from kohort.coordinator_client.offsets.commit_queue import CommitQueue
+from kohort.coordinator_client.offsets.commit_requests import CommitRequestManager
 from kohort.coordinator_client.offsets.group_lag import Backlogs
-from kohort.coordinator_client.offsets.offset_lookups import Questions
-from kohort.coordinator_client.offsets.offset_reset import Gap, ResetPolicy
+from kohort.coordinator_client.offsets.offset_lookups import OffsetsRequestManager
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset, ResetPolicy
 from kohort.coordinator_client.offsets.positions import Position, Positions
-from kohort.coordinator_client.subscription_state import Assignment, PauseMarks, Start, Subscription
+from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Start, Subscription
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import Door
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
-from kohort.network.connection_states import Endpoints
+from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import is_of_others
 from kohort.network.errors import ConcurrentUseError, ConnectionFailed, IllegalState
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
-from kohort.network.metadata_refresh import MetadataKeeper, WantedTopics
+from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics
 from kohort.network.notices import Notice
 from kohort.network.process_exit import EXIT_S
 from kohort.network.request_versions import fit
-from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome, Outgoing, Turn, Unanswered
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    UnsentRequest,
+)
 
 MOST_AT_ONCE: Final = 64
 """Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
 
 
-class Decoded(NamedTuple):
+class DecodedFetch(NamedTuple):
     """A slice's columns, or its error; `corrupt`: batches that were skipped and not counted yet."""
 
-    slice_: Slice
+    slice_: CompletedFetch
     columns: RecordColumns | None
     corrupt: int = 0
     error: KohortError | None = None
@@ -88,8 +98,8 @@ class Item(NamedTuple):
     """A slice that is handed over up to `next_offset`. `rest` is what is left of it. `misled`: what follows it was
     fetched from where a corrupt batch claimed to end, which is not where reading goes on."""
 
-    slice_: Slice
-    rest: Slice | None
+    slice_: CompletedFetch
+    rest: CompletedFetch | None
     next_offset: int
     timestamp_ms: int | None
     records: int
@@ -102,8 +112,8 @@ class Offer:
     def __init__(self) -> None:
         self.columns: list[RecordColumns] = []
         self.items: list[Item] = []
-        self.kept: list[Decoded] = []
-        self.errors: list[Decoded] = []
+        self.kept: list[DecodedFetch] = []
+        self.errors: list[DecodedFetch] = []
         self.corrupt = 0
         self.outlived = False
 
@@ -125,8 +135,9 @@ class Handed:
         self.outlived = offer.outlived
 
 
-class Core:
-    """See the module. `chance` gives numbers in [0, 1); `news` is set when a poll that waits should look again."""
+class ConsumerCore:
+    """See the module. `chance` gives numbers in [0, 1); `has_updates` is set when a poll that waits should look
+    again."""
 
     def __init__(
         self, config: Config, assignors: tuple[Assignor, ...], *, chance: Callable[[], float], started: float
@@ -134,28 +145,30 @@ class Core:
         self.config = config
         self.chance = chance
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self.endpoints = Endpoints.of(config, chance)
-        self.keeper = MetadataKeeper(self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
-        self.book = CommitBook(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
+        self.endpoints = ConnectionStates.of(config, chance)
+        self.metadata = MetadataRefresher(
+            self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics
+        )
+        self.book = AutoCommitState(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
         self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=lambda p: self.commits.log_gone(p))
         self.fetcher = Fetcher(config)
-        self.committer = Committer(config.group or "", self.backoff, self.keeper)
+        self.committer = CommitQueue(config.group or "", self.backoff, self.metadata)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
         self.told_to_read = False  # subscribe and assign say it, even of nothing
-        self.member: Machine | None = None
+        self.member: MemberBase | None = None
         self.view: MemberView | None = None
         self.visible: frozenset[TopicPartition] = frozenset()
         self.last_timestamps: dict[TopicPartition, int] = {}
         self.door = Door(_elsewhere)
         self.most_at_once = 0  # slices that were looked at under one hold of the lock
         self.tells_gaps = False
-        self.untold: deque[Gap] = deque()
+        self.untold: deque[OffsetReset] = deque()
         self.notices: deque[Any] = deque(maxlen=1_000)
-        self.news = False
+        self.has_updates = False
         self._assignors = assignors
         self.started = started
-        self.manual = Assignment()
+        self.manual = AssignedPartitions()
         self._hook: HookCall | None = None
         self._hook_taken = -1
         self._hook_over = -1
@@ -166,23 +179,23 @@ class Core:
         self._seen_began: Polled | None = None
         self._seen_ended: PollEnded | None = None
         self._socket_events: list[Event] = []
-        self.cluster = Cluster(self)
-        self.questions = Questions(self)
+        self.cluster = ConsumerMetadata(self)
+        self.questions = OffsetsRequestManager(self)
         self.backlogs = Backlogs(self)
-        self.commits = Committing(self)
-        self.fetches = Fetches(self)
-        self.pushing = Pushing(self)
+        self.commits = CommitRequestManager(self)
+        self.fetches = FetchRequestManager(self)
+        self.pushing = TelemetryReporter(self)
         self.counters = Counters()
-        self.meters = Meters()
+        self.meters = Sensors()
         self.telling = Telling(self)
-        self.who = self.telling.who  # whose the log lines of the driver's thread are
-        self._outgoing: list[Outgoing] = []
+        self.log_fields = self.telling.log_fields  # whose the log lines of the driver's thread are
+        self._outgoing: list[UnsentRequest] = []
         self._plan: PlanOrder | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
         self.topic_ids: dict[str, UUID] = {}
-        self._aligned: Assignment | None = None
-        self._watched: tuple[Assignment | None, ClusterView | None] = (None, None)
+        self._aligned: AssignedPartitions | None = None
+        self._watched: tuple[AssignedPartitions | None, ClusterView | None] = (None, None)
         self.allowed: frozenset[TopicPartition] = frozenset()
         self.wall_ms = 0
         self.closing = False
@@ -190,29 +203,29 @@ class Core:
 
     # ------------------------------------------------------------------ the driver's side
 
-    def turn(self, now: float, wall_ms: int) -> Turn:
+    def poll(self, now: float, wall_ms: int) -> PollResult:
         """Look at everything that happened; what is to be sent comes out."""
         self.wall_ms = wall_ms
         if self.retired is not None:
             self._wind_up(now)
         wakes = self._step_member(now)
         self._align()
-        self.cluster.turn(now)
-        self.commits.turn(now)
-        self.questions.turn(now)
-        self.fetches.turn(now)
-        self.pushing.turn(now)
+        self.cluster.poll(now)
+        self.commits.poll(now)
+        self.questions.poll(now)
+        self.fetches.poll(now)
+        self.pushing.poll(now)
         self._note_gaps()
         if self._socket_events:
             wakes.append(now)  # something settled at once, and the machine wants to hear of it
         wakes += [
-            *self.cluster.wakes(now),
-            *self.questions.wakes(),
-            *self.positions.wakes(),
-            *self.fetcher.wakes(),
-            *self.commits.wakes(),
-            self.book.wakes() if self.assignment else None,
-            *self.pushing.wakes(),
+            *self.cluster.next_poll_at(now),
+            *self.questions.next_poll_at(),
+            *self.positions.next_poll_at(),
+            *self.fetcher.next_poll_at(),
+            *self.commits.next_poll_at(),
+            self.book.next_poll_at() if self.assignment else None,
+            *self.pushing.next_poll_at(),
         ]
         outgoing, self._outgoing = tuple(self._outgoing), []
         plan, self._plan = self._plan, None
@@ -221,8 +234,8 @@ class Core:
         if self.retired is not None and self.left:
             self.retired()
         if self._socket_events or (self.retired is not None and self.hook_is_due):
-            return Turn(outgoing, now, plan)
-        return Turn(outgoing, min(later, default=None), plan)
+            return PollResult(outgoing, now, plan)
+        return PollResult(outgoing, min(later, default=None), plan)
 
     def _wind_up(self, now: float) -> None:
         """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""
@@ -236,7 +249,7 @@ class Core:
 
     def _step_member(self, now: float) -> list[float | None]:
         if self.member is None:
-            self.committer.judge(None, now, self.chance())
+            self.committer.complete(None, now, self.chance())
             self._polls([], now)
             self._caller_events.clear()
             self._socket_events.clear()
@@ -248,13 +261,13 @@ class Core:
             self.member.step(event, now)
         ready = self.member.ready(now)
         if self.view is None or ready.view.state is not self.view.state or ready.hook != self._hook:
-            self.news = True
-        elif self.view.lease_until <= now < ready.view.lease_until:
-            self.news = True  # what was kept back may be shown again
+            self.has_updates = True
+        elif self.view.ownership_deadline <= now < ready.view.ownership_deadline:
+            self.has_updates = True  # what was kept back may be shown again
         self.view = ready.view
         if ready.view.fatal is not None:
-            self.news = True
-        self.committer.judge(ready.view, now, self.chance())
+            self.has_updates = True
+        self.committer.complete(ready.view, now, self.chance())
         self._hook = ready.hook
         # Until its hook has run, what is to go is still ours, and the coordinator takes commits of it. Only where there
         # is none to take them must the caller not wait for one: the hook waits for the caller.
@@ -271,7 +284,7 @@ class Core:
             self.backlogs.measure(ready.backlog)
         self._plan = ready.plan or self._plan
         if self.subscription is not None:
-            self.keeper.want(ready.wanted)
+            self.metadata.set_topics(ready.wanted)
         self.notices.extend(ready.notices)
         self.telling.notices(ready.notices, ready.view.identity)
         if any(notice.kind == "rebalance_ended" for notice in ready.notices):
@@ -293,26 +306,28 @@ class Core:
         return [*first, *events, *last]
 
     def _send(self, send: Send, asked_at: float) -> None:
-        def done(outcome: Outcome, now: float) -> None:
+        def done(outcome: RequestResult, now: float) -> None:
             match outcome:
-                case Answered(value):
+                case ResponseReceived(value):
                     self.meters.asked[send.api].add((now - asked_at) * 1000, now)
-                    self._socket_events.append(ANSWERS[send.api](send.serial, value))
-                case NotSent(error):
-                    self._socket_events.append(Refused(send.serial, error))
-                case Unanswered(error, timed_out):
+                    self._socket_events.append(RESPONSE_EVENTS[send.api](send.serial, value))
+                case SendFailed(error):
+                    self._socket_events.append(RequestFailed(send.serial, error))
+                case NoResponse(error, timed_out):
                     node = send.to.node_id if send.to else None
                     self._socket_events.append(
                         Disconnected(send.serial, node, "timeout" if timed_out else error.message)
                     )
 
         request = send.request
-        ask = Ask(send.api, lambda version: fit(request, version), done, send.timeout_ms / 1000)
+        ask = PendingRequest(send.api, lambda version: fit(request, version), done, send.timeout_ms / 1000)
         if send.to is None:
-            self.cluster.ask_any(ask, asked_at)
+            self.cluster.send_to_any(ask, asked_at)
         else:
-            line = Line.CONTROL if send.aside else Line.GROUP
-            self._outgoing.append(Outgoing(line, Endpoint(send.to.host, send.to.port), ask, send.renew))
+            line = ConnectionPurpose.CONTROL if send.use_other_connection else ConnectionPurpose.GROUP
+            self._outgoing.append(
+                UnsentRequest(line, Endpoint(send.to.host, send.to.port), ask, send.use_new_connection)
+            )
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
         """A coordinator's connection ended while nothing was waiting for an answer: that is news too."""
@@ -324,16 +339,16 @@ class Core:
     # --- what is assigned
 
     @property
-    def assignment(self) -> Assignment:
+    def assignment(self) -> AssignedPartitions:
         if self.subscription is not None or (self.member is not None and not self.manual):
-            return self.view.assignment if self.view is not None else Assignment()
+            return self.view.assignment if self.view is not None else AssignedPartitions()
         return self.manual
 
     def _align(self) -> None:
         """Make positions follow the assignment: what left is forgotten, what came begins."""
         assignment = self.assignment
         if assignment is not self._aligned:
-            before = self._aligned or Assignment()
+            before = self._aligned or AssignedPartitions()
             self._aligned = assignment
             for partition in [one for one in self.positions if before.moved(one, assignment)]:
                 self.positions.drop(partition)
@@ -350,7 +365,7 @@ class Core:
                 elif owned.start is not None and before.get(partition) is not owned:
                     # Each start that is given makes a new `Owned`, also one that equals the last: it seeks each time.
                     self.seek(partition, *owned.start)
-            self.news = True
+            self.has_updates = True
         self.refresh_allowed()
         self._watch_topic_ids()
 
@@ -360,18 +375,18 @@ class Core:
         fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
         before, self.allowed = self.allowed, frozenset(fetchable).difference(self.marks.paused(assignment))
         began = self.allowed - before
-        self.fetcher.old_ends |= began
+        self.fetcher.stale_log_offsets |= began
         self.fetcher.parked.readmitted(began)
 
     def _watch_topic_ids(self) -> None:
         """Fail the positions in topics that were deleted and created again (KIP-516)."""
-        seen = (self.assignment, self.keeper.view)
+        seen = (self.assignment, self.metadata.view)
         if seen[0] is self._watched[0] and seen[1] is self._watched[1]:
             return
         self._watched = seen
         before: dict[str, UUID] = {}
         for topic in {partition.topic for partition in self.assignment}:
-            now_id = self.keeper.view.topic_id(topic)
+            now_id = self.metadata.view.topic_id(topic)
             if now_id == NO_TOPIC_ID:
                 continue
             known = self.topic_ids.setdefault(topic, now_id)
@@ -382,12 +397,12 @@ class Core:
         for partition in [one for one in self.positions if one.topic in before]:
             state, topic = self.positions.state(partition), partition.topic
             if state.offset < 0:
-                self.positions.void(partition)  # responses that are on their way may be about the old topic
+                self.positions.invalidate(partition)  # responses that are on their way may be about the old topic
                 continue
             self.fetcher.drop(partition)
             error = recreated(partition, before[topic], self.topic_ids[topic], state.offset)
             self.positions.fail(partition, error, adrift=True)
-            self.news = True
+            self.has_updates = True
 
     def named_topics(self) -> frozenset[str]:
         """The topics that the user has named."""
@@ -408,23 +423,23 @@ class Core:
 
     def fail(self, error: KohortError) -> None:
         self._fatal = error
-        self.news = True
+        self.has_updates = True
         self.questions.fail(error)
 
-    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None:
+    def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
         """Hand a request to the driver; without an endpoint any broker will do."""
-        self._outgoing.append(Outgoing(line, endpoint, ask))
+        self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
     @property
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
 
-    def ask_node(self, node: int, line: Line, ask: Ask, now: float = 0.0) -> None:
-        broker = self.keeper.view.brokers.get(node)
+    def ask_node(self, node: int, line: ConnectionPurpose, ask: PendingRequest, now: float = 0.0) -> None:
+        broker = self.metadata.view.brokers.get(node)
         if broker is None:
-            ask.done(Unanswered(ConnectionFailed("the broker is not known any more", node=node)), now)
+            ask.done(NoResponse(ConnectionFailed("the broker is not known any more", node=node)), now)
             return
-        self._outgoing.append(Outgoing(line, Endpoint(broker.host, broker.port), ask))
+        self._outgoing.append(UnsentRequest(line, Endpoint(broker.host, broker.port), ask))
 
     # ------------------------------------------------------------------ the caller's side
 
@@ -455,7 +470,7 @@ class Core:
             self.visible = frozenset()  # at once; of a subscription the hooks tell
         self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
         self.marks = self.marks.resubscribed(None)
-        self.keeper.want(WantedTopics())
+        self.metadata.set_topics(WantedTopics())
         self.told_to_read = False
 
     def assign(
@@ -471,7 +486,7 @@ class Core:
         self.visible = partitions
         self.marks = self.marks.kept_on(partitions)
         topics = frozenset(partition.topic for partition in partitions)
-        self.keeper.want(WantedTopics(topics))
+        self.metadata.set_topics(WantedTopics(topics))
         self.topic_ids = {topic: known for topic, known in self.topic_ids.items() if topic in topics}
         self._align()  # now, not at the next turn: a seek may follow at once
         moved = [one for one in partitions if self.fetcher.until.get(one) != until.get(one)]
@@ -491,7 +506,7 @@ class Core:
         self.meters.polled(now)
         if handled and self.config.enable_auto_commit:
             changes = self.positions.changes()
-            self.book.returned(changes)
+            self.book.on_poll(changes)
             self.positions.noted(changes)
 
     def poll_ended(self, now: float) -> None:
@@ -557,8 +572,8 @@ class Core:
             return
         self._hook_over = call.serial
         self.meters.hook_ended(type(call.event).__name__, now)
-        meant = meaning(call, answer if error is None else None, self.book.unsaved())
-        self.positions.resolved(meant.start)
+        meant = meaning(call, answer if error is None else None, self.book.uncommitted())
+        self.positions.clear_error(meant.start)
         self._show(call.after)
         self._caller_events.append(HookDone(call.serial, now, meant.commit, meant.start, error or meant.wrong))
         if meant.wrong is not None:
@@ -571,10 +586,12 @@ class Core:
 
     # --- records
 
-    def next_slices(self, partitions: Sequence[TopicPartition], most: int, now: float) -> list[tuple[Slice, int]]:
+    def next_slices(
+        self, partitions: Sequence[TopicPartition], most: int, now: float
+    ) -> list[tuple[CompletedFetch, int]]:
         """The next slice of each of these partitions, at most `MOST_AT_ONCE`, up to `most` slices; none once membership
         is uncertain. Each with the offset to decode from. Nothing moves: they stay parked until they are settled."""
-        found: list[tuple[Slice, int]] = []
+        found: list[tuple[CompletedFetch, int]] = []
         if not self._certain(now):
             return found
         self._looks_at(len(partitions))
@@ -592,15 +609,15 @@ class Core:
 
     def _certain(self, now: float) -> bool:
         """Whether the group counts on us for sure: a process that slept may own nothing any more (B-33)."""
-        return self.view is None or self.subscription is None or now < self.view.lease_until
+        return self.view is None or self.subscription is None or now < self.view.ownership_deadline
 
-    def is_current(self, slice_: Slice) -> bool:
+    def is_current(self, slice_: CompletedFetch) -> bool:
         """Whether nothing has voided a slice: no seek, no revocation, no other owner in between."""
         return self.positions.is_current(slice_.partition, slice_.serial)
 
-    def select(self, decoded: Sequence[Decoded], offer: Offer, most: int, room: float, now: float) -> float:
-        """Add to `offer` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but for
-        `offer`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
+    def select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
+        """Add to `append` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but
+        for `append`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
         self._looks_at(len(decoded))
         for one in decoded:
             slice_ = one.slice_
@@ -620,7 +637,7 @@ class Core:
                 later = part[int(room) :]
                 part = part[: int(room)]
                 rest = slice_._replace(start=part.next_offset)
-                offer.kept.append(Decoded(rest, later))
+                offer.kept.append(DecodedFetch(rest, later))
             last_ms = part.timestamps_ms[-1] if len(part) else None
             misled = rest is None and bool(part.corrupt) and part.next_offset != slice_.end
             offer.items.append(Item(slice_, rest, part.next_offset, last_ms, len(part), misled))
@@ -631,7 +648,7 @@ class Core:
                 room -= len(part)
         return room
 
-    def _is_next(self, slice_: Slice, now: float) -> bool:
+    def _is_next(self, slice_: CompletedFetch, now: float) -> bool:
         """The slice may be shown now: not paused, of a certain membership, and what its partition goes on with."""
         return (
             slice_.partition in self.allowed
@@ -668,7 +685,7 @@ class Core:
         if state is not None and state.serial == slice_.serial:
             if item.next_offset > state.offset:
                 self.positions.consumed(
-                    partition, slice_.serial, item.next_offset, slice_.leader_epoch, slice_.fetched_under
+                    partition, slice_.serial, item.next_offset, slice_.leader_epoch, slice_.leader_epoch_at_fetch
                 )
             if item.timestamp_ms is not None:
                 self.last_timestamps[partition] = item.timestamp_ms
@@ -681,15 +698,15 @@ class Core:
         handed = self.door.handed
         return handed is None or self.settle(handed)
 
-    def is_outlived(self, slice_: Slice) -> bool:
+    def is_outlived(self, slice_: CompletedFetch) -> bool:
         """Whether the leader that gave a slice is none any more: the new one is asked before anything follows it."""
-        known = self.keeper.view.partition(slice_.partition)
-        return known is not None and slice_.fetched_under < known.leader_epoch
+        known = self.metadata.view.partition(slice_.partition)
+        return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
 
     def refetch(self, partition: TopicPartition) -> None:
         """A slice could not be decoded: what follows it is given up, and fetched again from the position."""
         self.fetcher.drop(partition)
-        self.positions.void(partition)
+        self.positions.invalidate(partition)
 
     @property
     def error_is_due(self) -> bool:
@@ -719,7 +736,7 @@ class Core:
         """Have the next poll raise it; once, however often it happened before that poll."""
         if not any(type(one) is type(error) and one.message == error.message for one in self._errors):
             self._errors.append(error)
-        self.news = True
+        self.has_updates = True
 
     @property
     def fatal(self) -> KohortError | None:
@@ -732,7 +749,7 @@ class Core:
             self.telling.gaps(gaps)
             if self.tells_gaps:
                 self.untold.extend(gaps)
-                self.news = True
+                self.has_updates = True
 
     # --- pausing
 
@@ -766,7 +783,7 @@ class Core:
     def mark(self, marks: PauseMarks) -> None:
         self.marks = marks
         self.refresh_allowed()
-        self.news = True
+        self.has_updates = True
 
     # --- positions
 
@@ -780,7 +797,7 @@ class Core:
         """As `position`, with epoch and topic id."""
         if self._not_yet(partition):
             return None, self._fatal
-        return self.positions.whereabouts(partition, self.keeper.view), self._fatal
+        return self.positions.position_with_epoch(partition, self.metadata.view), self._fatal
 
     def _not_yet(self, partition: TopicPartition) -> bool:
         return partition not in self.positions and partition in self.assignment
@@ -795,13 +812,13 @@ class Core:
         return last if (last := self.last_timestamps.get(partition, -1)) >= 0 else None  # -1: the record has none
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ConsumerGroupMetadata:
         """Who this consumer is to its group, or was last: a broker that gets nobody's name does not fence (KIP-447)."""
         if self.config.group is None:
             raise IllegalState("there is no group", hint='Consumer(..., group="...")')
         if self.view is not None and not self.manual:
             return self.view.held
-        return Identity(self.config.group, instance_id=self.config.group_instance_id)
+        return ConsumerGroupMetadata(self.config.group, instance_id=self.config.group_instance_id)
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = -1) -> None:
         self.positions.seek(partition, offset, epoch)
@@ -822,13 +839,13 @@ def _elsewhere() -> ConcurrentUseError:
     )
 
 
-def make_member(config: Config, assignors: tuple[Assignor, ...], chance: Callable[[], float]) -> Machine:
+def make_member(config: Config, assignors: tuple[Assignor, ...], chance: Callable[[], float]) -> MemberBase:
     """The member for `config.protocol`. `chance` gives numbers in [0, 1): for a jitter, and for the id that a member of
     a KIP-848 group makes up itself (KIP-1082)."""
     if config.protocol == "classic":
-        return GroupMember(config.for_member(chance()), assignors)
+        return ClassicMember(config.for_member(chance()), assignors)
     # Imported when it is wanted: most consumers are members of classic groups, and start sooner without it.
-    from kohort.coordinator_client.group.consumer_member import ConsumerGroupMember
+    from kohort.coordinator_client.group.consumer_member import ConsumerMember
 
     unique = "".join(f"{int(chance() * 2**32):08x}" for _ in range(4))
-    return ConsumerGroupMember(config.for_member(chance(), f"{config.client_id}-{unique}"))
+    return ConsumerMember(config.for_member(chance(), f"{config.client_id}-{unique}"))

@@ -5,41 +5,41 @@ from typing import TYPE_CHECKING
 from kohort.coordinator_client.group.states import MemberState
 from kohort.network.backoff import FRESH
 from kohort.network.error_mapping import group_error
-from kohort.network.find_coordinator import Coordinator
-from kohort.network.metadata_updater import Contacts
+from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.request_versions import fit
-from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 
 RETRIED_COORDINATOR = frozenset({14, 15, 16})
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
 
 
-class Cluster(Contacts):
+class ConsumerMetadata(MetadataUpdater):
     """A Core's contacts: also the coordinator, where there is no membership that looks for it."""
 
-    _core: "Core"
+    _core: "ConsumerCore"
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "ConsumerCore") -> None:
         super().__init__(core, core.named_topics, core.tell_member)
         self._core = core
-        self._coordinator: Coordinator | None = None
+        self._coordinator: CoordinatorNode | None = None
         self._looking = False
         self._look_attempts = FRESH
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Ask what is owed."""
-        super().turn(now)
-        self._owe_coordinator(now)
+        super().poll(now)
+        self._find_coordinator(now)
 
-    def wakes(self, now: float) -> list[float | None]:
+    def next_poll_at(self, now: float) -> list[float | None]:
         """When to take a turn again if nothing happens."""
         return [
-            *super().wakes(now),
+            *super().next_poll_at(now),
             self._look_attempts.not_before if self._look_attempts.failures else None,
         ]
 
@@ -49,12 +49,12 @@ class Cluster(Contacts):
         if known is not None and Endpoint(known.host, known.port) == endpoint:
             self._coordinator = None
 
-    def coordinator(self) -> Coordinator | None:
+    def coordinator(self) -> CoordinatorNode | None:
         if self._core.view is not None and self._core.view.coordinator is not None:
             return self._core.view.coordinator
         return self._coordinator
 
-    def _owe_coordinator(self, now: float) -> None:
+    def _find_coordinator(self, now: float) -> None:
         core = self._core
         needed = len(core.committer) or core.questions.needs_coordinator or core.positions.needs_committed
         group = core.config.group
@@ -62,22 +62,22 @@ class Cluster(Contacts):
             return
         if core.view is not None and core.view.state not in IDLE:
             return  # the machine is looking
-        if not self._look_attempts.may_try(now) or self.starving(now):
+        if not self._look_attempts.may_try(now) or self.no_broker_available(now):
             return
         self._looking = True
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
 
-        def done(outcome: Outcome, when: float) -> None:
+        def done(outcome: RequestResult, when: float) -> None:
             self._looking = False
-            if isinstance(outcome, Answered) and self._found(outcome.value):
+            if isinstance(outcome, ResponseReceived) and self._found(outcome.value):
                 self._look_attempts = FRESH
                 return
-            if isinstance(outcome, NotSent):
+            if isinstance(outcome, SendFailed):
                 self._core.fail(outcome.error)
             self._look_attempts = self._look_attempts.failed(when, self._core.backoff, self._core.chance())
 
-        ask = Ask("FindCoordinator", lambda version: fit(request, version), done, self._core.request_s)
-        self.ask_any(ask, now)
+        ask = PendingRequest("FindCoordinator", lambda version: fit(request, version), done, self._core.request_s)
+        self.send_to_any(ask, now)
 
     def _found(self, answer: FindCoordinatorResponse) -> bool:
         one = answer.coordinators[0] if answer.coordinators else answer
@@ -85,7 +85,7 @@ class Cluster(Contacts):
             if one.error_code not in RETRIED_COORDINATOR:
                 self._core.fail(group_error(one.error_code, self._core.config.group))
             return False
-        self._coordinator = Coordinator(one.node_id, one.host, one.port)
+        self._coordinator = CoordinatorNode(one.node_id, one.host, one.port)
         return True
 
     def coordinator_gone(self) -> None:

@@ -6,7 +6,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.group.states import REBALANCING, MemberState
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 
 class Health(NamedTuple):
@@ -55,13 +55,13 @@ def judged(
     return ""
 
 
-def health_of(core: "Core", now: float, *, crashed: bool, closed: bool) -> Health:
+def health_of(core: "ConsumerCore", now: float, *, crashed: bool, closed: bool) -> Health:
     """How this consumer is."""
     view = core.view
     state = view.state if view is not None else None
     for_s = max(now - view.since, 0.0) if view is not None and view.since > 0 else 0.0
     error = core.fatal or (view.fatal if view is not None else None)
-    unreachable = core.cluster.starving(now) or not core.endpoints.ever_answered
+    unreachable = core.cluster.no_broker_available(now) or not core.endpoints.ever_answered
     reason = judged(
         state=state,
         for_s=for_s,

@@ -7,19 +7,19 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
 from kohort.coordinator_client.subscription_state import Start
 from kohort.network.errors import IllegalState
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import plain
 
 
 class Meaning(NamedTuple):
     """What to commit for revoked partitions, where to start assigned ones, and what is wrong with the answer."""
 
-    commit: dict[TopicPartition, OffsetToCommit]
+    commit: dict[TopicPartition, OffsetAndMetadata]
     start: dict[TopicPartition, Start]
     wrong: BaseException | None = None
 
 
-def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, OffsetToCommit]) -> Meaning:
+def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, OffsetAndMetadata]) -> Meaning:
     """What an answer means; None: what auto-commit has not saved of revoked partitions, and nothing besides."""
     event = call.event
     commit = {one: to for one, to in unsaved.items() if isinstance(event, Revoked) and one in event.partitions}
@@ -36,7 +36,7 @@ def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, Off
     return Meaning(commit, {one: Start(to.offset, to.leader_epoch) for one, to in given.items()})
 
 
-def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetToCommit]:
+def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """Offsets by partition. Raises TypeError and ValueError for what is none, IllegalState for a foreign partition."""
     if hasattr(answer, "__await__"):
         raise TypeError(f"only AsyncConsumer awaits what a hook returns, and this is {answer!r}")

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 from kohort.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.network.group_types import OffsetToCommit
+    from kohort.network.group_types import OffsetAndMetadata
 
-Offsets = Mapping[TopicPartition, Union[int, "OffsetToCommit"]]
-Answer = Offsets | None | Awaitable[Offsets | None]
+Offsets = Mapping[TopicPartition, Union[int, "OffsetAndMetadata"]]
+HookResult = Offsets | None | Awaitable[Offsets | None]
 """What a hook may return. Awaitables are for `AsyncConsumer` only."""
 
 
-class Why(Enum):
+class RebalanceReason(Enum):
     """The kinds of cause a rebalance, a loss or a leave has. The value is the sentence people read."""
 
     FIRST_JOIN = "this member joined the group"
-    COORDINATOR_ASKED = "the coordinator asked for it: a member came, left or changed its topics"
+    REBALANCE_IN_PROGRESS = "the coordinator asked for it: a member came, left or changed its topics"
     SUBSCRIPTION_CHANGED = "this member's subscription changed"
     TOPICS_CHANGED = "topics or partitions of the group appeared or vanished"
     ENFORCED = "the user asked for it"
@@ -40,14 +40,14 @@ class Why(Enum):
     CLOSED = "the consumer was closed"
 
 
-class Cause(NamedTuple):
+class RebalanceCause(NamedTuple):
     """Why something happened: the kind, and whatever is known beyond it (an error's name, the user's words)."""
 
-    why: Why
+    reason: RebalanceReason
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.why.value} ({self.detail})" if self.detail else self.why.value
+        return f"{self.reason.value} ({self.detail})" if self.detail else self.reason.value
 
 
 class Revoked(NamedTuple):
@@ -59,7 +59,7 @@ class Revoked(NamedTuple):
     partitions: frozenset[TopicPartition]
     assignment: frozenset[TopicPartition]
     generation: int
-    cause: Cause
+    cause: RebalanceCause
 
 
 class Assigned(NamedTuple):
@@ -72,7 +72,7 @@ class Assigned(NamedTuple):
     partitions: frozenset[TopicPartition]
     assignment: frozenset[TopicPartition]
     generation: int
-    cause: Cause
+    cause: RebalanceCause
 
 
 class Lost(NamedTuple):
@@ -83,7 +83,7 @@ class Lost(NamedTuple):
 
     partitions: frozenset[TopicPartition]
     generation: int
-    cause: Cause
+    cause: RebalanceCause
 
 
 class RebalanceHooks:
@@ -93,7 +93,7 @@ class RebalanceHooks:
     goes on.
     """
 
-    def on_revoked(self, event: Revoked) -> Answer:
+    def on_revoked(self, event: Revoked) -> HookResult:
         """Partitions are about to go. The answer, offset of the next record to read by partition, is committed first.
 
         What it answers for partitions that are not owned is left out with a notice; None and an empty mapping commit
@@ -101,11 +101,11 @@ class RebalanceHooks:
         """
         return None
 
-    def on_assigned(self, event: Assigned) -> Answer:
+    def on_assigned(self, event: Assigned) -> HookResult:
         """Partitions arrived. The answer says where to start reading; a partition it leaves out starts at its committed
         offset, or by `auto_offset_reset` where there is none. For a partition that was kept it seeks, each time.
 
-        An OffsetToCommit with a leader epoch is validated before anything is read (KIP-320): after a truncation the
+        An OffsetAndMetadata with a leader epoch is validated before anything is read (KIP-320): after a truncation the
         position follows `auto_offset_reset`, or `poll` raises Truncation.
         """
         return None

@@ -6,12 +6,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.offsets.offset_reset import Gap
-from kohort.network.group_types import Identity
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.notices import Notice
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 log = logging.getLogger("kohort.consumer")
 
@@ -39,11 +39,11 @@ LEVELS: Final[Mapping[str, int]] = {
 class Telling:
     """Belongs to one Core, and is used under the same lock."""
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
-        self._held: Identity | None = None
+        self._held: ConsumerGroupMetadata | None = None
 
-    def who(self) -> dict[str, Any]:
+    def log_fields(self) -> dict[str, Any]:
         """Whose line it is; from any thread, with or without the lock."""
         view, config = self._core.view, self._core.config
         return {
@@ -55,9 +55,9 @@ class Telling:
 
     def of(self, partition: TopicPartition) -> dict[str, Any]:
         """As `who`, and of which partition."""
-        return self.who() | {"topic": partition.topic, "partition": partition.partition}
+        return self.log_fields() | {"topic": partition.topic, "partition": partition.partition}
 
-    def notices(self, notices: Iterable[Notice], identity: Identity) -> None:
+    def notices(self, notices: Iterable[Notice], identity: ConsumerGroupMetadata) -> None:
         """What the machine noticed. Where it lost its membership by that, the line names the one that was lost."""
         whose = identity if identity.generation >= 0 or self._held is None else self._held
         self._held = identity if identity.generation >= 0 else None
@@ -66,10 +66,10 @@ class Telling:
 
     def noticed(self, notice: Notice, whose: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Log a notice. `whose`: fields that differ from those of the member as it is now."""
-        fields = {**self.who(), **whose, "event": notice.kind}
+        fields = {**self.log_fields(), **whose, "event": notice.kind}
         log.log(LEVELS.get(notice.kind, logging.INFO), "%s: %s", notice.kind, notice.text, extra=fields)
 
-    def gaps(self, gaps: Iterable[Gap]) -> None:
+    def gaps(self, gaps: Iterable[OffsetReset]) -> None:
         """Positions that were chosen: a warning where there was one that could not be kept."""
         for gap in gaps:
             level = logging.INFO if gap.wanted is None else logging.WARNING

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import MOST_AT_ONCE, Core, Decoded, Handed, Offer
+from kohort.coordinator_client.consumer_core import MOST_AT_ONCE, ConsumerCore, DecodedFetch, Handed, Offer
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
-from kohort.coordinator_client.fetch.fetch_buffer import Slice
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
 from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
-from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.fastpath import CorruptRecord, RecordColumns, decode
 from kohort.network._guard import Visit
 from kohort.network.errors import ConcurrentUseError
@@ -32,7 +32,7 @@ HOOK_GRACE_S = 2.0
 SIDE_BY_SIDE_BYTES = 1 << 18  # less is decoded before another thread has woken up
 
 
-class Outcome:
+class HookOutcome:
     """A hook call at work: what the hook returned or raised, once it is `over`."""
 
     __slots__ = ("answer", "call", "error", "over")
@@ -53,7 +53,7 @@ class Observer(Protocol):
     def look(self) -> None: ...
 
 
-class Session:
+class PollLoop:
     """One consumer's life: its driver, who may use it now, and what its next poll has to do.
 
     A signal handler may raise in any method here, after any call. So nothing is taken from the core that could then be
@@ -63,25 +63,25 @@ class Session:
 
     begun = False  # the driver was started
 
-    def __init__(self, config: Config, on_reset: Callable[[Gap], None] | None) -> None:
+    def __init__(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
         assignors = tuple(assignors_of(config.assignors)) if config.group else ()
         self.config = config
-        self.driver = Driver(config, partial(Core, config, assignors))
-        self.core: Core = self.driver.core
+        self.driver = Driver(config, partial(ConsumerCore, config, assignors))
+        self.core: ConsumerCore = self.driver.core
         self.driver.chore = self.core.settled
         self.core.tells_gaps = on_reset is not None
         self.hooks = RebalanceHooks()
         self._on_reset = on_reset or (lambda _gap: None)
         self.in_hook = False
         self.in_callback = False
-        self.outcome: Outcome | None = None
+        self.outcome: HookOutcome | None = None
         self._callback: Callable[[], object] | None = None
         self.error: BaseException | None = None  # until it has left the public call
         self.late: BaseException | None = None  # of a hook in `close`, until that has left the group
         self.parting = False  # a close has begun
         self._observer: Observer | None = None
         self._wakeup = False
-        self._decoded: dict[TopicPartition, Decoded] = {}
+        self._decoded: dict[TopicPartition, DecodedFetch] = {}
         self.closed = False  # only `close` may be called any more
         self.begun = True
         self.driver.start()
@@ -93,7 +93,7 @@ class Session:
 
     # --- who may come in
 
-    def use(
+    def acquire(
         self,
         *,
         in_hooks: bool = True,
@@ -105,7 +105,7 @@ class Session:
 
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
         """
-        self.driver.own()
+        self.driver.check_same_process()
         door = self.core.door
         door.check()
         self.driver.check_reentry()
@@ -115,8 +115,8 @@ class Session:
             raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
         if not when_crashed:
             self.driver.check()
-        if catch_up and self.driver.behind:
-            self.driver.catch_up()
+        if catch_up and self.driver.has_pending_changes:
+            self.driver.apply_pending_changes()
         return door.visit()  # kept in no variable: what is raised here must not keep it alive
 
     @property
@@ -128,13 +128,13 @@ class Session:
         self._observer = observer
         self.core.door.look = observer.look if observer is not None else None
 
-    def call(self, what: Callable[[Core], T]) -> T:
+    def call(self, what: Callable[[ConsumerCore], T]) -> T:
         """Have the driver run `what` on the core: whole, whatever a signal handler raises here."""
         return self.driver.execute(what)
 
-    def read(self, what: Callable[[Core], T]) -> T:
+    def read(self, what: Callable[[ConsumerCore], T]) -> T:
         """Run `what`, which changes nothing. Raises ForkError in a forked child."""
-        self.driver.own()
+        self.driver.check_same_process()
         self._settle()
         return self.driver.lock.run(what, self.core)
 
@@ -145,7 +145,7 @@ class Session:
             while not self.driver.lock.run(self.core.settle, handed):
                 pass
             if handed.outlived:
-                self.driver.wake()
+                self.driver.wakeup()
 
     def health(self) -> Health:
         """How this consumer is; from any thread."""
@@ -161,10 +161,10 @@ class Session:
     def wakeup(self) -> None:
         """From any thread, and from a signal's handler: it may have interrupted the one who holds the lock."""
         self._wakeup = True
-        self.core.news = True
+        self.core.has_updates = True
         self.driver.bell.ring()
-        if self.driver.on_news is not None:
-            self.driver.on_news()
+        if self.driver.on_update is not None:
+            self.driver.on_update()
 
     # --- a poll
 
@@ -181,7 +181,7 @@ class Session:
         self._settle()
         self.driver.lock.run(lambda: self.core.polled(self.driver.now(), handled=handled))
         if self.core.owes_loss:
-            self.driver.wake()  # else the machine hears of it at its next turn, which is soon enough
+            self.driver.wakeup()  # else the machine hears of it at its next turn, which is soon enough
         if self._observer is not None and handled:
             self._observer.poll_began(self.driver.now())
 
@@ -199,13 +199,13 @@ class Session:
         if self._observer is not None and self.core.door.depth == 1:
             self._observer.look()
 
-    def due(self) -> HookCall | Callable[[], object] | None:
+    def next_action(self) -> HookCall | Callable[[], object] | None:
         """What a poll has to do before it looks for records: run a hook (`run_hook`), or call what is returned.
 
         Raises errors that are due, and WakeupError once.
         """
         self._settle()
-        self.core.news = False
+        self.core.has_updates = False
         if self.error is None and self._wakeup:
             self.error = WakeupError("wakeup() was called")
             self._wakeup = False
@@ -221,7 +221,7 @@ class Session:
                 raise self.error
         return None
 
-    def _take_error(self, core: Core) -> None:
+    def _take_error(self, core: ConsumerCore) -> None:
         if self.error is None:
             self.error = core.take_error()
 
@@ -291,7 +291,7 @@ class Session:
         """A close begins, or goes on with what an interrupted one has left. Hooks and callbacks may call."""
         self.parting = True
         self.closed = False
-        self.call(lambda core: core.commits.before_parting(until))
+        self.call(lambda core: core.commits.before_leave(until))
 
     def parted(self, until: float) -> bool:
         """Nothing is left for the driver to do, or there is no time for it."""
@@ -327,7 +327,7 @@ class Session:
             if not slices:
                 continue
             if core.fetcher.held_back:
-                self.driver.wake()  # there is room for the next fetch, which goes out while these are decoded
+                self.driver.wakeup()  # there is room for the next fetch, which goes out while these are decoded
             room = run(core.select, self._decode(slices), offer, most, room, self.driver.now())
             if room <= 0 or len(offer.columns) >= most or most == 1:
                 break
@@ -353,7 +353,7 @@ class Session:
             yield line
             before = line
 
-    def pass_by(self, offer: Offer) -> None:
+    def skip_batch(self, offer: Offer) -> None:
         """Move behind what has nothing for the user: control batches, records of aborted transactions."""
         self.core.door.handed = Handed(offer)
         self._settle()
@@ -363,7 +363,7 @@ class Session:
         first = offer.errors[0].error
         assert first is not None
 
-        def refetch(core: Core) -> None:
+        def refetch(core: ConsumerCore) -> None:
             for one in offer.errors:
                 if core.fetcher.parked.first(one.slice_.partition) is one.slice_:
                     core.refetch(one.slice_.partition)
@@ -374,7 +374,7 @@ class Session:
         if not offer.columns:
             raise first
 
-    def _decode(self, slices: Sequence[tuple[Slice, int]]) -> list[Decoded]:
+    def _decode(self, slices: Sequence[tuple[CompletedFetch, int]]) -> list[DecodedFetch]:
         """Each slice's columns, or what is wrong with it; large ones side by side: decoding lets go of the GIL."""
         known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
         decoded = [
@@ -384,7 +384,7 @@ class Session:
         due = [place for place, one in enumerate(decoded) if one is None]
         jobs = [partial(_decode_or_error, *slices[place], self.config) for place in due]
         if len(jobs) > 1 and sum(len(slices[place][0].records) for place in due) >= SIDE_BY_SIDE_BYTES:
-            fresh = self.driver.side_by_side(jobs)
+            fresh = self.driver.run_parallel(jobs)
         else:
             fresh = [job() for job in jobs]
         for place, one in zip(due, fresh, strict=True):
@@ -396,7 +396,7 @@ class Session:
                     self.core.noted(Notice("batch_skipped", text))
         return [one for one in decoded if one is not None]
 
-    def reached(self, what: Callable[[Core], bool]) -> bool:
+    def reached(self, what: Callable[[ConsumerCore], bool]) -> bool:
         """Whether the core is there, or never will be since its driver has ended."""
         return self.driver.crashed is not None or self.read(what)
 
@@ -406,7 +406,7 @@ class Session:
         `seen`: `driver.bell.rings` before the last look at what is due.
         """
         left = until - self.driver.now()
-        if self.core.news or (wakeable and self._wakeup) or self.driver.crashed is not None or self.closed:
+        if self.core.has_updates or (wakeable and self._wakeup) or self.driver.crashed is not None or self.closed:
             return True
         if self.core.owes_loss:
             # A poll of no time at all must still be told first that its partitions are gone (B-34).
@@ -422,31 +422,31 @@ class Session:
         return True
 
 
-def _hand_in(outcome: Outcome, now: float, core: Core) -> None:
+def _hand_in(outcome: HookOutcome, now: float, core: ConsumerCore) -> None:
     try:
         core.hook_done(outcome.call, outcome.answer, outcome.error, now)
     except (TypeError, ValueError, KohortError) as wrong:  # kept here, an interrupt of the caller does not lose it
         outcome.error = wrong
 
 
-def _retire(driver: Driver[Core]) -> None:
+def _retire(driver: Driver[ConsumerCore]) -> None:
     """Have the driver leave the group and end. By a finalizer, on any thread, under any lock."""
     driver.core.retired = driver.stop_soon
-    driver.wake()
+    driver.wakeup()
 
 
-def _decode_or_error(slice_: Slice, offset: int, config: Config) -> Decoded:
+def _decode_or_error(slice_: CompletedFetch, offset: int, config: Config) -> DecodedFetch:
     try:
         columns = _decode(slice_, offset, config)
     except KohortError as error:
         before = error.decoded if isinstance(error, CorruptRecord) else None
         if before is None or before.next_offset <= offset:
-            return Decoded(slice_, None, error=error)
+            return DecodedFetch(slice_, None, error=error)
         columns = before  # the error is met again, first, by the poll that goes on behind these
-    return Decoded(slice_, columns, len(columns.corrupt))
+    return DecodedFetch(slice_, columns, len(columns.corrupt))
 
 
-def _decode(slice_: Slice, offset: int, config: Config) -> RecordColumns:
+def _decode(slice_: CompletedFetch, offset: int, config: Config) -> RecordColumns:
     partition = slice_.partition
     columns = decode(
         slice_.records,

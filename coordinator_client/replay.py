@@ -21,15 +21,15 @@ from kohort.assignors.range import RangeAssignor
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import rebalance_history
-from kohort.coordinator_client.group.classic_member import GroupMember
+from kohort.coordinator_client.group.classic_member import ClassicMember
 from kohort.coordinator_client.group.events import (
-    ANSWERS,
-    BacklogKnown,
+    RESPONSE_EVENTS,
     CloseRequested,
     CommitRefused,
     CommitSettled,
     HookDone,
     HookStarted,
+    LagKnown,
     PlanMade,
     Polled,
     Subscribed,
@@ -40,7 +40,7 @@ from kohort.coordinator_client.group.ready import BacklogOrder, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.group_lag import waiting
 from kohort.coordinator_client.subscription_state import Subscription
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NOTHING_KNOWN, ClusterView
 from kohort.network.metadata_refresh import topics_changed
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset, committed_offsets, listed_offsets
@@ -72,7 +72,7 @@ class _Heard:
     """What answers on the tape tell about a backlog, since it was asked for."""
 
     order: BacklogOrder
-    committed: dict[TopicPartition, OffsetToCommit | None] = field(default_factory=dict)
+    committed: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
     found: dict[int, dict[TopicPartition, int]] = field(default_factory=lambda: {LATEST: {}, EARLIEST: {}})
     asked: dict[tuple[int, int], dict[TopicPartition, int]] = field(default_factory=dict)
 
@@ -92,10 +92,10 @@ class _Heard:
                 if isinstance(got, ListedOffset) and wanted.get(partition) in self.found:
                     self.found[wanted[partition]][partition] = got.offset
 
-    def told(self) -> BacklogKnown:
+    def told(self) -> LagKnown:
         ends, beginnings = self.found[LATEST], self.found[EARLIEST]
         lag = waiting(self.committed, ends, beginnings, reads_old=bool(beginnings))
-        return BacklogKnown(self.order.serial, lag)
+        return LagKnown(self.order.serial, lag)
 
 
 class NoMember(KohortError):
@@ -111,12 +111,12 @@ class _StandIn(RangeAssignor):
 
 @dataclass(slots=True)
 class _Play:
-    member: GroupMember
+    member: ClassicMember
     taped: list[Taped]
     asked: deque[Send] = field(default_factory=deque)  # asked today, and not yet seen on the tape
     waiting: dict[tuple[int, int], Send] = field(default_factory=dict)  # (connection, correlation id) -> the send
     metadata_asked: dict[tuple[int, int], frozenset[str] | None] = field(default_factory=dict)
-    committed_as: dict[tuple[int, int], Identity] = field(default_factory=dict)
+    committed_as: dict[tuple[int, int], ConsumerGroupMetadata] = field(default_factory=dict)
     heard: _Heard | None = None
     cluster: ClusterView = NOTHING_KNOWN
     state: MemberState = MemberState.OUT
@@ -178,7 +178,7 @@ class _Play:
     def is_answered(self, taped: Taped) -> None:
         send = self.waiting.pop((taped.connection, taped.correlation_id), None)
         if send is not None:
-            self.member.step(ANSWERS[taped.api](send.serial, tape.value(taped)), taped.time_s)
+            self.member.step(RESPONSE_EVENTS[taped.api](send.serial, tape.value(taped)), taped.time_s)
             self.turn(taped.time_s)
 
     def sees_metadata(self, taped: Taped) -> None:
@@ -196,7 +196,7 @@ class _Play:
         """A refusal is what began many a rebalance."""
         place, value = (taped.connection, taped.correlation_id), tape.value(taped)
         if taped.direction == "request":
-            self.committed_as[place] = Identity(
+            self.committed_as[place] = ConsumerGroupMetadata(
                 value.group_id, value.generation_id_or_member_epoch, value.member_id, value.group_instance_id
             )
             return
@@ -217,7 +217,7 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
     yield from _steps(_begun(taped, get), taped)
 
 
-def rebalances_on(frames: Iterable[Taped]) -> tuple[rebalance_history.Rebalance, ...]:
+def rebalances_on(frames: Iterable[Taped]) -> tuple[rebalance_history.RebalanceRecord, ...]:
     """What the member on the tape went through, times in seconds of the tape; the last one may still be under way.
 
     Its hooks are not on the tape: those phases take no time here. Its assignors need not be installed: one that is not
@@ -235,7 +235,7 @@ def _begun(taped: list[Taped], assignor: Callable[[str], Assignor]) -> _Play:
     if join is None:
         raise NoMember("no JoinGroup request is on this tape", hint="tape a consumer that subscribes")
     assignors = [assignor(protocol.name) for protocol in join.protocols]
-    play = _Play(GroupMember(_settings(join, _heartbeat_interval_ms(taped)), assignors), taped)
+    play = _Play(ClassicMember(_settings(join, _heartbeat_interval_ms(taped)), assignors), taped)
     play.member.step(Subscribed(_subscription(join)), taped[0].time_s)
     return play
 
@@ -262,9 +262,9 @@ def _steps(play: _Play, taped: list[Taped]) -> Iterator[Replayed]:
                 play.heard.sees(each)
         elif each.api == "OffsetCommit":
             play.sees_commit(each)
-        elif each.api in ANSWERS and each.direction == "request":
+        elif each.api in RESPONSE_EVENTS and each.direction == "request":
             yield play.asks(each)
-        elif each.api in ANSWERS:
+        elif each.api in RESPONSE_EVENTS:
             play.is_answered(each)
 
 

@@ -36,7 +36,7 @@ class _once(Generic[T]):
         return value
 
 
-class _Asked(NamedTuple):
+class _RequestedStart(NamedTuple):
     topics: frozenset[str] = frozenset()
     include: str | None = None
     exclude: str | None = None
@@ -44,7 +44,7 @@ class _Asked(NamedTuple):
     broker_pattern: str | None = None
 
 
-class Subscription(_Asked):
+class Subscription(_RequestedStart):
     """Topics by name, or by pattern: `include` and not `exclude`, each matched against the whole topic name; or by
     `broker_pattern`, which the coordinator matches (KIP-848, RE2 syntax), and only it.
 
@@ -121,7 +121,7 @@ class Owned(NamedTuple):
     start: Start | None = None
 
 
-class Assignment(Frozen, Mapping[TopicPartition, Owned]):
+class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
     """What is owned, by partition. `epoch`: of the newest assignment, whether or not it brought anything."""
 
     epoch: int
@@ -143,27 +143,29 @@ class Assignment(Frozen, Mapping[TopicPartition, Owned]):
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self.owned)
 
-    def brought(self, partitions: Iterable[TopicPartition]) -> "Assignment":
+    def brought(self, partitions: Iterable[TopicPartition]) -> "AssignedPartitions":
         """The next assignment: `partitions` join what is kept, under a new epoch."""
         epoch = self.epoch + 1
-        return Assignment(epoch, {**self.owned, **{partition: Owned(epoch) for partition in sorted(partitions)}})
+        return AssignedPartitions(
+            epoch, {**self.owned, **{partition: Owned(epoch) for partition in sorted(partitions)}}
+        )
 
-    def without(self, partitions: Iterable[TopicPartition]) -> "Assignment":
+    def without(self, partitions: Iterable[TopicPartition]) -> "AssignedPartitions":
         """What is left when `partitions` are gone; the rest keeps its epochs."""
         gone = frozenset(partitions)
-        return Assignment(self.epoch, {tp: owned for tp, owned in self.owned.items() if tp not in gone})
+        return AssignedPartitions(self.epoch, {tp: owned for tp, owned in self.owned.items() if tp not in gone})
 
-    def started(self, positions: Mapping[TopicPartition, Start]) -> "Assignment":
+    def started(self, positions: Mapping[TopicPartition, Start]) -> "AssignedPartitions":
         """With the positions that `on_assigned` answered; those of partitions not owned are ignored."""
         told = {tp: Owned(self.owned[tp].epoch, position) for tp, position in positions.items() if tp in self.owned}
-        return Assignment(self.epoch, {**self.owned, **told})
+        return AssignedPartitions(self.epoch, {**self.owned, **told})
 
-    def moved(self, partition: TopicPartition, after: "Assignment") -> bool:
+    def moved(self, partition: TopicPartition, after: "AssignedPartitions") -> bool:
         """Whether `partition` is not owned all the while from here to `after`."""
         was, now = self.get(partition), after.get(partition)
         return now is None or was is None or was.epoch != now.epoch
 
-    def replaced(self, partitions: Iterable[TopicPartition]) -> "Assignment":
+    def replaced(self, partitions: Iterable[TopicPartition]) -> "AssignedPartitions":
         """A manual assignment: exactly `partitions`; those owned already keep their epochs."""
         wanted = frozenset(partitions)
         return self.without(self.partitions - wanted).brought(wanted - self.partitions)
@@ -188,7 +190,7 @@ class PauseMarks(NamedTuple):
       go to somebody else: at the end of a rebalance it stays where the partition is owned (again), and is gone for ever
       where it is not. That is alike under EAGER and COOPERATIVE, and after a loss.
     * `topics`, `patterns`: of the subscription, whatever of them is assigned now or later, existing or not.
-    * `held`: any partition, owned or not; only the user lifts it.
+    * `last_identity`: any partition, owned or not; only the user lifts it.
     * `whole`: everything.
 
     A rebalance touches marks at one moment, `settled` with the `Assigned` call. Until then they are kept as they are,

@@ -21,7 +21,7 @@ from kohort.coordinator_client.group.states import (
     CoordinatorState,
     MemberState,
 )
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, Figure, Kind
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, MetricKind, MetricSpec
 
 State = TypeVar("State", bound=Enum)
 When = TypeVar("When", bound=Enum)
@@ -92,7 +92,7 @@ def states_page() -> str:
 
 def region_states_page() -> str:
     """docs/region-states.md."""
-    described, phases = paragraphs(region.RegionState), paragraphs(region.Phase)
+    described, phases = paragraphs(region.RegionState), paragraphs(region.RegionPhase)
     parts = [
         "# The states of a region's member",
         "Made by `docs/make.py` from `consistent_region/states.py`; change the tables there and run `make docs`. What "
@@ -105,7 +105,7 @@ def region_states_page() -> str:
         diagram(region.PHASES, "OPEN"),
         "## What each state means",
         *(f"**{state.name}** ({state.value}). {described[state.name]}" for state in region.RegionState),
-        *(f"**{phase.name}** ({phase.value}). {phases[phase.name]}" for phase in region.Phase),
+        *(f"**{phase.name}** ({phase.value}). {phases[phase.name]}" for phase in region.RegionPhase),
         "## Every transition",
         _table(region.TRANSITIONS),
         _table(region.PHASES),
@@ -145,9 +145,9 @@ def metrics_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _figure_row(one: Figure) -> str:
+def _figure_row(one: MetricSpec) -> str:
     java = f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
-    name = prometheus_name(one).removeprefix("kohort_consumer_") + ("_total" if one.kind is Kind.COUNTER else "")
+    name = prometheus_name(one).removeprefix("kohort_consumer_") + ("_total" if one.kind is MetricKind.COUNTER else "")
     return f"| `{one.name}` | {java} | {name} | {one.unit} | {one.about} |"
 
 

@@ -41,7 +41,10 @@ class FirstLetterAssignor:
         letters = sorted({topic[0] for topic in group.topics})
         for topic, takers in zip(group.topics, group.subscribers, strict=True):
             member = group.members[takers[letters.index(topic[0]) % len(takers)]]
-            start, stop = group.starts[group.number_of_topic[topic]], group.starts[group.number_of_topic[topic] + 1]
+            start, stop = (
+                group.topic_offsets[group.number_of_topic[topic]],
+                group.topic_offsets[group.number_of_topic[topic] + 1],
+            )
             given.setdefault(member.id, []).extend(group.partition(index) for index in range(start, stop))
         return Plan.of(group, given)
 

@@ -42,9 +42,14 @@ class Totals(RebalanceHooks):
 
 def _consumer(broker: FakeBroker) -> Consumer:
     return Consumer(
-        broker.bootstrap, group="billing", auto_offset_reset="earliest", heartbeat_interval_ms=100,
-        session_timeout_ms=1500, retry_backoff_ms=10, reconnect_backoff_ms=10,
-    )  # fmt: skip
+        broker.bootstrap,
+        group="billing",
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=100,
+        session_timeout_ms=1500,
+        retry_backoff_ms=10,
+        reconnect_backoff_ms=10,
+    )
 
 
 def _until(totals: Totals, consumer: Consumer, expected: int) -> None:

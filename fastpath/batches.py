@@ -81,9 +81,20 @@ def is_sound(buffer: "Buffer", batch: BatchInfo) -> bool:
 
 def _batch(view: memoryview, at: int, size: int) -> BatchInfo:
     (
-        base_offset, _, leader_epoch, magic, _, attributes, last_delta, base_timestamp, max_timestamp,
-        producer_id, producer_epoch, base_sequence, count,
-    ) = _V2.unpack_from(view, at)  # fmt: skip
+        base_offset,
+        _,
+        leader_epoch,
+        magic,
+        _,
+        attributes,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _V2.unpack_from(view, at)
     return BatchInfo(
         at,
         size,
@@ -109,9 +120,7 @@ def _message(view: memoryview, at: int, size: int) -> BatchInfo:
     timestamp = _TIMESTAMP.unpack_from(view, at + _MESSAGE.size)[0] if magic == 1 else -1
     codec = _codec(attributes)
     kind = "none" if magic == 0 else "append" if attributes & 0x08 else "create"
-    return BatchInfo(
-        at, size, magic, offset, offset, codec, None if codec else 1, kind, timestamp, timestamp
-    )  # fmt: skip
+    return BatchInfo(at, size, magic, offset, offset, codec, None if codec else 1, kind, timestamp, timestamp)
 
 
 def _codec(attributes: int) -> Codec | int:

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, scrubbed
 from kohort.common.version import __version__
-from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, Refused
+from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, LoginRefused
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.network.frame_reader import LENGTH_BYTES
-from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered, VersionRanges
+from kohort.network.requests import (
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    VersionRanges,
+)
 from kohort.network.throttle import Throttle
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -25,7 +33,7 @@ from kohort.protocol.errors import BrokerError, error_name
 from kohort.protocol.wire import WireConnection
 
 if TYPE_CHECKING:
-    from kohort.network.auth.gssapi import Ticket
+    from kohort.network.auth.gssapi import KerberosTicket
     from kohort.network.auth.token_refresh import Token
     from kohort.network.tape_writer import Keep
 
@@ -44,14 +52,14 @@ class Stage(Enum):
     """How far a connection has come."""
 
     OPENING = "opening"  # TCP and TLS: nothing can be written yet
-    PROVING = "proving who we are"  # SASL: everything else waits
-    ASKING_VERSIONS = "asking versions"  # ApiVersions is in flight, everything else waits
+    AUTHENTICATING = "proving who we are"  # SASL: everything else waits
+    CHECKING_API_VERSIONS = "asking versions"  # ApiVersions is in flight, everything else waits
     READY = "ready"
     ENDED = "ended"
 
 
-class Proofs(Protocol):
-    """Where a connection gets the token or ticket that it shows: `TokenKeeper`, or a `Window` of a `TicketDesk`."""
+class CredentialSource(Protocol):
+    """Where a connection gets the token or ticket that it shows: `TokenRefresher`, or a `Window` of a `TicketCache`."""
 
     def take(self, now: float, since: float, *, session_s: float | None = None) -> Any: ...
     def accepted(self, proof: Any, /) -> None: ...
@@ -59,12 +67,12 @@ class Proofs(Protocol):
 
 
 class _InFlight(NamedTuple):
-    ask: Ask
+    request: PendingRequest
     version: int
     deadline: float
 
 
-class Connection:
+class BrokerConnection:
     """The sans-IO half of a connection. `ranges`: what the broker speaks, when an earlier connection has asked."""
 
     def __init__(
@@ -79,7 +87,7 @@ class Connection:
         tape: "Keep | None" = None,
         credentials: Credentials | None = None,
         nonce: str = "",
-        tokens: Proofs | None = None,
+        tokens: CredentialSource | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.max_frame_bytes = max_frame_bytes
@@ -92,23 +100,23 @@ class Connection:
         self.stage = Stage.OPENING
         self.served = False  # whether something that was asked on it has been answered
         self._wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
-        self._waiting: deque[tuple[Ask, float]] = deque()
-        self._held: deque[Ask] = deque()
+        self._waiting: deque[tuple[PendingRequest, float]] = deque()
+        self._held: deque[PendingRequest] = deque()
         self._throttle = Throttle()
         self._in_flight: dict[int, _InFlight] = {}
-        self._refused: list[tuple[Ask, Outcome]] = []
+        self._refused: list[tuple[PendingRequest, RequestResult]] = []
         self._out: list[bytes] = []
         self._conversation: Conversation
-        self._proofs = 0
+        self._authentications = 0
         self._ready_by = opened_at + setup_timeout_s
-        self._prove_again_at = inf
+        self._reauthenticate_at = inf
         self._session_s = 0.0
-        self._token: Token | Ticket | None = None
+        self._token: Token | KerberosTicket | None = None
         self._token_since: float | None = None  # a token is wanted since then
 
     # --- asking
 
-    def ask(self, ask: Ask, now: float) -> None:
+    def send(self, ask: PendingRequest, now: float) -> None:
         """Send when the connection is ready; the request's time begins now, or when the broker may be asked again."""
         if self.stage is Stage.READY and self._throttle.holds(ask.api, now):
             self._held.append(ask)
@@ -120,10 +128,10 @@ class Connection:
     def opened(self, now: float) -> None:
         """Bytes can flow."""
         if self.ranges is None:
-            self.stage = Stage.ASKING_VERSIONS
-            self._ask_versions(API["ApiVersions"].request.versions[1], now)
+            self.stage = Stage.CHECKING_API_VERSIONS
+            self._send_api_versions(API["ApiVersions"].request.versions[1], now)
         else:
-            self._prove(now)
+            self._authenticate(now)
 
     def outgoing(self) -> list[bytes]:
         """Frames to write, in order; they are given once."""
@@ -140,21 +148,21 @@ class Connection:
 
     # --- answers
 
-    def received(self, frame: memoryview, now: float) -> list[tuple[Ask, Outcome]]:
+    def received(self, frame: memoryview, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
-        outcomes: list[tuple[Ask, Outcome]] = []
+        outcomes: list[tuple[PendingRequest, RequestResult]] = []
         self._keep_answer(frame, now)
         answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget)
         sent = self._in_flight.pop(answer.correlation_id)
-        if sent.ask.done is not _nobody:
+        if sent.request.done is not _nobody:
             # Also while we prove ourselves again: what was asked before is still answered, in its order.
             self.served = True
-            self._throttle.heard(answer.value, now, self.endpoint)
-            outcomes.append((sent.ask, Answered(answer.value, sent.version)))
-        elif self.stage is Stage.ASKING_VERSIONS:
+            self._throttle.on_response(answer.value, now, self.endpoint)
+            outcomes.append((sent.request, ResponseReceived(answer.value, sent.version)))
+        elif self.stage is Stage.CHECKING_API_VERSIONS:
             self._versions_answered(answer.value, sent.version, now)
         else:
-            self._prove_on(answer.value, now)
+            self._continue_authentication(answer.value, now)
         return outcomes
 
     @property
@@ -164,19 +172,19 @@ class Connection:
         Responses come in the order of their requests, so the oldest request in flight decides.
         """
         due = next(iter(self._in_flight.values()), None)
-        own = due is None or due.ask.done is _nobody
-        limit = LOGIN_FRAME_BYTES["ApiVersions" if due is None else due.ask.api] if own else self.max_frame_bytes
+        own = due is None or due.request.done is _nobody
+        limit = LOGIN_FRAME_BYTES["ApiVersions" if due is None else due.request.api] if own else self.max_frame_bytes
         return min(limit, self.max_frame_bytes)
 
     @property
     def _budget(self) -> int:
         """The memory that the values of the next response may take, in bytes."""
         due = next(iter(self._in_flight.values()), None)
-        if due is None or due.ask.done is _nobody:
+        if due is None or due.request.done is _nobody:
             return LOGIN_BUDGET_BYTES
         return max(self.max_frame_bytes, LEAST_BUDGET_BYTES)
 
-    def refused_versions(self) -> list[tuple[Ask, Outcome]]:
+    def refused_versions(self) -> list[tuple[PendingRequest, RequestResult]]:
         """Asks that cannot be sent on this connection, found out while flushing."""
         refused, self._refused = self._refused, []
         return refused
@@ -186,11 +194,11 @@ class Connection:
     def deadline(self) -> float | None:
         """When `overdue` has something to do or to say (s, monotonic)."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
-        if self.stage in (Stage.OPENING, Stage.PROVING, Stage.ASKING_VERSIONS):
+        if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
             if self._token_since is None:  # else its keeper wakes us, and sees to it that this ends
                 waits.append(self._ready_by)
         elif self._may_prove_again:
-            waits.append(self._prove_again_at)
+            waits.append(self._reauthenticate_at)
         if self._held:
             waits.append(self._throttle.until)
         return min(waits, default=None)
@@ -201,9 +209,9 @@ class Connection:
             self._waiting.extend((ask, now + ask.timeout_s) for ask in self._held)
             self._held.clear()
             self._flush(now)
-        if self.stage is Stage.READY and self._may_prove_again and now >= self._prove_again_at:
-            self._prove_again_at, self._ready_by = inf, now + self.setup_timeout_s
-            self._prove(now)
+        if self.stage is Stage.READY and self._may_prove_again and now >= self._reauthenticate_at:
+            self._reauthenticate_at, self._ready_by = inf, now + self.setup_timeout_s
+            self._authenticate(now)
         if self._token_since is not None and (tokenless := self._seek_token(now)) is not None:
             return tokenless
         limit = self.deadline()
@@ -214,24 +222,24 @@ class Connection:
             return TokenUnavailable("no token came in time", hint="what makes them takes longer than requests may")
         if self.stage is not Stage.READY:
             return ConnectionFailed("no answer while connecting", hint="is this a Kafka broker's port?", **place)
-        names = sorted({sent.ask.api for sent in self._in_flight.values()})
+        names = sorted({sent.request.api for sent in self._in_flight.values()})
         return ConnectionFailed(f"no answer to {', '.join(names) or 'a request'} in time", **place)
 
-    def closed(self, error: KohortError, *, timed_out: bool = False) -> list[tuple[Ask, Outcome]]:
+    def closed(self, error: KohortError, *, timed_out: bool = False) -> list[tuple[PendingRequest, RequestResult]]:
         """The connection is over: what waited for it gets its outcome."""
         self.stage = Stage.ENDED
-        asks = [sent.ask for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
+        asks = [sent.request for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
         asks += self._held
         self._held.clear()
         self._in_flight.clear()
         self._waiting.clear()
-        return [(ask, Unanswered(error, timed_out)) for ask in asks if ask.timeout_s >= 0]
+        return [(ask, NoResponse(error, timed_out)) for ask in asks if ask.timeout_s >= 0]
 
     # --- inner
 
-    def _ask_versions(self, version: int, now: float) -> None:
+    def _send_api_versions(self, version: int, now: float) -> None:
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
-        ask = Ask("ApiVersions", request, _nobody, -1.0)
+        ask = PendingRequest("ApiVersions", request, _nobody, -1.0)
         correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
         self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
         self._put("ApiVersions", version, correlation_id, frame, now)
@@ -239,21 +247,21 @@ class Connection:
     def _versions_answered(self, answer: ApiVersionsResponse, version: int, now: float) -> None:
         # KIP-511: a broker that does not know our version of ApiVersions says so in the form of version 0.
         if answer.error_code == UNSUPPORTED_VERSION and version != 0:
-            self._ask_versions(0, now)
+            self._send_api_versions(0, now)
             return
         if answer.error_code:
             raise BrokerError(answer.error_code, api="ApiVersions", host=self.endpoint.host, port=self.endpoint.port)
         self.ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
-        self._prove(now)
+        self._authenticate(now)
 
     # --- SASL (KIP-43, KIP-152, KIP-368)
 
     @property
     def _may_prove_again(self) -> bool:
         """Whether the broker would read it: behind a JoinGroup it reads nothing, for as long as the group gathers."""
-        return not any(sent.ask.api == "JoinGroup" for sent in self._in_flight.values())
+        return not any(sent.request.api == "JoinGroup" for sent in self._in_flight.values())
 
-    def _prove(self, now: float) -> None:
+    def _authenticate(self, now: float) -> None:
         """Prove who we are, if that is asked; else everything may go."""
         if self.credentials is None:
             self.stage = Stage.READY
@@ -261,12 +269,12 @@ class Connection:
             return
         if self.credentials.needs_token and self._token_since is None:
             # Of a session that is renewed, requests go on until there is a token to renew it with.
-            self.stage = Stage.READY if self.stage is Stage.READY else Stage.PROVING
+            self.stage = Stage.READY if self.stage is Stage.READY else Stage.AUTHENTICATING
             self._token_since = now
             self._seek_token(now)
             return
-        self.stage, self._token_since = Stage.PROVING, None
-        self._ask_own("SaslHandshake", SaslHandshakeRequest(mechanism=self.credentials.mechanism), now)
+        self.stage, self._token_since = Stage.AUTHENTICATING, None
+        self._send_own("SaslHandshake", SaslHandshakeRequest(mechanism=self.credentials.mechanism), now)
 
     def _seek_token(self, now: float) -> KohortError | None:
         """Go on if there is a token; an error: there will be none for this connection."""
@@ -279,12 +287,12 @@ class Connection:
         if found is None or isinstance(found, KohortError):
             return found
         self._token, self._ready_by = found, now + self.setup_timeout_s
-        self._prove(now)
+        self._authenticate(now)
         return None
 
     def _no_handshake(self, answer: SaslHandshakeResponse, place: dict[str, Any]) -> KohortError:
         assert self.credentials is not None
-        if answer.error_code == ILLEGAL_SASL_STATE and self._proofs:
+        if answer.error_code == ILLEGAL_SASL_STATE and self._authentications:
             return ConnectionFailed("the broker does not have this session renewed now", **place)
         if answer.error_code == ILLEGAL_SASL_STATE:
             return AuthenticationFailed(
@@ -312,24 +320,24 @@ class Connection:
             text, hint = f"the broker refused the {self._token.noun}: {why}", self._token.check
         return AuthenticationFailed(text, hint=hint, **place)
 
-    def _prove_on(self, answer: SaslHandshakeResponse | SaslAuthenticateResponse, now: float) -> None:
+    def _continue_authentication(self, answer: SaslHandshakeResponse | SaslAuthenticateResponse, now: float) -> None:
         assert self.credentials is not None
         place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
         try:
             if isinstance(answer, SaslHandshakeResponse):
                 if answer.error_code:
                     raise self._no_handshake(answer, place)
-                self._proofs += 1
-                self._conversation = self.credentials.conversation(f"{self.nonce}{self._proofs}", self._token)
+                self._authentications += 1
+                self._conversation = self.credentials.conversation(f"{self.nonce}{self._authentications}", self._token)
                 message = next(self._conversation)
             elif answer.error_code:
-                message = self._conversation.throw(Refused(answer.error_message or error_name(answer.error_code)))
+                message = self._conversation.throw(LoginRefused(answer.error_message or error_name(answer.error_code)))
             else:
                 if answer.session_lifetime_ms > 0:
                     self._session_s = answer.session_lifetime_ms / 1000
-                    self._prove_again_at = now + max(PART_OF_LIFETIME * self._session_s, LEAST_SESSION_S)
+                    self._reauthenticate_at = now + max(PART_OF_LIFETIME * self._session_s, LEAST_SESSION_S)
                 message = self._conversation.send(bytes(answer.auth_bytes))
-        except Refused as refused:
+        except LoginRefused as refused:
             raise self._refusal(str(refused), place, now) from None
         except StopIteration:
             if self._token is not None and self.tokens is not None:
@@ -337,12 +345,12 @@ class Connection:
             self.stage = Stage.READY
             self._flush(now)
             return
-        self._ask_own("SaslAuthenticate", SaslAuthenticateRequest(auth_bytes=message), now)
+        self._send_own("SaslAuthenticate", SaslAuthenticateRequest(auth_bytes=message), now)
 
-    def _ask_own(self, api: str, request: Any, now: float) -> None:
+    def _send_own(self, api: str, request: Any, now: float) -> None:
         version = choose_version(api, self.ranges or {})
         correlation_id, frame = self._wire.send(api, version, request)
-        ask = Ask(api, request, _nobody, -1.0)
+        ask = PendingRequest(api, request, _nobody, -1.0)
         self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
         self._out.append(frame)  # never on the tape, and neither is its answer
 
@@ -351,11 +359,11 @@ class Connection:
             ask, deadline = self._waiting.popleft()
             api = API[ask.api]
             try:
-                version = choose_version(api.key, self.ranges or {}, ask.at_most)
+                version = choose_version(api.key, self.ranges or {}, ask.max_version)
                 request = ask.request(version) if callable(ask.request) else ask.request
                 correlation_id, frame = self._wire.send(api.key, version, request)
             except KohortError as error:
-                self._refused.append((ask, NotSent(error)))
+                self._refused.append((ask, SendFailed(error)))
                 continue
             self._in_flight[correlation_id] = _InFlight(ask, version, deadline)
             self._put(ask.api, version, correlation_id, frame, now)
@@ -369,11 +377,11 @@ class Connection:
         """Before it is parsed: a frame that cannot be is the one that people will want to see."""
         correlation_id = int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
         sent = self._in_flight.get(correlation_id)
-        if self.tape is not None and sent is not None and sent.ask.api not in OF_A_LOGIN:
-            self.tape("response", sent.ask.api, sent.version, correlation_id, bytes(frame), now)
+        if self.tape is not None and sent is not None and sent.request.api not in OF_A_LOGIN:
+            self.tape("response", sent.request.api, sent.version, correlation_id, bytes(frame), now)
 
 
-def _nobody(_outcome: Outcome, _now: float) -> None:
+def _nobody(_outcome: RequestResult, _now: float) -> None:
     """ApiVersions is the connection's own question."""
 
 

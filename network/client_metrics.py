@@ -27,7 +27,7 @@ class Counters:
     connections_ended: int = 0
 
 
-class Window:
+class SampledWindow:
     """Mean, maximum and rate of what was measured in the last 30 to 60 s, as Java's client has it by default.
 
     Two halves: the one being filled, and the one before it. Times are monotonic seconds.

@@ -9,7 +9,7 @@ from kohort.network.requests import Endpoint, VersionRanges
 from kohort.network.settings_table import split_address
 
 
-class Endpoints:
+class ConnectionStates:
     """What calling each address has come to. Known brokers go first; when all of them have failed, the bootstrap
     addresses are as good as they (KIP-899): the brokers may have come back elsewhere."""
 
@@ -32,7 +32,7 @@ class Endpoints:
         self._late: set[Endpoint] = set()
 
     @classmethod
-    def of(cls, config: Config, chance: Callable[[], float]) -> "Endpoints":
+    def of(cls, config: Config, chance: Callable[[], float]) -> "ConnectionStates":
         """Those that the settings name, and how patiently they are called."""
         return cls(
             tuple(Endpoint(*split_address(address)) for address in config.bootstrap),
@@ -81,6 +81,6 @@ class Endpoints:
     def _troubles(self, endpoint: Endpoint) -> int:
         return self._attempts.get(endpoint, FRESH).failures + (endpoint in self._late)
 
-    def wakes(self) -> list[float]:
+    def next_poll_at(self) -> list[float]:
         """When each address that failed may be called again (s, monotonic)."""
         return [one.not_before for one in self._attempts.values()]

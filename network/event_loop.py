@@ -34,7 +34,7 @@ class Turned(Protocol):
     stopping: bool
     ended: Flag
 
-    def who(self) -> Mapping[str, object]: ...
+    def log_fields(self) -> Mapping[str, object]: ...
     def turn(self, ready: Ready) -> float:
         """Do what is to be done; when (monotonic seconds) that is due again by itself."""
         ...
@@ -44,7 +44,7 @@ class Turned(Protocol):
         ...
 
 
-class Loop:
+class EventLoop:
     """One thread and one selector. From other threads: `ring` and `join`."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Loop:
     def start(self) -> None:
         self._thread.start()
 
-    def ring(self, driver: Turned) -> None:
+    def wakeup(self, driver: Turned) -> None:
         """Give `driver` a turn soon."""
         self._rung.append(driver)
         if self._asleep:  # it looks at `_rung` once more after it has set this
@@ -125,7 +125,7 @@ class Loop:
     def _give_turn(self, driver: Turned, ready: Ready) -> None:
         if driver.ended.is_set():
             return  # it was rung for once more
-        speaks_for(driver.who)
+        speaks_for(driver.log_fields)
         defect: BaseException | None = None
         try:
             if not driver.stopping:
@@ -147,32 +147,32 @@ class Loop:
 
 
 _numbers = itertools.count(1)
-_loops: list[Loop] = []
+_loops: list[EventLoop] = []
 _placing = threading.Lock()
 
 
-def place(driver: Turned) -> Loop:
+def place(driver: Turned) -> EventLoop:
     """The loop that gives `driver` its turns from the next `ring` on: one of its own, while there are few."""
     with _placing:
         if len(_loops) >= MOST_LOOPS:
             loop = min(_loops, key=lambda one: one.load)
             loop.load += 1
         else:
-            loop = Loop()
+            loop = EventLoop()
             loop.load = 1
             loop.start()
             _loops.append(loop)
     return loop
 
 
-def _leave(loop: Loop) -> None:
+def _leave(loop: EventLoop) -> None:
     with _placing:
         loop.load -= 1
     if not loop.load:
         _close(loop)
 
 
-def _close(loop: Loop) -> None:
+def _close(loop: EventLoop) -> None:
     """Nobody is placed there any more."""
     with _placing, contextlib.suppress(ValueError):
         _loops.remove(loop)

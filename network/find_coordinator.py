@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Coordinator(NamedTuple):
+class CoordinatorNode(NamedTuple):
     """The broker that coordinates the group, as FindCoordinator named it."""
 
     node_id: int

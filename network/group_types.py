@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class OffsetToCommit(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     """A position to commit: the offset of the next record to read, and what Kafka stores beside it."""
 
     offset: int
@@ -11,7 +11,7 @@ class OffsetToCommit(NamedTuple):
     metadata: str = ""
 
 
-class Identity(NamedTuple):
+class ConsumerGroupMetadata(NamedTuple):
     """Who a request says that it is from; what a commit is fenced by. Also what transactions call group metadata.
 
     `generation` is -1 and `member_id` "" while there is no membership.

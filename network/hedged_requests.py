@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from kohort.network.connection_states import Endpoints
-from kohort.network.requests import Ask, Endpoint, Outcome, Unanswered
+from kohort.network.connection_states import ConnectionStates
+from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult
 
 ELSEWHERE_S: Final = 2.0
 """A broker that takes so long is not alone with the question any more: it goes to the next one, too."""
@@ -16,12 +16,12 @@ class Picks(Protocol):
     def __call__(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None: ...
 
 
-class _Question:
+class _HedgedRequest:
     """`asked`: who was; `waiting`: those of them who may still answer, None being whoever the driver can still find."""
 
     __slots__ = ("ask", "asked", "next_at", "until", "waiting")
 
-    def __init__(self, ask: Ask, now: float, next_at: float) -> None:
+    def __init__(self, ask: PendingRequest, now: float, next_at: float) -> None:
         self.ask = ask
         self.until = now + ask.timeout_s
         self.next_at = next_at
@@ -29,30 +29,30 @@ class _Question:
         self.waiting: set[Endpoint | None] = set()
 
 
-class Anybody:
+class HedgedRequests:
     """Of one client. `send` hands a request to the driver, and `patience_s` says how long one broker is waited for."""
 
     def __init__(
         self,
-        endpoints: Endpoints,
+        endpoints: ConnectionStates,
         pick: Picks,
-        send: Callable[[Endpoint | None, Ask], None],
+        send: Callable[[Endpoint | None, PendingRequest], None],
         patience_s: Callable[[], float],
     ) -> None:
         self._endpoints = endpoints
         self._pick = pick
         self._send = send
         self._patience_s = patience_s
-        self._questions: list[_Question] = []
+        self._questions: list[_HedgedRequest] = []
 
-    def ask(self, ask: Ask, now: float) -> None:
+    def send(self, ask: PendingRequest, now: float) -> None:
         """Several brokers may come to hear it, so it must change nothing. Its `done` gets the first answer; a failure
         when nobody is waited for any more."""
-        question = _Question(ask, now, now + self._patience_s())
+        question = _HedgedRequest(ask, now, now + self._patience_s())
         self._questions.append(question)
         self._put(question, self._pick(now), now)
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Put to others what has waited long enough."""
         for question in [one for one in self._questions if now >= one.next_at]:
             question.next_at = now + self._patience_s()
@@ -63,14 +63,14 @@ class Anybody:
                         self._endpoints.late(late)
                 self._put(question, endpoint, now)
 
-    def wakes(self) -> list[float]:
+    def next_poll_at(self) -> list[float]:
         """When to take a turn again if nothing happens (s, monotonic)."""
         return [one.next_at for one in self._questions]
 
-    def _put(self, question: _Question, endpoint: Endpoint | None, now: float) -> None:
-        def done(outcome: Outcome, when: float) -> None:
+    def _put(self, question: _HedgedRequest, endpoint: Endpoint | None, now: float) -> None:
+        def done(outcome: RequestResult, when: float) -> None:
             question.waiting.discard(endpoint)
-            if question in self._questions and not (isinstance(outcome, Unanswered) and question.waiting):
+            if question in self._questions and not (isinstance(outcome, NoResponse) and question.waiting):
                 self._questions.remove(question)
                 question.ask.done(outcome, when)
 

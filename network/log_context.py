@@ -13,18 +13,28 @@ from typing import Final
 Who = Callable[[], Mapping[str, object]]
 
 FIELDS: Final[Mapping[str, object]] = {
-    "client_id": "", "transactional_id": "", "group": "", "member": "", "generation": -1, "topic": "", "partition": -1,
+    "client_id": "",
+    "transactional_id": "",
+    "group": "",
+    "member": "",
+    "generation": -1,
+    "topic": "",
+    "partition": -1,
     "event": "",
-}  # fmt: skip
+}
 """What every record has, and what stands for "none"."""
 
 SHOWN: Final = ("client_id", "transactional_id", "group", "member", "generation")
 """What is written behind the text as well, if there is such; topic and partition are in the text where they matter."""
 
 LOGGERS: Final = (
-    "kohort.consumer", "kohort.driver", "kohort.connections", "kohort.producer", "kohort.assignors.sticky",
+    "kohort.consumer",
+    "kohort.driver",
+    "kohort.connections",
+    "kohort.producer",
+    "kohort.assignors.sticky",
     "kohort.assignors.weighted",
-)  # fmt: skip
+)
 
 _here = threading.local()
 

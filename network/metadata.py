@@ -22,7 +22,7 @@ FIRST_VERSION_OF_SOUND_EPOCHS = 9
 MOST_AN_ENTRY = 10
 
 
-class Broker(NamedTuple):
+class BrokerNode(NamedTuple):
     """A broker as the cluster names it."""
 
     node: int
@@ -52,14 +52,14 @@ class TopicView(NamedTuple):
 class ClusterView(NamedTuple):
     """Brokers by id, topics by name, and the error code of each topic that was asked for and is not there."""
 
-    brokers: Mapping[int, Broker] = MappingProxyType({})
+    brokers: Mapping[int, BrokerNode] = MappingProxyType({})
     topics: Mapping[str, TopicView] = MappingProxyType({})
     refused: Mapping[str, int] = MappingProxyType({})
     cluster_id: str | None = None
 
     def updated(self, answer: MetadataResponse, *, asked: Iterable[str] | None) -> "ClusterView":
         """The view after a Metadata answer. `asked`: the topics asked for, None for all of them."""
-        brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
+        brokers = {b.node_id: BrokerNode(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
         topics = dict(self.topics) if asked is not None else {}
         refused = dict(self.refused) if asked is not None else {}
         for topic in answer.topics:
@@ -112,7 +112,7 @@ class ClusterView(NamedTuple):
         }
         return self._replace(topics=MappingProxyType({**self.topics, **topics}))
 
-    def with_brokers(self, brokers: Iterable[Broker]) -> "ClusterView":
+    def with_brokers(self, brokers: Iterable[BrokerNode]) -> "ClusterView":
         """After an answer carried addresses of brokers (KIP-951)."""
         added = {broker.node: broker for broker in brokers}
         return self._replace(brokers=MappingProxyType({**self.brokers, **added})) if added else self
@@ -125,7 +125,7 @@ class ClusterView(NamedTuple):
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic else None
 
-    def leader(self, partition: TopicPartition) -> Broker | None:
+    def leader(self, partition: TopicPartition) -> BrokerNode | None:
         """The broker that leads the partition, or None if that is not known now."""
         view = self.partition(partition)
         return self.brokers.get(view.leader) if view else None

@@ -13,7 +13,7 @@ class WantedTopics(NamedTuple):
     when what is known is known to be old."""
 
     names: frozenset[str] = frozenset()
-    everything: bool = False
+    all_topics: bool = False
     attempt: int = 0
 
 
@@ -21,11 +21,11 @@ NAMES_PER_S = 10_000
 """The most names a second that are asked for again because some of them are missing or have no leader."""
 
 
-class MetadataKeeper:
+class MetadataRefresher:
     """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
 
-    `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs. `questions`: how many
-    have been asked; `answers`: the number of the last one that was answered, at `answered_at` (s, monotonic).
+    `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs. `requests_sent`: how
+    many have been asked; `answers`: the number of the last one that was answered, at `answered_at` (s, monotonic).
     """
 
     def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
@@ -33,20 +33,20 @@ class MetadataKeeper:
         self.max_age_s = max_age_s
         self.auto_create = auto_create
         self.view: ClusterView = NOTHING_KNOWN
-        self.questions = 0
-        self.answers = 0
+        self.requests_sent = 0
+        self.last_answered = 0
         self._wanted = WantedTopics()
-        self._needed: dict[str, int] = {}
-        self._everything_needed = 0
-        self._answered_for: frozenset[str] | None = frozenset()
+        self._transient: dict[str, int] = {}
+        self._all_topics_users = 0
+        self._names_in_response: frozenset[str] | None = frozenset()
         self._stale = True
-        self._asked: frozenset[str] | None = None
+        self._names_in_flight: frozenset[str] | None = None
         self._in_flight = False
         self.answered_at = float("-inf")
         self._attempts: Attempts = FRESH
         self._paced_until = float("-inf")
 
-    def want(self, wanted: WantedTopics) -> None:
+    def set_topics(self, wanted: WantedTopics) -> None:
         """What the group, or the manual assignment, has to know; replaces what was wanted before."""
         if wanted.attempt > self._wanted.attempt:
             self._stale = True
@@ -57,54 +57,56 @@ class MetadataKeeper:
 
     def _forget_unwatched(self) -> None:
         """What nobody watches any more may be another topic of that name when somebody wants it again."""
-        if self._answered_for is not None:
-            self._answered_for &= self.names
+        if self._names_in_response is not None:
+            self._names_in_response &= self.names
             self.view = self.view.forgetting(self.names)
 
-    def need(self, topics: Iterable[str]) -> None:
+    def add_transient(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            self._needed[topic] = self._needed.get(topic, 0) + 1
+            self._transient[topic] = self._transient.get(topic, 0) + 1
 
-    def unneed(self, topics: Iterable[str]) -> None:
+    def remove_transient(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            self._needed[topic] -= 1
-            if not self._needed[topic]:
-                del self._needed[topic]
+            self._transient[topic] -= 1
+            if not self._transient[topic]:
+                del self._transient[topic]
 
-    def need_everything(self) -> None:
+    def add_all_topics(self) -> None:
         """All topics, as they are now: an older answer will not do."""
-        self._everything_needed += 1
+        self._all_topics_users += 1
         self._stale = True
 
-    def unneed_everything(self) -> None:
-        self._everything_needed -= 1
+    def remove_all_topics(self) -> None:
+        self._all_topics_users -= 1
 
     @property
-    def answered_everything(self) -> bool:
+    def has_all_topics(self) -> bool:
         """Whether the last answer was to a question for all topics."""
-        return self._answered_for is None
+        return self._names_in_response is None
 
     @property
-    def _everything(self) -> bool:
-        return self._wanted.everything or self._everything_needed > 0
+    def _all_topics(self) -> bool:
+        return self._wanted.all_topics or self._all_topics_users > 0
 
-    def stale(self) -> None:
+    def request_update(self) -> None:
         """Something did not fit the view: ask again soon."""
         self._stale = True
 
     @property
     def names(self) -> frozenset[str]:
-        return self._wanted.names | self._needed.keys()
+        return self._wanted.names | self._transient.keys()
 
-    def owed(self, now: float) -> MetadataRequest | None:
+    def next_request(self, now: float) -> MetadataRequest | None:
         """The request to send to any broker now, or None. Call `answered` or `failed` before the next."""
         if self._in_flight or now < self._due():
             return None
-        self._asked = None if self._everything else self.names
+        self._names_in_flight = None if self._all_topics else self.names
         self._stale = False
         self._in_flight = True
-        self.questions += 1
-        topics = None if self._asked is None else tuple(_by_name(name) for name in sorted(self._asked))
+        self.requests_sent += 1
+        topics = (
+            None if self._names_in_flight is None else tuple(_by_name(name) for name in sorted(self._names_in_flight))
+        )
         return MetadataRequest(
             topics=topics,
             allow_auto_topic_creation=self.auto_create,
@@ -123,17 +125,17 @@ class MetadataKeeper:
         return max(self._attempts.not_before, self.answered_at + self.max_age_s)
 
     def _covers(self) -> bool:
-        if self._answered_for is None:
+        if self._names_in_response is None:
             # Whatever existed then is known. What is wanted and was not there may have come since.
             return self.names <= self.view.topics.keys()
-        return not self._everything and self.names <= self._answered_for
+        return not self._all_topics and self.names <= self._names_in_response
 
-    def answered(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
+    def on_response(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
         """The view after an answer that names brokers, told the way the group's machine wants to hear it."""
-        asked, self._in_flight = self._asked, False
-        self.answers = self.questions
+        asked, self._in_flight = self._names_in_flight, False
+        self.last_answered = self.requests_sent
         self.view = self.view.updated(answer, asked=asked)
-        self._answered_for = asked
+        self._names_in_response = asked
         self._forget_unwatched()
         self.answered_at = now
         # A topic that is not there (yet) or has no leader is asked about again, ever more slowly.
@@ -147,7 +149,7 @@ class MetadataKeeper:
             self._attempts = FRESH
         return topics_changed(self.view, asked)
 
-    def failed(self, now: float, chance: float) -> None:
+    def on_failure(self, now: float, chance: float) -> None:
         """No answer came."""
         self._in_flight = False
         self._stale = True
@@ -165,7 +167,7 @@ class MetadataKeeper:
             for partition in topic.partitions.values()
         )
 
-    def wakes(self) -> float | None:
+    def next_poll_at(self) -> float | None:
         """When to call `owed` again if nothing happens (s, monotonic)."""
         return None if self._in_flight else self._due()
 

@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.network.connection_states import Endpoints
+from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S, topic_error
 from kohort.network.errors import AuthenticationFailed, TlsError
-from kohort.network.hedged_requests import ELSEWHERE_S, Anybody
+from kohort.network.hedged_requests import ELSEWHERE_S, HedgedRequests
 from kohort.network.metadata import TopicsChanged, believable
-from kohort.network.metadata_refresh import MetadataKeeper
-from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome
+from kohort.network.metadata_refresh import MetadataRefresher
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+)
 from kohort.protocol.apis.metadata import MetadataResponse
 
 if TYPE_CHECKING:
@@ -21,64 +28,69 @@ if TYPE_CHECKING:
 REBOOTSTRAP_REQUIRED = 129
 
 
-class Caller(Protocol):
+class ClientContext(Protocol):
     """What a client is to its contacts: a Core, or a producer's."""
 
     config: Config
-    keeper: MetadataKeeper
-    endpoints: Endpoints
+    metadata: MetadataRefresher
+    endpoints: ConnectionStates
     started: float
-    news: bool
+    has_updates: bool
     chance: Callable[[], float]
 
     @property
     def fatal(self) -> KohortError | None: ...
     @property
     def request_s(self) -> float: ...
-    def send(self, line: Line, endpoint: Endpoint | None, ask: Ask) -> None: ...
+    def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None: ...
     def fail(self, error: KohortError) -> None: ...
     def put_error(self, error: KohortError) -> None: ...
 
 
-class Contacts:
+class MetadataUpdater:
     """Metadata and addresses: what consumers and producers need alike. Used under the same lock as its caller.
 
     `named`: the topics that the user has named, and hears of if they are not there. `heard` is told of each answer.
     """
 
     def __init__(
-        self, core: Caller, named: Callable[[], frozenset[str]], heard: Callable[[TopicsChanged], None] | None = None
+        self,
+        core: ClientContext,
+        named: Callable[[], frozenset[str]],
+        on_metadata: Callable[[TopicsChanged], None] | None = None,
     ) -> None:
         self._core = core
         self._named = named
-        self._heard = heard
-        self._told_missing: set[str] = set()
+        self._listener = on_metadata
+        self._reported_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
-        self._anybody = Anybody(core.endpoints, self.pick, partial(core.send, Line.CONTROL), self._patience_s)
+        self._anybody = HedgedRequests(
+            core.endpoints, self.pick, partial(core.send, ConnectionPurpose.CONTROL), self._hedge_after_s
+        )
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Ask what is owed."""
         if self._bootstrap_failed(now):
             return
-        self._anybody.turn(now)
-        self._owe_metadata(now)
+        self._anybody.poll(now)
+        self._request_metadata(now)
 
-    def wakes(self, now: float) -> list[float | None]:
+    def next_poll_at(self, now: float) -> list[float | None]:
         """When to take a turn again if nothing happens."""
         return [
-            self._core.keeper.wakes(),
-            *self._anybody.wakes(),
-            *(self._core.endpoints.wakes() if self.starving(now) else ()),
+            self._core.metadata.next_poll_at(),
+            *self._anybody.next_poll_at(),
+            *(self._core.endpoints.next_poll_at() if self.no_broker_available(now) else ()),
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
         ]
 
     def forget_missing(self) -> None:
         """The user named topics anew: tell again of those that are not there."""
-        self._told_missing.clear()
+        self._reported_missing.clear()
         self._missing_since.clear()
 
-    def starving(self, now: float) -> bool:
+    def no_broker_available(self, now: float) -> bool:
         return self.pick(now) is None
 
     def bootstrap_limit(self) -> float | None:
@@ -89,62 +101,62 @@ class Contacts:
     # --- metadata
 
     def _known(self) -> list[Endpoint]:
-        return [Endpoint(broker.host, broker.port) for broker in self._core.keeper.view.brokers.values()]
+        return [Endpoint(broker.host, broker.port) for broker in self._core.metadata.view.brokers.values()]
 
-    def ask_any(self, ask: Ask, now: float) -> None:
+    def send_to_any(self, ask: PendingRequest, now: float) -> None:
         """A question that changes nothing, of any broker: of another one, too, where one says nothing."""
-        self._anybody.ask(ask, now)
+        self._anybody.send(ask, now)
 
     def pick(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
         """An address for a request to any broker; none of `but`."""
         return self._core.endpoints.pick(self._known(), now, but)
 
-    def _owe_metadata(self, now: float) -> None:
-        request = None if self.starving(now) else self._core.keeper.owed(now)
+    def _request_metadata(self, now: float) -> None:
+        request = None if self.no_broker_available(now) else self._core.metadata.next_request(now)
         if request is not None:
-            self.ask_any(Ask("Metadata", request, self._metadata_came, self._core.request_s), now)
+            self.send_to_any(PendingRequest("Metadata", request, self._on_response, self._core.request_s), now)
 
-    def _patience_s(self) -> float:
+    def _hedge_after_s(self) -> float:
         """So that at the start several addresses get their turn."""
         if self._core.endpoints.ever_answered:
             return ELSEWHERE_S
         return min(ELSEWHERE_S, self._core.config.bootstrap_timeout_ms / 4000)
 
-    def _metadata_came(self, outcome: Outcome, now: float) -> None:
+    def _on_response(self, outcome: RequestResult, now: float) -> None:
         core = self._core
         # Without brokers it comes from one that is starting and has not been told of the cluster: that topics are not
         # in it, or called unknown, says nothing of them.
-        if isinstance(outcome, Answered) and outcome.value.brokers:
-            self._metadata_answered(believable(outcome.value, outcome.version), now)
+        if isinstance(outcome, ResponseReceived) and outcome.value.brokers:
+            self._on_metadata(believable(outcome.value, outcome.version), now)
             return
-        if isinstance(outcome, NotSent):
+        if isinstance(outcome, SendFailed):
             core.fail(outcome.error)
         elif _says(outcome, REBOOTSTRAP_REQUIRED) and core.endpoints.rebootstrap:
-            core.keeper.view = core.keeper.view.without_brokers()
-        core.keeper.failed(now, core.chance())
+            core.metadata.view = core.metadata.view.without_brokers()
+        core.metadata.on_failure(now, core.chance())
 
-    def _metadata_answered(self, answer: MetadataResponse, now: float) -> None:
-        changed = self._core.keeper.answered(answer, now, self._core.chance())
-        if self._heard is not None:
-            self._heard(changed)
-        self._tell_missing(now)
+    def _on_metadata(self, answer: MetadataResponse, now: float) -> None:
+        changed = self._core.metadata.on_response(answer, now, self._core.chance())
+        if self._listener is not None:
+            self._listener(changed)
+        self._report_missing(now)
 
-    def _tell_missing(self, now: float) -> None:
+    def _report_missing(self, now: float) -> None:
         """A topic that the user named and that is not there: said once, after it had time to appear."""
         named = self._named()
-        refused = self._core.keeper.view.refused
+        refused = self._core.metadata.view.refused
         missing = {name for name in named if name in refused}
         for name in set(self._missing_since) - missing:
             del self._missing_since[name]
-            self._told_missing.discard(name)
-        for name in missing - self._told_missing:
+            self._reported_missing.discard(name)
+        for name in missing - self._reported_missing:
             code = refused[name]
             since = self._missing_since.setdefault(name, now)
             if code == UNKNOWN_TOPIC and now - since < UNKNOWN_TOPIC_GRACE_S:
                 continue
-            self._told_missing.add(name)
+            self._reported_missing.add(name)
             self._core.put_error(topic_error(name, code))
-            self._core.news = True
+            self._core.has_updates = True
 
     def _bootstrap_failed(self, now: float) -> bool:
         if self._core.fatal is not None:
@@ -165,5 +177,5 @@ class Contacts:
         return False
 
 
-def _says(outcome: Outcome, code: int) -> bool:
-    return isinstance(outcome, Answered) and outcome.value.error_code == code
+def _says(outcome: RequestResult, code: int) -> bool:
+    return isinstance(outcome, ResponseReceived) and outcome.value.error_code == code

@@ -25,7 +25,7 @@ from kohort.coordinator_client.group.leader_assignment import PlanOrder
 from kohort.network._guard import Bell, Guard
 from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.tls import Certificates
-from kohort.network.broker_connection import Connection, Stage
+from kohort.network.broker_connection import BrokerConnection, Stage
 from kohort.network.client_metrics import Counters
 from kohort.network.errors import (
     AuthenticationFailed,
@@ -35,21 +35,31 @@ from kohort.network.errors import (
     FrameTooLarge,
     TokenUnavailable,
 )
-from kohort.network.event_loop import Loop, Ready, place
+from kohort.network.event_loop import EventLoop, Ready, place
 from kohort.network.frame_reader import FrameReader
 from kohort.network.log_context import speaks_for
-from kohort.network.metadata_updater import Caller, Contacts
+from kohort.network.metadata_updater import ClientContext, MetadataUpdater
 from kohort.network.notices import Notice
-from kohort.network.promise import Flag, Helpers, Promise, aside
-from kohort.network.requests import Answered, Ask, Endpoint, Line, Outcome, Outgoing, Turn, Unanswered, VersionRanges
+from kohort.network.promise import Flag, Helpers, Promise, run_uninterrupted
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    UnsentRequest,
+    VersionRanges,
+)
 from kohort.network.transport import Address, Channel, Ended
 
 if TYPE_CHECKING:
     import selectors
     import ssl
 
-    from kohort.network.auth.gssapi import TicketDesk
-    from kohort.network.auth.token_refresh import TokenKeeper
+    from kohort.network.auth.gssapi import TicketCache
+    from kohort.network.auth.token_refresh import TokenRefresher
     from kohort.network.tape_writer import Tape
 
 log = logging.getLogger("kohort.driver")
@@ -57,15 +67,15 @@ log = logging.getLogger("kohort.driver")
 MOST_HELPERS = 8
 
 
-class Driven(Caller, Protocol):
+class Driven(ClientContext, Protocol):
     """What a driver drives: everything a client is besides its sockets. Whatever is called here is quick."""
 
     counters: Counters
 
     @property
-    def cluster(self) -> Contacts: ...
-    def turn(self, now: float, wall_ms: int) -> Turn: ...
-    def who(self) -> Mapping[str, object]: ...
+    def cluster(self) -> MetadataUpdater: ...
+    def poll(self, now: float, wall_ms: int) -> PollResult: ...
+    def log_fields(self) -> Mapping[str, object]: ...
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None: ...
     def tell_member(self, event: Event) -> None: ...
     def noted(self, notice: Notice) -> None: ...
@@ -76,13 +86,13 @@ C = TypeVar("C", bound=Driven)
 Made = TypeVar("Made", bound=Driven, covariant=True)
 
 
-class Maker(Protocol[Made]):
+class CoreFactory(Protocol[Made]):
     """Makes what is driven, out of chance (numbers in [0, 1)) and the time at which it begins."""
 
     def __call__(self, *, chance: Callable[[], float], started: float) -> Made: ...
 
 
-class _Order(Generic[C, T]):
+class _Change(Generic[C, T]):
     """A change of the core that the driver's thread carries out."""
 
     __slots__ = ("_change", "value")
@@ -100,40 +110,40 @@ class Driver(Generic[C]):
     news. A caller reads the core by `lock.run`, and changes it by `execute`, which no signal handler can cut in two.
     """
 
-    def __init__(self, config: Config, core: Maker[C]) -> None:
+    def __init__(self, config: Config, core: CoreFactory[C]) -> None:
         self.config = config
         self.core = core(chance=random.random, started=self.now())
         self.lock = Guard(_reentered)
         self.bell = Bell()
         self.chore: Callable[[], bool] | None = None  # called before each turn, under the lock, until it is done
-        self.on_news: Callable[[], None] | None = None
+        self.on_update: Callable[[], None] | None = None
         self.crashed: BaseException | None = None
-        self._orders: deque[_Order[C, Any]] = deque()
+        self._orders: deque[_Change[C, Any]] = deque()
         self._over = False
         self.pid = os.getpid()
         self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = Credentials.of(config)
         self._tokens = _keeper(config, self._credentials, self.wall_ms)
         self._tokens_made: deque[Any] = deque()
-        self._told_tokenless = ""
+        self._reported_tokenless = ""
         self._certificates = Certificates(config)
-        self._channels: dict[tuple[Line, Endpoint], Channel] = {}
+        self._channels: dict[tuple[ConnectionPurpose, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
         self._newest_plan: PlanOrder | None = None
         self._one_plan = threading.Lock()
         self._helpers: Helpers | None = None
-        self._loop: Loop | None = None
+        self._loop: EventLoop | None = None
         self.stopping = False
         self.ended = Flag()
 
     def start(self) -> None:
         """Have a loop give it turns."""
-        aside(self._start)
+        run_uninterrupted(self._start)
 
     def _start(self) -> None:
         self._loop = place(self)
-        self._loop.ring(self)
+        self._loop.wakeup(self)
 
     @staticmethod
     def now() -> float:
@@ -144,16 +154,16 @@ class Driver(Generic[C]):
     def wall_ms() -> int:
         return time.time_ns() // 1_000_000
 
-    def side_by_side(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+    def run_parallel(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """Run jobs that let go of the GIL on as many threads as there are cores; what they return, in order."""
         if self._helpers is None:
             self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
         return self._helpers.run(jobs)
 
-    def wake(self) -> None:
+    def wakeup(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
         if self._loop is not None:
-            self._loop.ring(self)
+            self._loop.wakeup(self)
 
     def execute(self, change: Callable[[C], T]) -> T:
         """Have the driver's thread call `change(core)` under the lock, and return its value, or raise its error.
@@ -168,11 +178,11 @@ class Driver(Generic[C]):
     def enqueue(self, change: Callable[[C], T]) -> "Promise[T]":
         """As `execute`, without waiting. Changes are made in the order of these calls."""
         self.check_reentry()
-        order = _Order(change)
+        order = _Change(change)
         self._orders.append(order)
-        self.wake()
+        self.wakeup()
         if self._over:
-            aside(self.lock.run, self._carry_out)  # no thread is left to do it
+            run_uninterrupted(self.lock.run, self._carry_out)  # no thread is left to do it
         return order.value
 
     def check_reentry(self) -> None:
@@ -181,11 +191,11 @@ class Driver(Generic[C]):
             raise _reentered()
 
     @property
-    def behind(self) -> bool:
+    def has_pending_changes(self) -> bool:
         """A change that was enqueued has yet to be made."""
         return bool(self._orders)
 
-    def catch_up(self) -> None:
+    def apply_pending_changes(self) -> None:
         """Wait for changes whose callers were interrupted."""
         if self._orders:
             self.execute(lambda _core: None)
@@ -193,7 +203,7 @@ class Driver(Generic[C]):
     def stop_soon(self) -> None:
         """As `stop`, without waiting."""
         self.stopping = True
-        self.wake()
+        self.wakeup()
         if self._helpers is not None:
             self._helpers.stop()
 
@@ -205,7 +215,7 @@ class Driver(Generic[C]):
 
     # --- the thread
 
-    def own(self) -> None:
+    def check_same_process(self) -> None:
         """Raises ForkError in a forked child, where nobody would take a turn and the lock may be held for ever."""
         if os.getpid() != self.pid:
             raise ForkError("this client belongs to the process that made it", hint="make a new one after forking")
@@ -220,16 +230,16 @@ class Driver(Generic[C]):
         assert self._loop is not None
         return self._loop.selector
 
-    def who(self) -> Mapping[str, object]:
+    def log_fields(self) -> Mapping[str, object]:
         """Whose the log lines of a turn are."""
-        return self.core.who()
+        return self.core.log_fields()
 
     def turn(self, ready: Ready) -> float:
         """Hear what sockets brought, let the core decide, write what it owes. When the next is due: 0.0 is at once."""
         if self.chore is not None:
             while not self.lock.run(self.chore):
                 pass
-        outcomes: list[tuple[Ask, Outcome]] = []
+        outcomes: list[tuple[PendingRequest, RequestResult]] = []
         for channel, mask in ready:
             outcomes += self._on_event(channel, mask)
         if outcomes:
@@ -237,15 +247,15 @@ class Driver(Generic[C]):
         now = self.now()
         with self.lock:
             self._carry_out()
-            turn = self.core.turn(now, self.wall_ms())
-            news = self.core.news
+            turn = self.core.poll(now, self.wall_ms())
+            news = self.core.has_updates
         if news:
             self.bell.ring()
             self._tell()
         if turn.plan is not None:
             self._plan(turn.plan)
         outcomes = []
-        for outgoing in turn.outgoing:
+        for outgoing in turn.requests:
             outcomes += self._submit(outgoing, now)
         if self._tokens is not None:
             self._hand_in_tokens(self._tokens, now)
@@ -256,7 +266,7 @@ class Driver(Generic[C]):
         if outcomes:
             self._settle(outcomes)
             return 0.0
-        return self._due_at(turn.wake_at)
+        return self._due_at(turn.next_poll_at)
 
     def over(self, defect: BaseException | None) -> None:
         """The last turn was taken, by a `defect` or since it is stopping."""
@@ -279,44 +289,44 @@ class Driver(Generic[C]):
     def _plan(self, order: PlanOrder) -> None:
         """Let the user's assignor run where it can take its time."""
         self._newest_plan = order
-        _aside("kohort-assignor", self._make_plan, order)
+        run_in_thread("kohort-assignor", self._make_plan, order)
 
     def _make_plan(self, order: PlanOrder) -> None:
         with self._one_plan:  # an assignor is called by nobody else while it runs
             if order is not self._newest_plan or self.stopping:
                 return
-            speaks_for(self.who)
+            speaks_for(self.log_fields)
             made = order.run()
         with self.lock:
             self.core.tell_member(made)
-        self.wake()
+        self.wakeup()
 
-    def _hand_in_tokens(self, tokens: "TokenKeeper | TicketDesk", now: float) -> None:
+    def _hand_in_tokens(self, tokens: "TokenRefresher | TicketCache", now: float) -> None:
         while self._tokens_made:
             made = self._tokens_made.popleft()
             if isinstance(made, KohortError):
                 log.warning("no new proof of who we are: %s", made)
             tokens.came(made, now)
 
-    def _owe_token(self, tokens: "TokenKeeper | TicketDesk", now: float) -> None:
+    def _owe_token(self, tokens: "TokenRefresher | TicketCache", now: float) -> None:
         """Let an issuer, a KDC, or the user's function, take its time elsewhere."""
-        if tokens.owed(now):
-            _aside("kohort-token", self._fetch_token, tokens.asked(now))
+        if tokens.next_request(now):
+            run_in_thread("kohort-token", self._fetch_token, tokens.asked(now))
 
     def _fetch_token(self, source: Callable[[], object]) -> None:
         self._tokens_made.append(source())
-        self.wake()
+        self.wakeup()
 
     def _tell(self) -> None:
-        if self.on_news is not None:
-            self.on_news()
+        if self.on_update is not None:
+            self.on_update()
 
-    def _settle(self, outcomes: list[tuple[Ask, Outcome]]) -> None:
+    def _settle(self, outcomes: list[tuple[PendingRequest, RequestResult]]) -> None:
         now = self.now()
         with self.lock:
             for ask, outcome in outcomes:
                 self.core.counters.requests += 1
-                if isinstance(outcome, Answered):
+                if isinstance(outcome, ResponseReceived):
                     self.core.counters.throttled_ms += getattr(outcome.value, "throttle_time_ms", 0)
                 else:
                     self.core.counters.requests_unanswered += 1
@@ -327,40 +337,40 @@ class Driver(Generic[C]):
             return 0.0
         limits = [channel.connection.deadline() for channel in self._channels.values()]
         limits += [channel.address_deadline for channel in self._channels.values()]
-        limits.append(self._tokens.wakes(self.now()) if self._tokens is not None else None)
+        limits.append(self._tokens.next_poll_at(self.now()) if self._tokens is not None else None)
         return min((limit for limit in (*limits, wake_at) if limit is not None), default=inf)
 
     # --- connections
 
-    def _submit(self, outgoing: Outgoing, now: float) -> list[tuple[Ask, Outcome]]:
+    def _submit(self, outgoing: UnsentRequest, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         endpoint = outgoing.endpoint
         with self.lock:
             endpoint = endpoint or self.core.cluster.pick(now)
             allowed = endpoint is not None and self.core.endpoints.may_try(endpoint, now)
             error = self.core.endpoints.last_error
             refused = self.core.fatal if isinstance(self.core.fatal, AuthenticationFailed) else None
-            if refused is not None and endpoint is not None and (outgoing.line, endpoint) not in self._channels:
+            if refused is not None and endpoint is not None and (outgoing.purpose, endpoint) not in self._channels:
                 # As if it had failed again, without knocking: a name that is tried too often is locked.
                 self.core.endpoints.failed(endpoint, refused, now)
-                return [(outgoing.ask, Unanswered(refused))]
+                return [(outgoing.request, NoResponse(refused))]
         if endpoint is None:
             nobody = error or ConnectionFailed("no broker can be called now")
-            return [(outgoing.ask, Unanswered(nobody))]
-        channel = self._channels.get((outgoing.line, endpoint))
-        outcomes: list[tuple[Ask, Outcome]] = []
-        if channel is not None and outgoing.renew:
+            return [(outgoing.request, NoResponse(nobody))]
+        channel = self._channels.get((outgoing.purpose, endpoint))
+        outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        if channel is not None and outgoing.use_new_connection:
             outcomes, channel = self._give_up(channel), None
         if channel is None:
             if not allowed:
                 away = ConnectionFailed("the broker is not called again yet", host=endpoint.host, port=endpoint.port)
-                return [(outgoing.ask, Unanswered(error or away))]
-            channel = self._open(outgoing.line, endpoint, now)
+                return [(outgoing.request, NoResponse(error or away))]
+            channel = self._open(outgoing.purpose, endpoint, now)
             with self.lock:
                 self.core.counters.connections_opened += 1
-        channel.connection.ask(outgoing.ask, now)
+        channel.connection.send(outgoing.request, now)
         return outcomes
 
-    def _give_up(self, channel: Channel) -> list[tuple[Ask, Outcome]]:
+    def _give_up(self, channel: Channel) -> list[tuple[PendingRequest, RequestResult]]:
         """Close a channel by which answers do not come; that says nothing against its broker."""
         error = ConnectionFailed("given up: no answer came by it", **_place(channel.endpoint))
         outcomes = channel.connection.closed(error)
@@ -369,9 +379,9 @@ class Driver(Generic[C]):
             self.core.counters.connections_ended += 1
         return outcomes
 
-    def _open(self, line: Line, endpoint: Endpoint, now: float) -> Channel:
+    def _open(self, line: ConnectionPurpose, endpoint: Endpoint, now: float) -> Channel:
         config = self.config
-        connection = Connection(
+        connection = BrokerConnection(
             endpoint=endpoint,
             client_id=config.client_id,
             max_frame_bytes=config.max_frame_bytes,
@@ -396,11 +406,11 @@ class Driver(Generic[C]):
         if _is_address(endpoint.host):
             self._resolve(channel)
         else:
-            _aside("kohort-resolver", self._resolve, channel)
+            run_in_thread("kohort-resolver", self._resolve, channel)
         return channel
 
     def _tls(self) -> "ssl.SSLContext | None":
-        notice = self._certificates.renew()
+        notice = self._certificates.reload()
         if notice is not None:
             log.log(logging.INFO if notice.kind == "tls_files_renewed" else logging.WARNING, "%s", notice.text)
             with self.lock:
@@ -419,9 +429,9 @@ class Driver(Generic[C]):
                 port=endpoint.port,
             )
         self._resolved.append((channel, found))
-        self.wake()
+        self.wakeup()
 
-    def _look_after(self, channel: Channel, now: float) -> list[tuple[Ask, Outcome]]:
+    def _look_after(self, channel: Channel, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """Whatever a channel needs at each turn: addresses that came, bytes to write, time that is up."""
         for one, found in [pair for pair in self._resolved if pair[0] is channel]:
             self._resolved.remove((one, found))
@@ -446,9 +456,9 @@ class Driver(Generic[C]):
         self._watch(channel)
         return channel.connection.refused_versions()
 
-    def _on_event(self, channel: Channel, mask: int) -> list[tuple[Ask, Outcome]]:
+    def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
         now = self.now()
-        outcomes: list[tuple[Ask, Outcome]] = []
+        outcomes: list[tuple[PendingRequest, RequestResult]] = []
         try:
             outcomes = channel.on_event(mask, now)
             channel.write()
@@ -465,7 +475,7 @@ class Driver(Generic[C]):
             self._ranges[channel.endpoint] = channel.connection.ranges
         with self.lock:
             self.core.endpoints.answered(channel.endpoint, self._ranges.get(channel.endpoint))
-        self._told_tokenless = ""
+        self._reported_tokenless = ""
 
     def _watch(self, channel: Channel) -> None:
         """Keep the selector's idea of a socket equal to the channel's, which may have closed and replaced it."""
@@ -479,7 +489,9 @@ class Driver(Generic[C]):
         elif self._selector.get_key(channel.sock).events != channel.events:
             self._selector.modify(channel.sock, channel.events, (self, channel))
 
-    def _end(self, channel: Channel, error: KohortError, *, timed_out: bool = False) -> list[tuple[Ask, Outcome]]:
+    def _end(
+        self, channel: Channel, error: KohortError, *, timed_out: bool = False
+    ) -> list[tuple[PendingRequest, RequestResult]]:
         """Close a channel; what waited for it is told."""
         connection = channel.connection
         was_ready = connection.stage is Stage.READY
@@ -492,19 +504,19 @@ class Driver(Generic[C]):
             self.core.counters.connections_ended += 1
             if isinstance(error, AuthenticationFailed):
                 self.core.fail(error)  # who tries again with what was refused is locked out in the end
-            elif self._to_tell(error, was_ready):
+            elif self._unreported(error, was_ready):
                 self.core.put_error(error)  # asking again may bring the same, and somebody has to know
             if not idle:
                 self.core.endpoints.failed(channel.endpoint, error, self.now())
-            if channel.line is Line.GROUP and not outcomes:
+            if channel.line is ConnectionPurpose.GROUP and not outcomes:
                 self.core.coordinator_lost(channel.endpoint, error)
-            self.core.keeper.stale()
+            self.core.metadata.request_update()
         log.info("%s connection ended: %s", channel.line.value, error)
         return outcomes
 
-    def _to_tell(self, error: KohortError, was_ready: bool) -> bool:
+    def _unreported(self, error: KohortError, was_ready: bool) -> bool:
         if isinstance(error, TokenUnavailable) and self.core.endpoints.ever_answered:
-            told, self._told_tokenless = self._told_tokenless, error.message  # once for each reason in a row
+            told, self._reported_tokenless = self._reported_tokenless, error.message  # once for each reason in a row
             return told != error.message
         return was_ready and isinstance(error, FrameTooLarge | WireError)
 
@@ -528,7 +540,7 @@ def _reentered() -> ConcurrentUseError:
 
 def _keeper(
     config: Config, credentials: Credentials | None, wall_ms: Callable[[], int]
-) -> "TokenKeeper | TicketDesk | None":
+) -> "TokenRefresher | TicketCache | None":
     """Of what the mechanism shows to brokers, where that has to be fetched."""
     if credentials is None or not credentials.needs_token:
         return None
@@ -536,15 +548,15 @@ def _keeper(
         from kohort.network.auth import gssapi, kerberos_tickets
 
         patience_s, keeps = config.connection_setup_timeout_ms / 1000, config.sasl_kerberos_keytab is not None
-        return gssapi.TicketDesk(partial(kerberos_tickets.fetch, config), patience_s, random.random, keeps)
+        return gssapi.TicketCache(partial(kerberos_tickets.fetch, config), patience_s, random.random, keeps)
     from kohort.network.auth import oauth_tokens
     from kohort.network.auth import token_refresh as tokens
 
     source = partial(oauth_tokens.fetch, config, wall_ms)
-    return tokens.TokenKeeper(config.sasl_oauth_timeout_ms / 1000, random.random, source)
+    return tokens.TokenRefresher(config.sasl_oauth_timeout_ms / 1000, random.random, source)
 
 
-def _aside(name: str, work: Callable[..., None], *given: object) -> None:
+def run_in_thread(name: str, work: Callable[..., None], *given: object) -> None:
     """Let `work` take its time on a thread of its own; here, where there are no more, as at the interpreter's end."""
     try:
         threading.Thread(target=work, args=given, name=name, daemon=True).start()

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 
 from kohort.common import TopicPartition
 from kohort.network.arguments import epoch_given, mapping_given, name_given, offset_given, partition_given
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.protocol.apis.list_offsets import (
     ListOffsetsPartition,
@@ -38,7 +38,7 @@ from kohort.protocol.schema import first_version
 BEFORE_TOPIC_IDS = 9  # the last version of OffsetCommit and OffsetFetch that names topics by name
 
 
-Offsets = Mapping[TopicPartition, OffsetToCommit]
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class EpochAsk(NamedTuple):
@@ -149,7 +149,7 @@ class CommittedAnswer(NamedTuple):
     """`error`: of the whole answer. `found`: None where nothing is committed. `failed`: code by partition."""
 
     error: int
-    found: Mapping[TopicPartition, OffsetToCommit | None]
+    found: Mapping[TopicPartition, OffsetAndMetadata | None]
     failed: Mapping[TopicPartition, int]
 
     def code(self, partition: TopicPartition) -> int:
@@ -159,7 +159,7 @@ class CommittedAnswer(NamedTuple):
 
 def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
     """What the coordinator answered, in whichever form."""
-    found: dict[TopicPartition, OffsetToCommit | None] = {}
+    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     failed: dict[TopicPartition, int] = {}
     error = response.error_code
     rows = [(topic.name, one) for topic in response.topics for one in topic.partitions]
@@ -173,7 +173,7 @@ def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
         elif one.committed_offset < 0:
             found[partition] = None
         else:
-            found[partition] = OffsetToCommit(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+            found[partition] = OffsetAndMetadata(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
     return CommittedAnswer(error, found, failed)
 
 
@@ -219,7 +219,7 @@ def _since(least: int, request: R, why: str, *, api: str) -> Callable[[int], R]:
     return build
 
 
-def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
+def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> OffsetCommitRequest:
     """The request that commits `offsets` as `identity`; a group without members lets one in that has no generation."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, found in sorted(offsets.items()):
@@ -243,8 +243,8 @@ def commit_request(identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
     )
 
 
-def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, OffsetToCommit]:
-    """What users write (an int, a tuple or an OffsetToCommit by partition), checked.
+def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What users write (an int, a tuple or an OffsetAndMetadata by partition), checked.
 
     Raises ValueError for a negative offset or partition and for metadata that no request can carry: they would fail the
     request, which has other commits as well. Raises TypeError for what is not an offset, or no partition.
@@ -252,10 +252,10 @@ def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, Offs
     return {partition_given(one): _offset(one, value) for one, value in mapping_given(offsets, "offsets").items()}
 
 
-def _offset(partition: TopicPartition, value: object) -> OffsetToCommit:
+def _offset(partition: TopicPartition, value: object) -> OffsetAndMetadata:
     if isinstance(value, bool) or not isinstance(value, int | tuple) or (isinstance(value, tuple) and len(value) > 3):
         raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
-    found = OffsetToCommit(value) if isinstance(value, int) else OffsetToCommit(*value)
+    found = OffsetAndMetadata(value) if isinstance(value, int) else OffsetAndMetadata(*value)
     if not isinstance(found.offset, int) or not isinstance(found.leader_epoch, int):
         raise TypeError(f"an offset is an int or (offset, leader epoch, metadata), not {value!r}")
     if found.offset < 0:

@@ -118,7 +118,7 @@ class Flag:
         self._promise.add_done_callback(lambda _promise: call())
 
 
-def aside(function: Callable[[*Ts], T], *args: *Ts) -> T:
+def run_uninterrupted(function: Callable[[*Ts], T], *args: *Ts) -> T:
     """Call on another thread, where no handler runs, and wait for the value. An interrupt ends the wait only."""
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
@@ -136,7 +136,7 @@ class Helpers:
     def __init__(self, count: int, name: str) -> None:
         self._jobs: SimpleQueue[tuple[Promise[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._count = count
-        aside(self._start, name)
+        run_uninterrupted(self._start, name)
 
     def _start(self, name: str) -> None:
         for number in range(self._count):

@@ -29,9 +29,13 @@ def fit(request: Any, version: int) -> Any:
     is_static = getattr(request, "group_instance_id", None) is not None
     if is_static and version < (since := first_version(kind, "group_instance_id")):
         raise UnsupportedVersion(
-            "the broker is too old for static members (KIP-345)", hint="Kafka 2.3, or no group_instance_id",
-            api=kind.__name__.removesuffix("Request"), version=version, least=since, group=request.group_id,
-        )  # fmt: skip
+            "the broker is too old for static members (KIP-345)",
+            hint="Kafka 2.3, or no group_instance_id",
+            api=kind.__name__.removesuffix("Request"),
+            version=version,
+            least=since,
+            group=request.group_id,
+        )
     if kind in REPLACED:
         text, many = REPLACED[kind]
         return request._replace(**({many: ()} if version < first_version(kind, many) else {text: ""}))

@@ -21,30 +21,30 @@ class Endpoint(NamedTuple):
         return f"{escaped(self.host)}:{self.port}"
 
 
-class Answered(NamedTuple):
+class ResponseReceived(NamedTuple):
     """The broker answered with `value`, in `version` of the API."""
 
     value: Any
     version: int
 
 
-class NotSent(NamedTuple):
+class SendFailed(NamedTuple):
     """Never sent, and trying again would not help: no common version, values that cannot be carried."""
 
     error: KohortError
 
 
-class Unanswered(NamedTuple):
+class NoResponse(NamedTuple):
     """Sent or not, no answer will come: the connection ended, was refused, or the time was up."""
 
     error: KohortError
     timed_out: bool = False
 
 
-Outcome = Answered | NotSent | Unanswered
+RequestResult = ResponseReceived | SendFailed | NoResponse
 
 
-class Ask(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request on its way. `request`: the typed value, or a function of the version that makes it.
 
     `done` is called once, by the driver, with the outcome and the time.
@@ -52,12 +52,12 @@ class Ask(NamedTuple):
 
     api: str
     request: Any
-    done: Callable[[Outcome, float], None]
+    done: Callable[[RequestResult, float], None]
     timeout_s: float
-    at_most: int | None = None
+    max_version: int | None = None
 
 
-class Line(Enum):
+class ConnectionPurpose(Enum):
     """Which of a broker's connections a request goes by. The coordinator's is its own (G-02), and so are those that
     fetch: a Fetch that waits at the broker holds up everything behind it. So would metrics, if the plugin that takes
     them is slow."""
@@ -68,20 +68,20 @@ class Line(Enum):
     TELEMETRY = "telemetry"
 
 
-class Outgoing(NamedTuple):
+class UnsentRequest(NamedTuple):
     """A request, the connection it goes by, and where that leads; None: any broker. `renew`: by a new connection, while
     the one that is there is closed."""
 
-    line: Line
+    purpose: ConnectionPurpose
     endpoint: Endpoint | None
-    ask: Ask
-    renew: bool = False
+    request: PendingRequest
+    use_new_connection: bool = False
 
 
-class Turn(NamedTuple):
+class PollResult(NamedTuple):
     """What the driver has to do: send these in order, have `plan` run where it holds nothing up, and come back at
     `wake_at` (s, monotonic) if nothing happens."""
 
-    outgoing: tuple[Outgoing, ...]
-    wake_at: float | None
+    requests: tuple[UnsentRequest, ...]
+    next_poll_at: float | None
     plan: PlanOrder | None = None

@@ -259,9 +259,12 @@ _CHECKS = {
 
 def _wrong(setting: Setting, value: object) -> ConfigError:
     kind = {
-        "sent": "str", "list": "a str or a sequence of str", "assignors": "names or assignors", "reset": "a str",
+        "sent": "str",
+        "list": "a str or a sequence of str",
+        "assignors": "names or assignors",
+        "reset": "a str",
         "callable": "a function",
-    }  # fmt: skip
+    }
     shown = "" if setting.name in _HIDDEN else f" {value!r}"
     return ConfigError(
         f"{setting.name} must be {kind.get(setting.kind, setting.kind)}, not {type(value).__name__}{shown}",

@@ -23,7 +23,7 @@ class Throttle:
         self.until = float("-inf")
         self._told = False
 
-    def heard(self, answer: Any, now: float, broker: object) -> None:
+    def on_response(self, answer: Any, now: float, broker: object) -> None:
         """An answer came from `broker`, whatever it is."""
         wanted_s = max(getattr(answer, "throttle_time_ms", 0), 0) / 1000
         if wanted_s:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
 from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
-from kohort.network.broker_connection import Connection, Stage, explained
+from kohort.network.broker_connection import BrokerConnection, Stage, explained
 from kohort.network.errors import ConnectionFailed, TlsError
 from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import Ask, Endpoint, Line, Outcome
+from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult
 
 if TYPE_CHECKING:
     import ssl
@@ -33,7 +33,7 @@ Address = tuple[int, Any]  # family, sockaddr
 class Ended(Exception):
     """The socket is of no more use, because of `error`. `outcomes`: what it had brought before, still to be told."""
 
-    def __init__(self, error: KohortError, outcomes: Sequence[tuple[Ask, Outcome]] = ()) -> None:
+    def __init__(self, error: KohortError, outcomes: Sequence[tuple[PendingRequest, RequestResult]] = ()) -> None:
         super().__init__(str(error))
         self.error = error
         self.outcomes = list(outcomes)
@@ -44,8 +44,8 @@ class Channel:
 
     def __init__(
         self,
-        line: Line,
-        connection: Connection,
+        line: ConnectionPurpose,
+        connection: BrokerConnection,
         reader: FrameReader,
         tls: ssl.SSLContext | None,
         receive_buffer_bytes: int = -1,
@@ -169,7 +169,7 @@ class Channel:
 
     # --- both ways
 
-    def on_event(self, mask: int, now: float) -> list[tuple[Ask, Outcome]]:
+    def on_event(self, mask: int, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """The socket is ready for `mask`. Outcomes of asks; raises Ended."""
         if self.sock is None:
             return []
@@ -205,9 +205,9 @@ class Channel:
                 self._to_write.appendleft(rest)
         self.events = EVENT_READ
 
-    def _read(self, now: float) -> list[tuple[Ask, Outcome]]:
+    def _read(self, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         assert self.sock is not None
-        outcomes: list[tuple[Ask, Outcome]] = []
+        outcomes: list[tuple[PendingRequest, RequestResult]] = []
         left = READS_AT_ONCE
         self.reader.limit = self.connection.frame_limit
         while left > 0 or self._withheld:

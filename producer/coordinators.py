@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.request_versions import fit
-from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.errors import BrokerError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.producer.producer_core import ProducerCore
 
 
-class Kind(IntEnum):
+class CoordinatorKind(IntEnum):
     """What a coordinator is looked for by: FindCoordinator's key types."""
 
     GROUP = 0
@@ -25,7 +25,7 @@ class Kind(IntEnum):
     @property
     def place(self) -> str:
         """What errors call the key."""
-        return "group" if self is Kind.GROUP else "transactional_id"
+        return "group" if self is CoordinatorKind.GROUP else "transactional_id"
 
 
 @dataclass(slots=True)
@@ -38,12 +38,12 @@ class _Search:
 class Coordinators:
     """Found when asked for, forgotten when they turn out to be others. `refused`: told of what no search will cure."""
 
-    def __init__(self, core: "ProducerCore", refused: Callable[[Kind, str, KohortError], None]) -> None:
+    def __init__(self, core: "ProducerCore", refused: Callable[[CoordinatorKind, str, KohortError], None]) -> None:
         self._core = core
         self._refused = refused
-        self._known: dict[tuple[Kind, str], _Search] = {}
+        self._known: dict[tuple[CoordinatorKind, str], _Search] = {}
 
-    def of(self, kind: Kind, key: str, now: float) -> Endpoint | None:
+    def of(self, kind: CoordinatorKind, key: str, now: float) -> Endpoint | None:
         """Where it is, or None: then it is being looked for."""
         search = self._known.setdefault((kind, key), _Search())
         if search.endpoint is None and not search.asked and search.attempts.may_try(now):
@@ -56,17 +56,17 @@ class Coordinators:
             if search.endpoint == endpoint:
                 search.endpoint = None
 
-    def wakes(self) -> list[float | None]:
+    def next_poll_at(self) -> list[float | None]:
         return [one.attempts.not_before for one in self._known.values() if one.attempts.failures and not one.asked]
 
-    def _look(self, kind: Kind, key: str, search: _Search, now: float) -> None:
+    def _look(self, kind: CoordinatorKind, key: str, search: _Search, now: float) -> None:
         core = self._core
         search.asked = True
         request = FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=(key,))
 
-        def done(outcome: Outcome, when: float) -> None:
+        def done(outcome: RequestResult, when: float) -> None:
             search.asked = False
-            if isinstance(outcome, Answered):
+            if isinstance(outcome, ResponseReceived):
                 one = outcome.value.coordinators[0] if outcome.value.coordinators else outcome.value
                 if not one.error_code:
                     search.endpoint, search.attempts = Endpoint(one.host, one.port), FRESH
@@ -74,8 +74,10 @@ class Coordinators:
                 error = BrokerError(one.error_code, one.error_message, api="FindCoordinator", **{kind.place: key})
                 if not error.retriable:
                     self._refused(kind, key, error)
-            elif isinstance(outcome, NotSent):
+            elif isinstance(outcome, SendFailed):
                 core.fail(outcome.error)
             search.attempts = search.attempts.failed(when, core.backoff, core.chance())
 
-        core.cluster.ask_any(Ask("FindCoordinator", lambda version: fit(request, version), done, core.request_s), now)
+        core.cluster.send_to_any(
+            PendingRequest("FindCoordinator", lambda version: fit(request, version), done, core.request_s), now
+        )

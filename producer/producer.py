@@ -18,13 +18,13 @@ from kohort.fastpath._encode import Body
 from kohort.fastpath._rows import grouped, lay_out, spread
 from kohort.network.arguments import seconds_given
 from kohort.network.errors import OperationTimeout, UnknownTopic
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.network_client import Driver
 from kohort.network.offset_requests import plain
 from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.errors import BufferFull, ProducerClosed
-from kohort.producer.producer_batch import Batch, Deliveries, Delivery, Headers
+from kohort.producer.producer_batch import Deliveries, Delivery, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.transaction_states import TxnState
@@ -79,7 +79,7 @@ class Producer:
         self._block_ends = False
         self._block: weakref.ref[_Block[Self]] | None = None  # of the `transaction()` that began what is open
         self._driver = driver = Driver(config.connecting, partial(ProducerCore, config))
-        driver.core.wake, driver.core.stop = driver.wake, driver.stop_soon
+        driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.start()
         OPEN.add(self)
 
@@ -105,7 +105,7 @@ class Producer:
         stamp = driver.wall_ms() if timestamp_ms is None else timestamp_ms
         pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
         self._check()
-        offer = driver.core.offer
+        offer = driver.core.append
         taken = driver.lock.run(offer, topic, key, value, pairs, partition, stamp, driver.now())
         if taken is None:
             taken = self._when_there_is_room(
@@ -119,7 +119,7 @@ class Producer:
         Without headers no Python object is made for any row. Each partition gets its rows in their order. Waits and
         raises as `send`.
         """
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         for rows in rows_of(data, self._own().wall_ms()):
             if rows.headers is not None:
                 batches += self._send_each(topic, rows, partition)
@@ -128,10 +128,10 @@ class Producer:
                     batches.append(self._lay(place, body))
         return Deliveries(batches, self._wait)
 
-    def _send_each(self, topic: str, rows: Rows, partition: int | None) -> list[Batch]:
+    def _send_each(self, topic: str, rows: Rows, partition: int | None) -> list[ProducerBatch]:
         names = rows.source.schema.names
         columns = {name: rows.source.column(name).to_pylist() for name in ("value", "key", "headers") if name in names}
-        batches: dict[Batch, None] = {}
+        batches: dict[ProducerBatch, None] = {}
         for i, value in enumerate(columns["value"]):
             pairs = columns["headers"][i]
             if any(pair is None or pair["key"] is None for pair in pairs or ()):
@@ -156,9 +156,17 @@ class Producer:
 
         def lay(places: memoryview | None, start: int, stop: int) -> tuple[Body, int]:
             return lay_out(
-                rows.keys, rows.values, rows.timestamps_ms, now_ms, places, start, stop,
-                settings.batch_bytes, settings.compression, settings.compression_level,
-            )  # fmt: skip
+                rows.keys,
+                rows.values,
+                rows.timestamps_ms,
+                now_ms,
+                places,
+                start,
+                stop,
+                settings.batch_bytes,
+                settings.compression,
+                settings.compression_level,
+            )
 
         at = 0
         while at < rows.size:
@@ -187,9 +195,11 @@ class Producer:
                     yield TopicPartition(topic, number), body
             at = stop
 
-    def _lay(self, place: TopicPartition, body: Body) -> Batch:
+    def _lay(self, place: TopicPartition, body: Body) -> ProducerBatch:
         driver = self._driver
-        return self._when_there_is_room(lambda: driver.core.lay(place, body, len(body), driver.now()), place.topic)
+        return self._when_there_is_room(
+            lambda: driver.core.append_batch(place, body, len(body), driver.now()), place.topic
+        )
 
     def _partitions(self, topic: str) -> int:
         core = self._driver.core
@@ -250,7 +260,7 @@ class Producer:
         driver.enqueue(lambda core: core.fail(closed))
         driver.stop(timeout_s)
         if driver.ended.is_set():  # until then what is in flight may still be laid out, and acknowledged
-            driver.enqueue(lambda core: core.sender.hang_up(closed))
+            driver.enqueue(lambda core: core.sender.fail_in_flight(closed))
         driver.bell.ring()
         self._shut = True
 
@@ -302,8 +312,8 @@ class Producer:
 
     def send_offsets(
         self,
-        offsets: Mapping[TopicPartition, int | OffsetToCommit],
-        group: Identity,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
         timeout_s: float | None = None,
     ) -> None:
         """Commit a group's offsets (of the next records to read) with the transaction, fenced by the member's
@@ -312,7 +322,7 @@ class Producer:
         Raises CommitFailed when the group has gone on without the member: then `abort()`.
         """
         checked = plain(offsets)
-        if not isinstance(group, Identity):
+        if not isinstance(group, ConsumerGroupMetadata):
             raise TypeError(f"group is consumer.group_metadata(), not {group!r}")
         patience_s = self._seconds(timeout_s)
         driver = self._own()
@@ -366,7 +376,7 @@ class Producer:
 
     def _own(self) -> Driver[ProducerCore]:
         """The driver, before its lock is waited for: in a forked child that may be held for ever."""
-        self._driver.own()
+        self._driver.check_same_process()
         return self._driver
 
     def _check(self) -> None:
@@ -394,15 +404,18 @@ class Producer:
 
     def _too_late(self, topic: str) -> KohortError:
         core = self._driver.core
-        if topic not in core.keeper.view.topics:
+        if topic not in core.metadata.view.topics:
             return OperationTimeout(
                 f"nothing is known of the topic after {self._settings.max_block_ms} ms",
-                hint="does a broker answer, and is there such a topic?", topic=topic,
-            )  # fmt: skip
+                hint="does a broker answer, and is there such a topic?",
+                topic=topic,
+            )
         return BufferFull(
-            f"no room within {self._settings.max_block_ms} ms", hint="send less, or raise buffer_bytes or max_block_ms",
-            buffered_bytes=core.buffered, buffer_bytes=self._settings.buffer_bytes,
-        )  # fmt: skip
+            f"no room within {self._settings.max_block_ms} ms",
+            hint="send less, or raise buffer_bytes or max_block_ms",
+            buffered_bytes=core.buffered,
+            buffer_bytes=self._settings.buffer_bytes,
+        )
 
     def _wait(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
         driver = self._own()
@@ -479,7 +492,7 @@ class _Block(Generic[P]):
 def _retire(driver: Driver[ProducerCore]) -> None:
     """Have the driver end when it has sent what is buffered. By a finalizer, on any thread, under any lock."""
     driver.core.retired = True
-    driver.wake()
+    driver.wakeup()
 
 
 def _bytes(value: Any) -> bytes | None:

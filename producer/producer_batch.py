@@ -21,7 +21,7 @@ class ProducerId(NamedTuple):
     epoch: int
 
 
-NOBODY = ProducerId(-1, -1)
+NO_PRODUCER_ID = ProducerId(-1, -1)
 
 
 class Delivered(NamedTuple):
@@ -33,7 +33,7 @@ class Delivered(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class ProducerBatch:
     """Records of one partition that are sent, acknowledged or given up together.
 
     It takes records until it is `closed`. Either `builder`, while it grows and until it is first sent, or `body`.
@@ -54,9 +54,9 @@ class Batch:
     done: bool = False
     base_offset: int = -1
     error: KohortError | None = None
-    told: bool = False  # whether somebody has been told of `error`
+    error_reported: bool = False  # whether somebody has been told of `error`
 
-    def laid_out(self, codec: str, level: int | None) -> Body:
+    def encoded(self, codec: str, level: int | None) -> Body:
         """The body, made by whoever sends it first: the driver's thread, under no lock."""
         if self.body is None:
             assert self.builder is not None
@@ -66,7 +66,7 @@ class Batch:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class PartitionQueue:
     """A partition's way to its broker. `queue`: the batches that are not settled, in their order. Only the last may be
     open: closing it is one assignment, which no signal handler can cut in two.
 
@@ -75,8 +75,8 @@ class Lane:
     """
 
     partition: TopicPartition
-    queue: deque[Batch] = field(default_factory=deque)
-    producer: ProducerId = NOBODY
+    queue: deque[ProducerBatch] = field(default_factory=deque)
+    producer: ProducerId = NO_PRODUCER_ID
     next_sequence: int = 0
     in_flight: int = 0
     node: int = -1
@@ -89,7 +89,7 @@ class Lane:
         return bool(self.queue)
 
     @property
-    def open(self) -> Batch | None:
+    def open(self) -> ProducerBatch | None:
         """The batch that takes records."""
         if not self.queue or self.queue[-1].closed:
             return None
@@ -105,7 +105,7 @@ class Lane:
         if self.queue:
             self.queue[-1].closed = True
 
-    def number(self, batch: Batch, producer: ProducerId) -> None:
+    def number(self, batch: ProducerBatch, producer: ProducerId) -> None:
         """Give a batch that is sent for the first time its number, and the lane a newer epoch where that is safe."""
         if batch.sequence >= 0:
             return
@@ -117,17 +117,17 @@ class Lane:
 
     def renumber(self) -> None:
         """Forget all numbers: nothing of what is queued is in the log, and a new epoch begins at 0."""
-        self.producer = NOBODY
+        self.producer = NO_PRODUCER_ID
         self.rewrite = False
         for batch in self.queue:
             batch.sequence = -1
 
-    def settle(self, batch: Batch) -> None:
+    def settle(self, batch: ProducerBatch) -> None:
         """A batch is over."""
         self.queue.remove(batch)
         self.failing = self.failing and self.closed > 0
 
-    def give_back(self, batch: Batch) -> None:
+    def give_back(self, batch: ProducerBatch) -> None:
         """A batch is refused; its numbers go to the next, if it is not in the log and none has been numbered since."""
         if (
             batch.sequence >= 0
@@ -142,7 +142,9 @@ class Delivery:
 
     __slots__ = ("_index", "_wait", "batch")
 
-    def __init__(self, batch: Batch, index: int, wait: Callable[[Callable[[], bool], float | None], None]) -> None:
+    def __init__(
+        self, batch: ProducerBatch, index: int, wait: Callable[[Callable[[], bool], float | None], None]
+    ) -> None:
         self.batch = batch
         self._index = index
         self._wait = wait
@@ -161,7 +163,7 @@ class Delivery:
         if not batch.done:
             self._wait(lambda: batch.done, timeout_s)
         if batch.error is not None:
-            batch.told = True
+            batch.error_reported = True
             raise batch.error
         topic, partition = batch.partition
         offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
@@ -173,7 +175,7 @@ class Deliveries:
 
     __slots__ = ("_batches", "_wait")
 
-    def __init__(self, batches: list[Batch], wait: Callable[[Callable[[], bool], float | None], None]) -> None:
+    def __init__(self, batches: list[ProducerBatch], wait: Callable[[Callable[[], bool], float | None], None]) -> None:
         self._batches = batches
         self._wait = wait
 
@@ -192,7 +194,7 @@ class Deliveries:
         counts: dict[TopicPartition, int] = {}
         for batch in self._batches:
             if batch.error is not None:
-                batch.told = True
+                batch.error_reported = True
                 raise batch.error
             counts[batch.partition] = counts.get(batch.partition, 0) + batch.count
         return counts

@@ -15,14 +15,26 @@ CONNECTING: Mapping[str, Setting] = MappingProxyType(
     {
         name: SETTINGS[name]
         for name in (
-            "bootstrap", "client_id", "allow_auto_create_topics", "max_frame_bytes", "request_timeout_ms",
-            "bootstrap_timeout_ms", "connection_setup_timeout_ms", "reconnect_backoff_ms", "reconnect_backoff_max_ms",
-            "retry_backoff_ms", "retry_backoff_max_ms", "metadata_max_age_ms", "metadata_recovery_strategy",
-            "receive_buffer_bytes", "send_buffer_bytes", "tape",
+            "bootstrap",
+            "client_id",
+            "allow_auto_create_topics",
+            "max_frame_bytes",
+            "request_timeout_ms",
+            "bootstrap_timeout_ms",
+            "connection_setup_timeout_ms",
+            "reconnect_backoff_ms",
+            "reconnect_backoff_max_ms",
+            "retry_backoff_ms",
+            "retry_backoff_max_ms",
+            "metadata_max_age_ms",
+            "metadata_recovery_strategy",
+            "receive_buffer_bytes",
+            "send_buffer_bytes",
+            "tape",
             *(name for name in SETTINGS if name.startswith(("security_", "ssl_", "sasl_"))),
         )
     }
-)  # fmt: skip
+)
 
 
 class Producing(Settings):

@@ -15,10 +15,17 @@ from kohort.fastpath._encode import seal
 from kohort.network.backoff import FRESH
 from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
 from kohort.network.errors import AuthorizationFailed
-from kohort.network.metadata import Broker
-from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome
+from kohort.network.metadata import BrokerNode
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+)
 from kohort.producer.errors import DeliveryTimeout
-from kohort.producer.producer_batch import Batch, Lane, ProducerId
+from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, ProducerId
 from kohort.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -40,37 +47,37 @@ AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not know what it is (KIP-110)
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     """What an answer means for a batch."""
 
     DONE = "it is in the log"
     RETRY = "send it again as it is"
-    RECOUNT = "the broker has lost count of us: if nothing before it is unsettled, number anew under a newer epoch"
+    BUMP_EPOCH = "the broker has lost count of us: if nothing before it is unsettled, number anew under a newer epoch"
     REFUSED = "it will never be taken"
 
 
-VERDICTS: Final[Mapping[int, Verdict]] = {
-    0: Verdict.DONE,
-    46: Verdict.DONE,  # DUPLICATE_SEQUENCE_NUMBER: an earlier attempt came through
-    45: Verdict.RECOUNT,  # OUT_OF_ORDER_SEQUENCE_NUMBER
-    59: Verdict.RECOUNT,  # UNKNOWN_PRODUCER_ID
-    47: Verdict.RECOUNT,  # INVALID_PRODUCER_EPOCH
+VERDICTS: Final[Mapping[int, BatchVerdict]] = {
+    0: BatchVerdict.DONE,
+    46: BatchVerdict.DONE,  # DUPLICATE_SEQUENCE_NUMBER: an earlier attempt came through
+    45: BatchVerdict.BUMP_EPOCH,  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    59: BatchVerdict.BUMP_EPOCH,  # UNKNOWN_PRODUCER_ID
+    47: BatchVerdict.BUMP_EPOCH,  # INVALID_PRODUCER_EPOCH
 }
 
 
-def verdict(code: int) -> Verdict:
+def verdict(code: int) -> BatchVerdict:
     """What an error code of Produce means for the batch."""
     known = VERDICTS.get(code)
     if known is not None:
         return known
-    return Verdict.RETRY if BrokerError(code).retriable else Verdict.REFUSED
+    return BatchVerdict.RETRY if BrokerError(code).retriable else BatchVerdict.REFUSED
 
 
-class Sent(NamedTuple):
+class SentProduce(NamedTuple):
     """A batch in a request, with the numbers that it went out under."""
 
-    lane: Lane
-    batch: Batch
+    lane: PartitionQueue
+    batch: ProducerBatch
     producer: ProducerId
 
 
@@ -79,17 +86,17 @@ class Sender:
 
     def __init__(self, core: "ProducerCore") -> None:
         self._core = core
-        self.busy: dict[TopicPartition, Lane] = {}
+        self.busy: dict[TopicPartition, PartitionQueue] = {}
         self._in_flight: dict[int, int] = {}  # node -> requests without an answer
 
     # --- sending
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Send what may be sent."""
         core, settings = self._core, self._core.settings
         due = inf if core.pressed else now - settings.linger_ms / 1000
         give_up = now - settings.delivery_timeout_ms / 1000
-        groups: dict[int, list[Sent]] = {}
+        groups: dict[int, list[SentProduce]] = {}
         sizes: dict[int, int] = {}
         for place, lane in list(self.busy.items()):
             self._expire(lane, give_up)
@@ -104,7 +111,7 @@ class Sender:
                 continue
             node = self._node(lane, now)
             if node is None:
-                core.pass_by(lane)
+                core.skip_for_now(lane)
                 continue
             if lane.in_flight == closed:
                 core.close_lane(lane)
@@ -118,7 +125,7 @@ class Sender:
         for node, group in groups.items():
             self._ask(node, group, now)
 
-    def _node(self, lane: Lane, now: float) -> int | None:
+    def _node(self, lane: PartitionQueue, now: float) -> int | None:
         """The node that the lane's next batch may go to now. Until there is one, an open batch goes on growing."""
         core = self._core
         most = 1 if lane.failing else core.settings.max_in_flight
@@ -126,22 +133,22 @@ class Sender:
             return None
         if not core.transactions.may_send(lane.partition):
             return None
-        leader = core.keeper.view.leader(lane.partition)
+        leader = core.metadata.view.leader(lane.partition)
         if leader is None:
-            core.keeper.stale()
+            core.metadata.request_update()
             return None
         if lane.in_flight and lane.node != leader.node:
             return None  # two brokers would not keep the order
         return leader.node if self._in_flight.get(leader.node, 0) < core.settings.max_in_flight else None
 
-    def _take(self, lane: Lane, batch: Batch, node: int) -> Sent:
+    def _take(self, lane: PartitionQueue, batch: ProducerBatch, node: int) -> SentProduce:
         lane.number(batch, self._core.transactions.producer)
         lane.node = node
         lane.in_flight += 1
         batch.in_flight = True
-        return Sent(lane, batch, lane.producer)
+        return SentProduce(lane, batch, lane.producer)
 
-    def _ask(self, node: int, group: list[Sent], now: float) -> None:
+    def _ask(self, node: int, group: list[SentProduce], now: float) -> None:
         core = self._core
         codec, level = core.settings.compression, core.settings.compression_level
         transactional_id = core.settings.transactional_id
@@ -150,14 +157,17 @@ class Sender:
         def request(version: int) -> ProduceRequest:
             if codec == "zstd" and version < FIRST_VERSION_OF_ZSTD:
                 raise UnsupportedVersion(
-                    "the broker is too old for zstd", hint="another compression",
-                    api="Produce", version=version, least=FIRST_VERSION_OF_ZSTD,
-                )  # fmt: skip
+                    "the broker is too old for zstd",
+                    hint="another compression",
+                    api="Produce",
+                    version=version,
+                    least=FIRST_VERSION_OF_ZSTD,
+                )
             # On the driver's thread and under no lock: here is where compressing takes its time.
             topics: dict[str, list[PartitionProduceData]] = {}
             for (_lane, batch, producer), sequence in zip(group, numbers, strict=True):
                 records = seal(
-                    batch.laid_out(codec, level),
+                    batch.encoded(codec, level),
                     producer_id=producer.id,
                     producer_epoch=producer.epoch,
                     base_sequence=sequence,
@@ -173,26 +183,26 @@ class Sender:
                 topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
             )
 
-        def done(outcome: Outcome, when: float) -> None:
+        def done(outcome: RequestResult, when: float) -> None:
             self._in_flight[node] -= 1
             self._settle(group, outcome, when)
 
-        broker = core.keeper.view.brokers[node]
+        broker = core.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         at_most = AT_MOST if transactional_id is None else AT_MOST_IN_TRANSACTION
-        ask = Ask("Produce", request, done, core.request_s, at_most)
-        core.send(Line.DATA, Endpoint(broker.host, broker.port), ask)
+        ask = PendingRequest("Produce", request, done, core.request_s, at_most)
+        core.send(ConnectionPurpose.DATA, Endpoint(broker.host, broker.port), ask)
 
     # --- answers
 
-    def _settle(self, group: list[Sent], outcome: Outcome, now: float) -> None:
+    def _settle(self, group: list[SentProduce], outcome: RequestResult, now: float) -> None:
         core = self._core
         answers: Mapping[TopicPartition, PartitionProduceResponse] = {}
-        if isinstance(outcome, Answered):
+        if isinstance(outcome, ResponseReceived):
             answers = self._answers(outcome.value)
         else:
-            core.keeper.stale()
-            if isinstance(outcome, NotSent):
+            core.metadata.request_update()
+            if isinstance(outcome, SendFailed):
                 core.fail(outcome.error)
         for sent in group:
             # One after another: the first may fail a transaction, which drops whatever is not in flight any more.
@@ -203,7 +213,7 @@ class Sender:
                 self._again(sent, now)
             else:
                 self._judge(sent, answer, now)
-        core.news = True
+        core.has_updates = True
 
     def _answers(self, answer: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
         found = {
@@ -211,35 +221,35 @@ class Sender:
             for topic in answer.responses
             for partition in topic.partition_responses
         }
-        brokers = [Broker(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
+        brokers = [BrokerNode(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
         leaders = [
             (place, one.current_leader.leader_id, one.current_leader.leader_epoch) for place, one in found.items()
         ]
-        self._core.keeper.view = self._core.keeper.view.with_brokers(brokers).with_leaders(leaders)
+        self._core.metadata.view = self._core.metadata.view.with_brokers(brokers).with_leaders(leaders)
         return found
 
-    def _judge(self, sent: Sent, answer: PartitionProduceResponse, now: float) -> None:
+    def _judge(self, sent: SentProduce, answer: PartitionProduceResponse, now: float) -> None:
         lane, batch, producer = sent
         match verdict(answer.error_code):
-            case Verdict.DONE:
+            case BatchVerdict.DONE:
                 lane.attempts = FRESH
                 batch.base_offset = answer.base_offset if not answer.error_code else -1
                 self.over(lane, batch)
                 lane.failing = lane.failing and lane.in_flight > 0
-            case Verdict.RETRY:
+            case BatchVerdict.RETRY:
                 log.info("%s: %s, sending again", batch.partition, BrokerError(answer.error_code).name)
-                self._core.keeper.stale()
+                self._core.metadata.request_update()
                 self._again(sent, now)
-            case Verdict.RECOUNT:
+            case BatchVerdict.BUMP_EPOCH:
                 if lane.queue[0] is batch and lane.producer == producer:
                     self._core.transactions.lost_count(lane, answer.error_code)
                 self._again(sent, now)
-            case Verdict.REFUSED:
+            case BatchVerdict.REFUSED:
                 batch.unsure = batch.unsure or answer.error_code == UNKNOWN_SERVER_ERROR
                 lane.give_back(batch)
                 self.over(lane, batch, refusal(batch, answer))
 
-    def _again(self, sent: Sent, now: float) -> None:
+    def _again(self, sent: SentProduce, now: float) -> None:
         """It stays where it is, ahead of those behind it, and is sent again after a while."""
         lane = sent.lane
         if not lane.failing or not lane.in_flight:
@@ -248,7 +258,7 @@ class Sender:
         if self._core.fatal is not None and not sent.batch.done:
             self.over(lane, sent.batch, self._core.fatal)
 
-    def over(self, lane: Lane, batch: Batch, error: KohortError | None = None) -> None:
+    def over(self, lane: PartitionQueue, batch: ProducerBatch, error: KohortError | None = None) -> None:
         """A batch is acknowledged, or given up because of `error`."""
         lane.settle(batch)
         core = self._core
@@ -256,14 +266,14 @@ class Sender:
         batch.builder = batch.body = None  # a delivery may be kept for long, its bytes need not
         batch.error = error
         batch.done = True
-        core.news = True
+        core.has_updates = True
         if error is not None:
             core.failed(batch)
             core.transactions.batch_failed(error)
 
     # --- giving up
 
-    def _expire(self, lane: Lane, give_up: float) -> None:
+    def _expire(self, lane: PartitionQueue, give_up: float) -> None:
         growing = lane.open
         if growing is not None and growing.created_at <= give_up:
             self._core.close_lane(lane)
@@ -291,7 +301,7 @@ class Sender:
                 self.over(lane, batch, error)
         return numbered
 
-    def hang_up(self, error: KohortError) -> None:
+    def fail_in_flight(self, error: KohortError) -> None:
         """No answer will come any more: what is in flight fails with `error`, too."""
         for lane in self.busy.values():
             lane.in_flight = 0
@@ -308,7 +318,7 @@ class Sender:
     def in_flight(self) -> bool:
         return any(lane.in_flight for lane in self.busy.values())
 
-    def wakes(self, now: float) -> list[float | None]:
+    def next_poll_at(self, now: float) -> list[float | None]:
         """When to take a turn again if nothing happens."""
         settings = self._core.settings
         linger_s, delivery_s = settings.linger_ms / 1000, settings.delivery_timeout_ms / 1000
@@ -324,7 +334,7 @@ class Sender:
         return wakes
 
 
-def refusal(batch: Batch, answer: PartitionProduceResponse) -> KohortError:
+def refusal(batch: ProducerBatch, answer: PartitionProduceResponse) -> KohortError:
     """Why a batch will never be taken, as its caller sees it."""
     topic, partition = batch.partition
     if answer.error_code == 29:

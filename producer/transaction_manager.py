@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.common import KohortError, TopicPartition
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState
-from kohort.network.group_types import Identity, OffsetToCommit
-from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome, Unanswered
-from kohort.producer.coordinators import Coordinators, Kind
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+)
+from kohort.producer.coordinators import CoordinatorKind, Coordinators
 from kohort.producer.errors import ProducerFenced, TransactionAborted
-from kohort.producer.producer_batch import NOBODY, Lane, ProducerId
+from kohort.producer.producer_batch import NO_PRODUCER_ID, PartitionQueue, ProducerId
 from kohort.producer.transaction_states import TxnState, TxnTrigger, after
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kohort.protocol.apis.add_partitions_to_txn import (
@@ -50,18 +58,18 @@ FIRST_WITH_MEMBER = first_version(TxnOffsetCommitRequest, "member_id")  # KIP-44
 AT_MOST: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3, "EndTxn": 4, "TxnOffsetCommit": 4}
 
 
-class Reaction(Enum):
+class TransactionErrorAction(Enum):
     """What an error code of a transaction's request means."""
 
     RETRY = "ask again after a while"
     REDISCOVER = "the coordinator is another one: find it, then ask again"
     ABORT = "the transaction has failed"
-    DIE = "no transaction of ours will ever succeed"
+    FATAL = "no transaction of ours will ever succeed"
 
 
-_R = Reaction
+_R = TransactionErrorAction
 
-REACTIONS: Final[Mapping[int, Reaction]] = {
+REACTIONS: Final[Mapping[int, TransactionErrorAction]] = {
     15: _R.REDISCOVER,
     16: _R.REDISCOVER,
     14: _R.RETRY,
@@ -72,10 +80,10 @@ REACTIONS: Final[Mapping[int, Reaction]] = {
     90: _R.ABORT,  # PRODUCER_FENCED
     49: _R.ABORT,  # INVALID_PRODUCER_ID_MAPPING: the coordinator has forgotten us
     120: _R.ABORT,  # TRANSACTION_ABORTABLE
-    48: _R.DIE,  # INVALID_TXN_STATE
-    50: _R.DIE,  # INVALID_TRANSACTION_TIMEOUT
-    53: _R.DIE,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    31: _R.DIE,  # CLUSTER_AUTHORIZATION_FAILED
+    48: _R.FATAL,  # INVALID_TXN_STATE
+    50: _R.FATAL,  # INVALID_TRANSACTION_TIMEOUT
+    53: _R.FATAL,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    31: _R.FATAL,  # CLUSTER_AUTHORIZATION_FAILED
 }
 FENCED = frozenset({47, 90})
 UNKNOWN_ID = 49
@@ -91,8 +99,8 @@ GROUP_WENT_ON = frozenset({22, 25, 27, 82})
 class OffsetsOrder:
     """A group's offsets, to be committed with the transaction."""
 
-    offsets: Mapping[TopicPartition, OffsetToCommit]
-    group: Identity
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    group: ConsumerGroupMetadata
     done: bool = False
     error: KohortError | None = None
 
@@ -110,14 +118,14 @@ class _Contents:
         return bool(self.partitions or self.groups)
 
 
-class Transactions:
+class TransactionManager:
     """Belongs to one ProducerCore, and is used under the same lock."""
 
     def __init__(self, core: "ProducerCore") -> None:
         self._core = core
         self.transactional_id = core.settings.transactional_id
         self.state = TxnState.IDENTIFYING
-        self.producer = NOBODY
+        self.producer = NO_PRODUCER_ID
         self.cause: KohortError | None = None
         self.coordinators = Coordinators(core, self._no_coordinator)
         self._contents = _Contents()
@@ -174,11 +182,11 @@ class Transactions:
             self.raise_cause()
             raise IllegalState("there is no transaction to abort", hint="begin() first")
 
-    def order(self, offsets: Mapping[TopicPartition, OffsetToCommit], group: Identity) -> OffsetsOrder:
+    def order(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> OffsetsOrder:
         """Have a group's offsets committed with the transaction."""
         self._need_id()
         self.may_take_records()
-        if not isinstance(group, Identity):
+        if not isinstance(group, ConsumerGroupMetadata):
             raise IllegalState("offsets are fenced by the group's metadata", hint="consumer.group_metadata()")
         order = OffsetsOrder(offsets, group)
         self._orders.append(order)
@@ -227,14 +235,14 @@ class Transactions:
 
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether a batch of the partition may go out now."""
-        if self.producer is NOBODY:
+        if self.producer is NO_PRODUCER_ID:
             return False
         if self.transactional_id is None:
             return True
         in_it = partition in self._contents.partitions
         return in_it and self.state in (TxnState.OPEN, TxnState.COMMITTING)
 
-    def lost_count(self, lane: Lane, code: int) -> None:
+    def lost_count(self, lane: PartitionQueue, code: int) -> None:
         """A broker does not know where we are in a partition."""
         topic, partition = lane.partition
         if self.transactional_id is not None:
@@ -243,13 +251,13 @@ class Transactions:
             log.warning("%s: %s, going on under a new epoch", lane.partition, BrokerError(code).name)
             lane.rewrite = True
 
-    def recount(self, lane: Lane) -> None:
+    def recount(self, lane: PartitionQueue) -> None:
         """Nothing of the lane is in flight: number it anew (KIP-360)."""
-        if lane.producer == self.producer and self.producer is not NOBODY:
+        if lane.producer == self.producer and self.producer is not NO_PRODUCER_ID:
             if self.producer.epoch < LAST_EPOCH:
                 self.producer = ProducerId(self.producer.id, self.producer.epoch + 1)
             else:
-                self.producer = NOBODY
+                self.producer = NO_PRODUCER_ID
                 self._go(TxnTrigger.FAILED)
         lane.renumber()
 
@@ -290,7 +298,7 @@ class Transactions:
 
     def _go(self, trigger: TxnTrigger) -> None:
         self.state = after(self.state, trigger)
-        self._core.news = True
+        self._core.has_updates = True
         if self.state in (TxnState.IDLE, TxnState.FAILED):
             self._contents = _Contents()
             self._new_epoch, self._dropped = False, None
@@ -303,7 +311,7 @@ class Transactions:
 
     # --- requests
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Ask what is owed."""
         if self._asked or not self._attempts.may_try(now) or self._core.fatal is not None:
             return
@@ -318,13 +326,13 @@ class Transactions:
             case TxnState.ABORTING:
                 self._owe_abort(now)
 
-    def wakes(self) -> list[float | None]:
-        return [self._attempts.not_before if self._attempts.failures else None, *self.coordinators.wakes()]
+    def next_poll_at(self) -> list[float | None]:
+        return [self._attempts.not_before if self._attempts.failures else None, *self.coordinators.next_poll_at()]
 
     def _owe_identity(self, now: float) -> None:
         if self.transactional_id is not None and self._coordinator(now) is None:
             return
-        again = self.state is TxnState.FAILING and self.producer is not NOBODY
+        again = self.state is TxnState.FAILING and self.producer is not NO_PRODUCER_ID
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._core.settings.transaction_timeout_ms,
@@ -338,9 +346,11 @@ class Transactions:
                 why = "an answer was lost" if self.cause is None else self.cause.message
                 raise UnsupportedVersion(
                     f"the transaction has failed ({why}), and brokers before 2.5 cannot end one and have us go on",
-                    hint="make another producer with the same transactional id: that aborts it", api="InitProducerId",
-                    version=version, least=FIRST_WITH_OWN_ID,
-                ) from self.cause  # fmt: skip
+                    hint="make another producer with the same transactional id: that aborts it",
+                    api="InitProducerId",
+                    version=version,
+                    least=FIRST_WITH_OWN_ID,
+                ) from self.cause
             return request
 
         self._ask("InitProducerId", made, self._identified, now)
@@ -349,8 +359,8 @@ class Transactions:
         code = answer.error_code
         if code in FENCED:
             self.die(self._fenced(code))
-        elif code == UNKNOWN_ID and self.producer is not NOBODY:
-            self.producer = NOBODY  # the coordinator has forgotten us: as a new one, then
+        elif code == UNKNOWN_ID and self.producer is not NO_PRODUCER_ID:
+            self.producer = NO_PRODUCER_ID  # the coordinator has forgotten us: as a new one, then
         elif self._went_well("InitProducerId", code, now):
             self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
             self._go(TxnTrigger.IDENTIFIED)
@@ -412,7 +422,7 @@ class Transactions:
 
             self._ask("AddOffsetsToTxn", request, answered, now)
             return
-        where = self.coordinators.of(Kind.GROUP, group.group_id, now)
+        where = self.coordinators.of(CoordinatorKind.GROUP, group.group_id, now)
         if where is None:
             return
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -445,9 +455,12 @@ class Transactions:
                 # Not said whose they are, they would be stored also for a member that has lost the partitions.
                 raise UnsupportedVersion(
                     "brokers before 2.5 do not know whose offsets a transaction stores (KIP-447)",
-                    hint="Kafka 2.5 or newer", api="TxnOffsetCommit", version=version, least=FIRST_WITH_MEMBER,
+                    hint="Kafka 2.5 or newer",
+                    api="TxnOffsetCommit",
+                    version=version,
+                    least=FIRST_WITH_MEMBER,
                     group=group.group_id,
-                )  # fmt: skip
+                )
             return commit
 
         self._ask("TxnOffsetCommit", made, committed, now, where)
@@ -466,13 +479,13 @@ class Transactions:
             order.done, order.error = True, error
             self._orders.remove(order)
             self.failed(error)
-        elif REACTIONS.get(code) is Reaction.REDISCOVER:
+        elif REACTIONS.get(code) is TransactionErrorAction.REDISCOVER:
             self.coordinators.gone(where)
             self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
         elif self._went_well("TxnOffsetCommit", code, now, group=group) and order in self._orders:
             order.done = True
             self._orders.remove(order)
-            self._core.news = True
+            self._core.has_updates = True
 
     def _heard_out(self) -> bool:
         if self._core.sender.in_flight:
@@ -515,7 +528,7 @@ class Transactions:
         return self.transactional_id or ""
 
     def _coordinator(self, now: float) -> Endpoint | None:
-        return self.coordinators.of(Kind.TRANSACTION, self._name, now)
+        return self.coordinators.of(CoordinatorKind.TRANSACTION, self._name, now)
 
     def _ask(
         self, api: str, request: Any, answered: Callable[[Any, float], None], now: float, where: Endpoint | None = None
@@ -526,17 +539,17 @@ class Transactions:
                 return
         state = self.state
 
-        def done(outcome: Outcome, when: float) -> None:
+        def done(outcome: RequestResult, when: float) -> None:
             self._asked = False
-            self._core.news = True
+            self._core.has_updates = True
             match outcome:
-                case Answered(value):
+                case ResponseReceived(value):
                     # An answer to what an older state asked changes nothing any more.
                     if self.state is state or (state is TxnState.OPEN and self.state in ENDING):
                         answered(value, when)
-                case NotSent(error):
+                case SendFailed(error):
                     self.die(error)
-                case Unanswered():
+                case NoResponse():
                     if where is not None:
                         self.coordinators.gone(where)
                     self._attempts = self._attempts.failed(when, self._core.backoff, self._core.chance())
@@ -544,11 +557,11 @@ class Transactions:
                     self._new_epoch = True
 
         self._asked = True
-        ask = Ask(api, request, done, self._core.request_s, AT_MOST.get(api))
+        ask = PendingRequest(api, request, done, self._core.request_s, AT_MOST.get(api))
         if where is None:
-            self._core.cluster.ask_any(ask, now)  # for an id: one too many does no harm
+            self._core.cluster.send_to_any(ask, now)  # for an id: one too many does no harm
         else:
-            self._core.send(Line.GROUP, where, ask)
+            self._core.send(ConnectionPurpose.GROUP, where, ask)
 
     def _went_well(self, api: str, code: int, now: float, **place: Any) -> bool:
         """Whether `code` is none; else what it asks for is done."""
@@ -557,31 +570,35 @@ class Transactions:
             return True
         error = BrokerError(code, api=api, transactional_id=self.transactional_id, **place)
         match self._reaction(api, error):
-            case Reaction.RETRY:
+            case TransactionErrorAction.RETRY:
                 self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
-            case Reaction.REDISCOVER:
+            case TransactionErrorAction.REDISCOVER:
                 where = self._coordinator(now)
                 if where is not None:
                     self.coordinators.gone(where)
                 self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
-            case Reaction.ABORT:
+            case TransactionErrorAction.ABORT:
                 self.failed(error)
-            case Reaction.DIE:
+            case TransactionErrorAction.FATAL:
                 self.die(_forbidden(error))
         return False
 
-    def _reaction(self, api: str, error: BrokerError) -> Reaction:
+    def _reaction(self, api: str, error: BrokerError) -> TransactionErrorAction:
         known = REACTIONS.get(error.code)
-        if known is Reaction.ABORT and self.state not in (TxnState.OPEN, TxnState.COMMITTING, TxnState.ABORTING):
-            return Reaction.DIE
+        if known is TransactionErrorAction.ABORT and self.state not in (
+            TxnState.OPEN,
+            TxnState.COMMITTING,
+            TxnState.ABORTING,
+        ):
+            return TransactionErrorAction.FATAL
         if known is not None:
             return known
         if error.retriable:
-            return Reaction.RETRY
-        return Reaction.ABORT if api in FILLING else Reaction.DIE
+            return TransactionErrorAction.RETRY
+        return TransactionErrorAction.ABORT if api in FILLING else TransactionErrorAction.FATAL
 
-    def _no_coordinator(self, kind: Kind, key: str, error: KohortError) -> None:
-        if kind is Kind.GROUP:
+    def _no_coordinator(self, kind: CoordinatorKind, key: str, error: KohortError) -> None:
+        if kind is CoordinatorKind.GROUP:
             # A search may outlive the transaction that it was begun for.
             if any(order.group.group_id == key for order in self._orders):
                 self.failed(error)
@@ -603,7 +620,8 @@ def _forbidden(error: KohortError) -> KohortError:
         return AuthorizationFailed("not allowed to use the transactional id", hint="grant WRITE on it", **error.place)
     if isinstance(error, BrokerError) and error.code == 31:
         return AuthorizationFailed(
-            "not allowed to write idempotently", hint="grant IDEMPOTENT_WRITE on the cluster, or WRITE on the topic",
+            "not allowed to write idempotently",
+            hint="grant IDEMPOTENT_WRITE on the cluster, or WRITE on the topic",
             **error.place,
-        )  # fmt: skip
+        )
     return error

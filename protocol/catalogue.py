@@ -102,7 +102,7 @@ API = Catalogue(APIS)
 
 
 def choose_version(api_key: int | str, broker_ranges: Mapping[int, tuple[int, int]], at_most: int | None = None) -> int:
-    """The highest version that we and the broker speak, and no higher than `at_most`.
+    """The highest version that we and the broker speak, and no higher than `max_version`.
 
     `broker_ranges`: API key -> (lowest, highest), as the ApiVersions response gives them. Raises UnsupportedVersion,
     which names the API and both ranges, where the two have nothing in common.
@@ -113,14 +113,20 @@ def choose_version(api_key: int | str, broker_ranges: Mapping[int, tuple[int, in
         ours_high = min(ours_high, at_most)
     if api.key not in broker_ranges:
         raise UnsupportedVersion(
-            f"the broker does not speak {api.name}", api=api.name, ours=f"{ours_low}-{ours_high}", broker="none",
+            f"the broker does not speak {api.name}",
+            api=api.name,
+            ours=f"{ours_low}-{ours_high}",
+            broker="none",
             hint="it may be too old, or may not offer this API on this listener",
-        )  # fmt: skip
+        )
     low, high = broker_ranges[api.key]
     chosen = min(ours_high, high)
     if chosen < max(ours_low, low):
         raise UnsupportedVersion(
-            f"no version of {api.name} in common with the broker", api=api.name, ours=f"{ours_low}-{ours_high}",
-            broker=f"{low}-{high}", hint="use a broker or a release of this library nearer to the other",
-        )  # fmt: skip
+            f"no version of {api.name} in common with the broker",
+            api=api.name,
+            ours=f"{ours_low}-{ours_high}",
+            broker=f"{low}-{high}",
+            hint="use a broker or a release of this library nearer to the other",
+        )
     return chosen

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Top)
 
 
-class Codec(Protocol):
+class MessageCodec(Protocol):
     """Reads and writes one message in one version; what is wrong comes as a WireError."""
 
     def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
@@ -31,7 +31,7 @@ class Message(Generic[T]):
 
     def __init__(self, struct: type[T]) -> None:
         self.struct = struct
-        self._codecs: dict[int, Codec] = {}
+        self._codecs: dict[int, MessageCodec] = {}
 
     @staticmethod
     def of(struct: type[T]) -> Message[T]:
@@ -77,7 +77,7 @@ class Message(Generic[T]):
         """The bytes of a typed value or a mapping (nested ones too). Raises WireError, or UnsupportedVersion."""
         return (self._codecs.get(version) or self.codec(version)).write(value)
 
-    def codec(self, version: int) -> Codec:
+    def codec(self, version: int) -> MessageCodec:
         """What runs a version, built at first use and kept: compiled, or construct where the extension is not built."""
         if version not in self._codecs:
             try:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kohort.common.errors import WireError
 from kohort.fastpath import _codec
-from kohort.protocol.schema import MISSING, UNBOUNDED, Buffer, Maker, Struct, Top, members
+from kohort.protocol.schema import MISSING, UNBOUNDED, Buffer, MessageBuilder, Struct, Top, members
 
 FIXED: dict[str, _codec.Node] = {
     "bool": _codec.Bool(),
@@ -89,7 +89,7 @@ class _Nodes:
         return _struct(type_, version, flexible)
 
 
-NODES: Maker[_codec.Node] = _Nodes()
+NODES: MessageBuilder[_codec.Node] = _Nodes()
 
 
 @functools.cache

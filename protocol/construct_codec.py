@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import construct
 
 from kohort.common.errors import WireError
-from kohort.protocol.construct_types import Array, Malformed, Nullable, Source, Tagged, Tags, subcon_of
-from kohort.protocol.schema import MISSING, UNBOUNDED, Buffer, Maker, Struct, Top, members
+from kohort.protocol.construct_types import Array, FieldSource, Malformed, Nullable, Tagged, Tags, subcon_of
+from kohort.protocol.schema import MISSING, UNBOUNDED, Buffer, MessageBuilder, Struct, Top, members
 
 TAGS = "_tags"  # the construct name of a flexible struct's tagged fields
 
@@ -90,7 +90,7 @@ class _Constructs:
         return struct_of(type_, version, flexible)
 
 
-CONSTRUCTS: Maker[construct.Construct] = _Constructs()
+CONSTRUCTS: MessageBuilder[construct.Construct] = _Constructs()
 
 
 class ConstructCodec(NamedTuple):
@@ -101,7 +101,7 @@ class ConstructCodec(NamedTuple):
     subcon: Typed
 
     def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
-        stream = Source(data)
+        stream = FieldSource(data)
         stream.seek(at)
         try:
             return self.subcon.parse_stream(stream), stream.tell()

@@ -29,7 +29,7 @@ class Malformed(construct.ConstructError):  # type: ignore[misc]
         self.offset = offset
 
 
-class Source(io.BytesIO):
+class FieldSource(io.BytesIO):
     """The stream that messages are parsed from; it keeps the caller's buffer, so that a span of it is no copy."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
@@ -244,7 +244,7 @@ class Blob(Sized):
         data = take(stream, size, path)
         if not self.span:
             return data
-        return stream.view[start : start + size] if isinstance(stream, Source) else memoryview(data)
+        return stream.view[start : start + size] if isinstance(stream, FieldSource) else memoryview(data)
 
     def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
         if obj is None:

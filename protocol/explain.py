@@ -27,9 +27,9 @@ from kohort.protocol.construct_types import (
     INT32,
     UVARINT,
     Array,
+    FieldSource,
     Malformed,
     Nullable,
-    Source,
     Subcon,
     Tags,
     take,
@@ -47,7 +47,7 @@ SIZE_BYTES = 4
 
 
 @dataclass(slots=True)
-class Part:
+class ExplainedPart:
     """One node of the tree: bytes [`start`, `end`) of the frame, the frame's own length included.
 
     Leaves have a `value`; `note` says more about it. `fault` is why reading stopped here. Parts inside compressed
@@ -61,15 +61,15 @@ class Part:
     value: Any = None
     note: str = ""
     fault: str | None = None
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ExplainedPart] = field(default_factory=list)
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Part]]:
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, ExplainedPart]]:
         """Every part with its depth, in the order of the bytes."""
         yield depth, self
         for part in self.parts:
             yield from part.walk(depth + 1)
 
-    def faults(self) -> list[Part]:
+    def faults(self) -> list[ExplainedPart]:
         """The parts at which something is wrong."""
         return [part for _, part in self.walk() if part.fault]
 
@@ -86,7 +86,7 @@ class Stopped(Exception):
     """The walk met a fault, and has put it into the tree."""
 
 
-def explain_request(frame: bytes) -> Part:
+def explain_request(frame: bytes) -> ExplainedPart:
     """A request with its length in front. The header says which API and version the body has."""
     root, stream = _root(frame)
     try:
@@ -107,7 +107,7 @@ def explain_request(frame: bytes) -> Part:
     return root
 
 
-def explain_response(frame: bytes, api_key: int | str, version: int) -> Part:
+def explain_response(frame: bytes, api_key: int | str, version: int) -> ExplainedPart:
     """A response with its length in front. It does not say what it answers, so the caller does."""
     root, stream = _root(frame)
     api = API[api_key]
@@ -125,25 +125,25 @@ def explain_response(frame: bytes, api_key: int | str, version: int) -> Part:
     return root
 
 
-def _root(frame: bytes) -> tuple[Part, Source]:
-    root = Part("frame", "frame", 0, len(frame))
-    stream = Source(frame)
+def _root(frame: bytes) -> tuple[ExplainedPart, FieldSource]:
+    root = ExplainedPart("frame", "frame", 0, len(frame))
+    stream = FieldSource(frame)
     size = int.from_bytes(frame[:SIZE_BYTES], "big", signed=True)
-    root.parts.append(Part("size", "int32", 0, min(SIZE_BYTES, len(frame)), size))
+    root.parts.append(ExplainedPart("size", "int32", 0, min(SIZE_BYTES, len(frame)), size))
     if len(frame) < SIZE_BYTES or size != len(frame) - SIZE_BYTES:
         root.parts[-1].fault = f"{len(frame) - SIZE_BYTES} bytes follow the length"
     stream.seek(SIZE_BYTES)
     return root, stream
 
 
-def _nothing_left(root: Part, stream: Source) -> None:
+def _nothing_left(root: ExplainedPart, stream: FieldSource) -> None:
     left = root.end - stream.tell()
     if left > 0:
         _fault(root, "rest", f"{left} bytes too many", stream.tell())
 
 
-def _fault(parent: Part, name: str, reason: str, at: int) -> NoReturn:
-    parent.parts.append(Part(name, "fault", at, at, fault=reason))
+def _fault(parent: ExplainedPart, name: str, reason: str, at: int) -> NoReturn:
+    parent.parts.append(ExplainedPart(name, "fault", at, at, fault=reason))
     raise Stopped
 
 
@@ -154,11 +154,11 @@ def _range(api: Api) -> str:
 # ---- the walk: one rule a kind of subcon ---------------------------------------------------------------------------
 
 
-def _member(parent: Part, name: str, subcon: construct.Construct, stream: Source) -> Any:
+def _member(parent: ExplainedPart, name: str, subcon: construct.Construct, stream: FieldSource) -> Any:
     """Add the part that `subcon` reads next to its parent, and give its value."""
-    part = Part(name, getattr(subcon, "kind", "bytes"), stream.tell())
+    part = ExplainedPart(name, getattr(subcon, "kind", "bytes"), stream.tell())
     parent.parts.append(part)
-    rule: Callable[[Part, Any, Source], Any] = _RULES.get(type(subcon), _leaf)
+    rule: Callable[[ExplainedPart, Any, FieldSource], Any] = _RULES.get(type(subcon), _leaf)
     try:
         part.value = rule(part, subcon, stream)
     except Malformed as error:
@@ -168,14 +168,14 @@ def _member(parent: Part, name: str, subcon: construct.Construct, stream: Source
     return part.value
 
 
-def _leaf(part: Part, subcon: Subcon, stream: Source) -> Any:
+def _leaf(part: ExplainedPart, subcon: Subcon, stream: FieldSource) -> Any:
     value = subcon._parse(stream, None, part.name)
     if part.name.endswith("error_code") and value in ERRORS:
         part.note = ERRORS[value].name
     return value
 
 
-def _struct(part: Part, subcon: Typed, stream: Source) -> dict[str, Any]:
+def _struct(part: ExplainedPart, subcon: Typed, stream: FieldSource) -> dict[str, Any]:
     part.kind = subcon.type.__name__
     values: dict[str, Any] = {}
     for member in subcon.subcon.subcons:
@@ -186,12 +186,12 @@ def _struct(part: Part, subcon: Typed, stream: Source) -> dict[str, Any]:
     return values
 
 
-def _plain_struct(part: Part, subcon: construct.Struct, stream: Source) -> dict[str, Any]:
+def _plain_struct(part: ExplainedPart, subcon: construct.Struct, stream: FieldSource) -> dict[str, Any]:
     part.kind = "struct" if part.kind == "bytes" else part.kind
     return {member.name: _member(part, member.name, member.subcon, stream) for member in subcon.subcons}
 
 
-def _array(part: Part, subcon: Array, stream: Source) -> list[Any] | None:
+def _array(part: ExplainedPart, subcon: Array, stream: FieldSource) -> list[Any] | None:
     count = subcon.read_length(stream, part.name, "elements")
     if count is None:
         return None
@@ -199,19 +199,19 @@ def _array(part: Part, subcon: Array, stream: Source) -> list[Any] | None:
     return [_member(part, f"[{index}]", subcon.subcon, stream) for index in range(count)]
 
 
-def _counted(part: Part, subcon: record_format.Counted, stream: Source) -> list[Any]:
+def _counted(part: ExplainedPart, subcon: record_format.Counted, stream: FieldSource) -> list[Any]:
     count = record_format.VARINT._parse(stream, None, part.name)
     part.kind, part.note = "array", f"{count} element{'' if count == 1 else 's'}"
     return [_member(part, f"[{index}]", subcon.one, stream) for index in range(count)]
 
 
-def _nullable(part: Part, subcon: Nullable, stream: Source) -> Any:
+def _nullable(part: ExplainedPart, subcon: Nullable, stream: FieldSource) -> Any:
     if take(stream, 1, part.name)[0] >= 0x80:
         return None
     return _RULES[type(subcon.subcon)](part, subcon.subcon, stream)
 
 
-def _tags(part: Part, subcon: Tags, stream: Source) -> dict[str, Any]:
+def _tags(part: ExplainedPart, subcon: Tags, stream: FieldSource) -> dict[str, Any]:
     part.name = "tagged fields"
     count = UVARINT._parse(stream, None, TAGS)
     part.note = f"{count} of them"
@@ -222,7 +222,7 @@ def _tags(part: Part, subcon: Tags, stream: Source) -> dict[str, Any]:
         end = stream.tell() + size
         known = subcon.by_tag.get(tag)
         if known is None:
-            unknown = Part(f"tag {tag}", "bytes", start, note="unknown to kohort")
+            unknown = ExplainedPart(f"tag {tag}", "bytes", start, note="unknown to kohort")
             part.parts.append(unknown)
             unknown.value = take(stream, size, TAGS)
             unknown.end = end
@@ -234,7 +234,7 @@ def _tags(part: Part, subcon: Tags, stream: Source) -> dict[str, Any]:
     return values
 
 
-_RULES: dict[type[construct.Construct], Callable[[Part, Any, Source], Any]] = {
+_RULES: dict[type[construct.Construct], Callable[[ExplainedPart, Any, FieldSource], Any]] = {
     Typed: _struct,
     construct.Struct: _plain_struct,
     Array: _array,
@@ -247,10 +247,10 @@ _RULES: dict[type[construct.Construct], Callable[[Part, Any, Source], Any]] = {
 # ---- what bytes hold -----------------------------------------------------------------------------------------------
 
 
-def _open_embedded(message: Message[Any], part: Part, data: bytes) -> dict[str, Any] | None:
+def _open_embedded(message: Message[Any], part: ExplainedPart, data: bytes) -> dict[str, Any] | None:
     """The consumer protocol: an int16 version, then a message. None where these bytes are somebody else's."""
-    inner = Part(message.name, message.name, part.end - len(data), part.end)
-    stream = Source(b"\0" * inner.start + data)
+    inner = ExplainedPart(message.name, message.name, part.end - len(data), part.end)
+    stream = FieldSource(b"\0" * inner.start + data)
     stream.seek(inner.start)
     try:
         version = _member(inner, "version", INT16, stream)
@@ -263,14 +263,14 @@ def _open_embedded(message: Message[Any], part: Part, data: bytes) -> dict[str, 
     return value
 
 
-def _open_subscription(part: Part, data: bytes, beside: dict[str, Any]) -> None:
+def _open_subscription(part: ExplainedPart, data: bytes, beside: dict[str, Any]) -> None:
     value = _open_embedded(Message.of(membership.Subscription), part, data)
     opener = USER_DATA.get(str(beside.get("name")))
     if value and value["user_data"] and opener:
         part.note = opener(value["user_data"])
 
 
-def _open_assignment(part: Part, data: bytes, beside: dict[str, Any]) -> None:
+def _open_assignment(part: ExplainedPart, data: bytes, beside: dict[str, Any]) -> None:
     _open_embedded(Message.of(membership.Assignment), part, data)
 
 
@@ -288,12 +288,12 @@ def _cooperative_sticky(data: bytes) -> str:
         return f"user data that is not the cooperative-sticky assignor's: {error}"
 
 
-def _open_records(part: Part, data: memoryview, beside: dict[str, Any]) -> None:
+def _open_records(part: ExplainedPart, data: memoryview, beside: dict[str, Any]) -> None:
     """Batch after batch; a part of one at the end is what a broker sends when the next batch does not fit."""
     start, at = part.end - len(data), 0
     while len(data) - at >= record_format.LOG_OVERHEAD_BYTES:
         size = record_format.LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
-        batch = Part(f"batch {len(part.parts)}", "batch", start + at)
+        batch = ExplainedPart(f"batch {len(part.parts)}", "batch", start + at)
         part.parts.append(batch)
         whole = size > record_format.MAGIC_AT and at + size <= len(data)
         batch.end = start + (at + size if whole else len(data))
@@ -310,9 +310,9 @@ def _open_records(part: Part, data: memoryview, beside: dict[str, Any]) -> None:
         at += size
 
 
-def _open_batch(batch: Part, data: bytes) -> None:
+def _open_batch(batch: ExplainedPart, data: bytes) -> None:
     magic = data[record_format.MAGIC_AT]
-    stream = Source(b"\0" * batch.start + data)
+    stream = FieldSource(b"\0" * batch.start + data)
     stream.seek(batch.start)
     batch.name += f", magic {magic}"
     if magic in record_format.MESSAGES:
@@ -328,14 +328,14 @@ def _open_batch(batch: Part, data: bytes) -> None:
     batch.note = ", ".join([f"{header['count']} records", _codec_name(codec), *flags])
     if header["crc"] != crc32c.crc32c(data[record_format.CRC_COVERS_FROM :]):
         next(part for part in batch.parts if part.name == "crc").fault = "does not match the bytes behind it"
-    records = Part("records", "records", stream.tell(), batch.end)
+    records = ExplainedPart("records", "records", stream.tell(), batch.end)
     batch.parts.append(records)
     if codec:
         plain = _decompressed(codec, memoryview(data)[stream.tell() - batch.start :], records)
-        stream = Source(plain)
+        stream = FieldSource(plain)
         records.note = f"offsets below count in the {len(plain)} bytes that {_codec_name(codec)} gives"
     for index in range(header["count"]):
-        record = Part(f"[{index}]", "record", stream.tell(), note=f"offset {header['base_offset'] + index}")
+        record = ExplainedPart(f"[{index}]", "record", stream.tell(), note=f"offset {header['base_offset'] + index}")
         records.parts.append(record)
         try:
             _member(record, "length", record_format.VARINT, stream)
@@ -347,7 +347,7 @@ def _open_batch(batch: Part, data: bytes) -> None:
         record.end = stream.tell()
 
 
-def _decompressed(codec: int, source: memoryview, part: Part) -> bytes:
+def _decompressed(codec: int, source: memoryview, part: ExplainedPart) -> bytes:
     if codec not in CODECS:
         part.fault = f"compression codec {codec} is not one that Kafka has"
         raise Stopped
@@ -380,7 +380,7 @@ _FLAGS = (
 USER_DATA: dict[str, Callable[[bytes], str]] = {"sticky": _sticky, "cooperative-sticky": _cooperative_sticky}
 
 # (struct, field) -> what opens its bytes; called with the part, its bytes and the fields read beside it.
-OPENERS: dict[tuple[str, str], Callable[[Part, Any, dict[str, Any]], None]] = {
+OPENERS: dict[tuple[str, str], Callable[[ExplainedPart, Any, dict[str, Any]], None]] = {
     ("JoinGroupRequestProtocol", "metadata"): _open_subscription,
     ("JoinGroupResponseMember", "metadata"): _open_subscription,
     ("SyncGroupRequestAssignment", "assignment"): _open_assignment,

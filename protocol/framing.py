@@ -96,7 +96,8 @@ class Unframer:
                 "is this port TLS, or no Kafka at all?" if size > 1 << 30 or size >> 24 in (0x15, 0x16, 0x48) else None
             )
             raise WireError(
-                f"a frame of {size} bytes; the limit is {self.max_frame_bytes}", offset=self.offset,
+                f"a frame of {size} bytes; the limit is {self.max_frame_bytes}",
+                offset=self.offset,
                 hint=hint or "raise max_frame_bytes if such answers are expected",
-            )  # fmt: skip
+            )
         return size

@@ -114,7 +114,7 @@ class Field(NamedTuple):
             raise TypeError(f"{self.name} is tagged without a tag")
         return self.tag
 
-    def made(self, by: Maker[Made], version: int, flexible: bool) -> Made:
+    def made(self, by: MessageBuilder[Made], version: int, flexible: bool) -> Made:
         """What `by` makes of this field's value in one version."""
         flexible = flexible and self.flexible
         nullable = version in self.nullable
@@ -127,7 +127,7 @@ class Field(NamedTuple):
         return by.array(one, flexible=flexible, nullable=nullable) if self.array else one
 
 
-class Maker(Protocol[Made]):
+class MessageBuilder(Protocol[Made]):
     """What the parts of a declaration are made into; see `Field.made`."""
 
     def plain(self, name: str, *, flexible: bool, nullable: bool) -> Made:
@@ -144,7 +144,7 @@ class Maker(Protocol[Made]):
 
 
 def members(
-    type_: type[Struct], by: Maker[Made], version: int, flexible: bool
+    type_: type[Struct], by: MessageBuilder[Made], version: int, flexible: bool
 ) -> tuple[list[tuple[int, Field, Made]], list[tuple[int, Field, Made]]]:
     """A struct's fields in one version, then its tagged ones: (place in the value, field, what was made of it) each."""
     found: tuple[list[tuple[int, Field, Made]], list[tuple[int, Field, Made]]] = ([], [])

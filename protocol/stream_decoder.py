@@ -11,19 +11,19 @@ from typing import Literal
 
 from kohort.common.errors import WireError
 from kohort.protocol.catalogue import API
-from kohort.protocol.explain import Part, explain_request, explain_response
+from kohort.protocol.explain import ExplainedPart, explain_request, explain_response
 from kohort.protocol.framing import Unframer
 
 Direction = Literal["request", "response"]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DecodedMessage:
     """One frame, explained. `bytes_` has its length in front."""
 
     direction: Direction
     bytes_: bytes
-    part: Part
+    part: ExplainedPart
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Conversation:
     _requests: Unframer | None = field(default_factory=Unframer)
     _responses: Unframer | None = field(default_factory=Unframer)
 
-    def request_bytes(self, data: bytes) -> list[Said]:
+    def request_bytes(self, data: bytes) -> list[DecodedMessage]:
         """What the client sent; the requests that are complete with it."""
         if self._requests is None:
             return []
@@ -44,7 +44,7 @@ class Conversation:
             self._requests = None
             return [_broken("request", data, error)]
 
-    def response_bytes(self, data: bytes) -> list[Said]:
+    def response_bytes(self, data: bytes) -> list[DecodedMessage]:
         """What the broker sent; the responses that are complete with it."""
         if self._responses is None:
             return []
@@ -58,22 +58,24 @@ class Conversation:
         """Requests whose answer never came, oldest first."""
         return [f"{API[key].name} v{version}, correlation id {number}" for number, (key, version) in self._open.items()]
 
-    def _request(self, body: bytes) -> Said:
+    def _request(self, body: bytes) -> DecodedMessage:
         frame = len(body).to_bytes(4, "big") + body
         part = explain_request(frame)
         key, version, number = _head(body)
         if key in API and API[key].versions[0] <= version <= API[key].versions[1]:
             self._open[number] = (key, version)
-        return Said("request", frame, part)
+        return DecodedMessage("request", frame, part)
 
-    def _response(self, body: bytes) -> Said:
+    def _response(self, body: bytes) -> DecodedMessage:
         frame = len(body).to_bytes(4, "big") + body
         number = int.from_bytes(body[:4], "big", signed=True)
         asked = self._open.pop(number, None)
         if asked is None:
             fault = f"correlation id {number} answers no request that was seen"
-            return Said("response", frame, Part("response", "frame", 0, len(frame), body, fault=fault))
-        return Said("response", frame, explain_response(frame, *asked))
+            return DecodedMessage(
+                "response", frame, ExplainedPart("response", "frame", 0, len(frame), body, fault=fault)
+            )
+        return DecodedMessage("response", frame, explain_response(frame, *asked))
 
 
 def _head(body: bytes) -> tuple[int, int, int]:
@@ -84,5 +86,5 @@ def _head(body: bytes) -> tuple[int, int, int]:
     )
 
 
-def _broken(direction: Direction, data: bytes, error: WireError) -> Said:
-    return Said(direction, data, Part(direction, "stream", 0, len(data), fault=str(error)))
+def _broken(direction: Direction, data: bytes, error: WireError) -> DecodedMessage:
+    return DecodedMessage(direction, data, ExplainedPart(direction, "stream", 0, len(data), fault=str(error)))

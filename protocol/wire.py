@@ -33,7 +33,7 @@ _REQUEST_HEADER = Message.of(RequestHeader)
 _RESPONSE_HEADER = Message.of(ResponseHeader)
 
 
-class Answer(NamedTuple):
+class ReceivedResponse(NamedTuple):
     """A response and the request that it belongs to. `version` is the version that `value` was read in."""
 
     correlation_id: int
@@ -91,7 +91,7 @@ class WireConnection:
             self._open.append(_Open(correlation_id, api.key, version))
         return correlation_id, frame(header, body)
 
-    def receive(self, data: bytes | bytearray | memoryview) -> list[Answer]:
+    def receive(self, data: bytes | bytearray | memoryview) -> list[ReceivedResponse]:
         """The answers that `data` completes, in order. Raises WireError, and then is dead."""
         if self._dead is not None:
             raise self._dead
@@ -101,7 +101,7 @@ class WireConnection:
             self._dead = error
             raise
 
-    def receive_frame(self, body: bytes | memoryview, budget: int = UNBOUNDED) -> Answer:
+    def receive_frame(self, body: bytes | memoryview, budget: int = UNBOUNDED) -> ReceivedResponse:
         """The answer in one whole frame, without its length, cut out by the caller. Nothing is copied: `records` are
         views into `body`, which must not change while they live. Raises WireError, and then is dead.
 
@@ -115,7 +115,7 @@ class WireConnection:
             self._dead = error
             raise
 
-    def _answer(self, data: bytes | memoryview, budget: int = UNBOUNDED) -> Answer:
+    def _answer(self, data: bytes | memoryview, budget: int = UNBOUNDED) -> ReceivedResponse:
         if not self._open:
             raise WireError("an answer that nobody asked for", correlation_id=_correlation_id(data))
         expected = self._open[0]
@@ -124,8 +124,10 @@ class WireConnection:
         if got != expected.correlation_id:
             raise WireError(
                 f"an answer with correlation id {got} where {expected.correlation_id} is due",
-                api=api.name, version=expected.version, correlation_id=got,
-            )  # fmt: skip
+                api=api.name,
+                version=expected.version,
+                correlation_id=got,
+            )
         header_version = response_header_version(api.response, expected.version)
         _, at = _RESPONSE_HEADER.parse_from(data, 0, header_version)
         version = expected.version
@@ -136,7 +138,7 @@ class WireConnection:
         if end != len(data):
             raise WireError(f"{len(data) - end} bytes too many", api=api.response.name, version=version, offset=end)
         self._open.popleft()
-        return Answer(expected.correlation_id, api.key, version, value)
+        return ReceivedResponse(expected.correlation_id, api.key, version, value)
 
 
 def _correlation_id(data: bytes | memoryview) -> int:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kohort.spark.errors import DataLossError, DecoderFailed, OptionError, PlanError
-from kohort.spark.plan import Plan, PlanGap, plan
+from kohort.spark.plan import PlanGap, ReadPlan, plan
 from kohort.spark.ranges import OffsetRange, split
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = [
     "KafkaRDD",
     "OffsetRange",
     "OptionError",
-    "Plan",
+    "ReadPlan",
     "PlanError",
     "PlanGap",
     "kafka_rdd",

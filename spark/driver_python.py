@@ -39,8 +39,10 @@ def check_driver_python(spark: "SparkSession") -> None:
     if found is None:
         raise PlanError(
             "Spark plans a data source on the driver with the executors' Python, which the driver does not have",
-            hint=_hint(python, folder), python=python, folder=folder,
-        )  # fmt: skip
+            hint=_hint(python, folder),
+            python=python,
+            folder=folder,
+        )
 
 
 def _hint(python: str, folder: str) -> str:

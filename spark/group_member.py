@@ -25,7 +25,7 @@ from kohort.coordinator_client import (
     WakeupError,
 )
 from kohort.spark.options import SourceOptions
-from kohort.spark.plan import Log
+from kohort.spark.plan import LogRange
 from kohort.spark.ranges import OffsetRange
 
 POLL_S = 0.2
@@ -34,18 +34,18 @@ LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenRecords:
     """What one micro-batch reads, and under which generation the application owns it."""
 
     generation: int
     ranges: tuple[OffsetRange, ...]
 
 
-NOTHING = Taken(-1, ())
+NOTHING = TakenRecords(-1, ())
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldRange:
     """A partition that is owned. `position`: the next offset to read; `committed`: what the group has been told."""
 
     position: int
@@ -53,20 +53,20 @@ class _Held:
     leaving: bool = False
 
 
-class GroupMember(RebalanceHooks):
+class SparkGroupMember(RebalanceHooks):
     """Start it, `take` a micro-batch, `finish` it, and so on; `close` leaves the group.
 
     `before`: what the last batch that Spark has finished had read. Its commit may have been cut off; where the group's
     commit is still at its beginning, reading goes on behind it.
     """
 
-    def __init__(self, options: SourceOptions, before: Taken = NOTHING) -> None:
+    def __init__(self, options: SourceOptions, before: TakenRecords = NOTHING) -> None:
         assert options.member_of is not None
         self._options = options
         self._before = {one.place: one for one in before.ranges}
-        self._held: dict[TopicPartition, _Held] = {}
-        self._batch: Taken | None = None
-        self._batch_of: dict[TopicPartition, _Held] = {}
+        self._held: dict[TopicPartition, _HeldRange] = {}
+        self._batch: TakenRecords | None = None
+        self._batch_of: dict[TopicPartition, _HeldRange] = {}
         self._generation = -1
         self._answered_at: float | None = None  # when a hook gave offsets to commit whose end is not known
         self._stopping = False
@@ -99,9 +99,11 @@ class GroupMember(RebalanceHooks):
         with self._changed:
             for place, held in self._held.items():
                 if place.topic in topics:
-                    self._held[place] = _Held(0, 0, held.leaving)  # and what a batch has read of it goes with the old
+                    self._held[place] = _HeldRange(
+                        0, 0, held.leaving
+                    )  # and what a batch has read of it goes with the old
 
-    def take(self, choose: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> Taken:
+    def take(self, choose: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> TakenRecords:
         """The next micro-batch: of what is owned, from where it stands to where `choose(positions)` says.
 
         What is being let go is left out, and so is what went while `choose` asked the brokers. Where it says less than
@@ -124,7 +126,7 @@ class GroupMember(RebalanceHooks):
                 held.position = min(held.position, ends.get(place, held.position))
             if not ranges:
                 return NOTHING
-            self._batch = Taken(self._generation, tuple(ranges))
+            self._batch = TakenRecords(self._generation, tuple(ranges))
             self._batch_of = {one.place: still[one.place] for one in ranges}
             return self._batch
 
@@ -217,7 +219,7 @@ class GroupMember(RebalanceHooks):
         with self._changed:
             self._held = {place: held for place, held in self._held.items() if place in event.assignment}
             for place, (start, committed) in starts.items():
-                self._held[place] = _Held(start, committed)
+                self._held[place] = _HeldRange(start, committed)
             self._generation = event.generation
             self._answered_at = None
             self._changed.notify_all()
@@ -249,7 +251,9 @@ class GroupMember(RebalanceHooks):
         found = self._consumer.committed(places)
         fresh = tuple(place for place in places if found.get(place) is None)
         begin = (
-            Log(self._consumer, fresh, has_group=True).resolve(self._options.start, "start", self._options.on_late_time)
+            LogRange(self._consumer, fresh, has_group=True).resolve(
+                self._options.start, "start", self._options.on_late_time
+            )
             if fresh
             else {}
         )

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, UnknownTopic
 from kohort.spark.errors import OptionError, data_loss
-from kohort.spark.group_member import NOTHING, GroupMember, Taken
+from kohort.spark.group_member import NOTHING, SparkGroupMember, TakenRecords
 from kohort.spark.offset_json import is_of_group
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import places_of
@@ -34,7 +34,7 @@ class GroupStreamReader(StreamBase):
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options, schema, clock)
         self._asking: Consumer | None = None
-        self._member: GroupMember | None = None
+        self._member: SparkGroupMember | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._gone: frozenset[str] = frozenset()
 
@@ -53,15 +53,17 @@ class GroupStreamReader(StreamBase):
         assert start is not None
         before = unlogged_batch(start)
         if self._member is None:
-            self._member = GroupMember(self._options, before)
+            self._member = SparkGroupMember(self._options, before)
         self._gone = self._missing(self._member.topics)
         self._member.forget(self._gone)
         self._member.finish(JOIN_S)  # Spark asks for more when everything before it is done
         if self._gone and not self._options.skip_lost:
             raise data_loss(
-                "PARTITIONS_DELETED", "a topic that the group reads is there no more", topic=min(self._gone),
+                "PARTITIONS_DELETED",
+                "a topic that the group reads is there no more",
+                topic=min(self._gone),
                 hint="start again, which reads the group's other topics, or allow it: failOnDataLoss=false",
-            )  # fmt: skip
+            )
         if self._target is not None and not self._member.wait_for_assignment(JOIN_S):
             return start
         taken = self._member.take(lambda positions: self._ends(positions, limit))
@@ -106,15 +108,17 @@ class GroupStreamReader(StreamBase):
                     "PARTITION_OFFSET_CHANGED",
                     f"the log ends at {end}, before what the group has read already",
                     hint="the topic was made anew or truncated; reset the group's offsets",
-                    topic=place.topic, partition=place.partition, offset=positions[place],
-                )  # fmt: skip
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=positions[place],
+                )
         if self._target is not None:
             known = {place: min(end, self._target.get(place, 0)) for place, end in known.items()}
         ends = {place: max(end, positions[place]) for place, end in known.items()}
         return {**self._paced(positions, ends, limit, hurry=self._target is not None), **lost}
 
 
-def logged_batch(taken: Taken) -> LoggedBatch:
+def logged_batch(taken: TakenRecords) -> LoggedBatch:
     """As Spark's log holds it."""
     ranges: dict[str, dict[str, list[int]]] = {}
     for one in taken.ranges:
@@ -122,16 +126,17 @@ def logged_batch(taken: Taken) -> LoggedBatch:
     return {"generation": taken.generation, "ranges": ranges}
 
 
-def unlogged_batch(offset: Mapping[str, Any]) -> Taken:
+def unlogged_batch(offset: Mapping[str, Any]) -> TakenRecords:
     """Out of Spark's log. Raises OptionError for what a stream without group has written there."""
     if not is_of_group(offset):
         raise OptionError(
-            "this checkpoint is of a stream that is no member of a group", option="group",
+            "this checkpoint is of a stream that is no member of a group",
+            option="group",
             hint="take another checkpoint: a group's commits say where it goes on",
-        )  # fmt: skip
+        )
     ranges = [
         OffsetRange(topic, int(number), *bounds)
         for topic, numbers in offset["ranges"].items()
         for number, bounds in numbers.items()
     ]
-    return Taken(offset["generation"], tuple(sorted(ranges)))
+    return TakenRecords(offset["generation"], tuple(sorted(ranges)))

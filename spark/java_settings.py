@@ -39,11 +39,16 @@ _STORES = {
 # What only says how Java is to do what is done anyway.
 _MEANINGLESS = frozenset(
     {
-        "ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "security.providers", "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.min.time.before.relogin", "sasl.kerberos.ticket.renew.jitter",
+        "ssl.protocol",
+        "ssl.enabled.protocols",
+        "ssl.provider",
+        "security.providers",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
         "sasl.kerberos.ticket.renew.window.factor",
     }
-)  # fmt: skip
+)
 
 
 def in_our_words(properties: Mapping[str, str]) -> dict[str, str]:

@@ -21,9 +21,18 @@ from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
 
 # Every option, by its name in lower case, and whether a batch and a stream take it.
 _BOTH = (
-    "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders",
-)  # fmt: skip
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+)
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "maxBytesPerPartition")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "group")
 # Known to Spark's own source, and without meaning here: executors join no group and need no retries of their own.
@@ -32,19 +41,33 @@ _KNOWN: Mapping[str, str] = MappingProxyType(
     {name.lower(): name for name in (*_BOTH, *_BATCH_ONLY, *_STREAM_ONLY, *_NEEDLESS)}
 )
 # Kafka's own settings that the plan decides.
-_PLANNED = frozenset({
-    "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.key.deserializer", "kafka.value.deserializer",
-    "kafka.auto.commit.interval.ms", "kafka.interceptor.classes",
-})  # fmt: skip
+_PLANNED = frozenset(
+    {
+        "kafka.auto.offset.reset",
+        "kafka.enable.auto.commit",
+        "kafka.key.deserializer",
+        "kafka.value.deserializer",
+        "kafka.auto.commit.interval.ms",
+        "kafka.interceptor.classes",
+    }
+)
 # These say how to be a member, and so need `group`.
 _OF_MEMBERS = frozenset({"kafka.partition.assignment.strategy", "kafka.group.instance.id"})
 _LATEST, _EARLIEST = -1, -2
 _FLAGS = re.compile(r"(?:\(\?([imsx]+)\))?(.*)", re.DOTALL)
 FIFTEEN_MINUTES_MS = 15 * 60 * 1000
-_UNITS_US: Mapping[str, int] = MappingProxyType({
-    "": 1000, "us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "min": 60 * 10**6, "h": 3600 * 10**6,
-    "d": 86400 * 10**6,
-})  # fmt: skip
+_UNITS_US: Mapping[str, int] = MappingProxyType(
+    {
+        "": 1000,
+        "us": 1,
+        "ms": 1000,
+        "s": 10**6,
+        "m": 60 * 10**6,
+        "min": 60 * 10**6,
+        "h": 3600 * 10**6,
+        "d": 86400 * 10**6,
+    }
+)
 _STRATEGIES = {"error": "fail", "latest": "latest"}
 
 
@@ -110,7 +133,7 @@ class SourceOptions:
             max_trigger_delay_ms=_duration_ms(given, "maxTriggerDelay", FIFTEEN_MINUTES_MS),
             include_headers=_word(given, "includeHeaders", {"true": True, "false": False}, False),
             settings=_settings(config),
-        )  # fmt: skip
+        )
 
     @classmethod
     def check(cls, options: Mapping[str, str]) -> None:
@@ -181,9 +204,10 @@ def _as_member(given: Mapping[str, str]) -> None:
         )
     if "startingoffsetsbytimestamp" in given:
         raise OptionError(
-            "a group's commits say where to start", hint="without one: startingTimestamp",
+            "a group's commits say where to start",
+            hint="without one: startingTimestamp",
             option="startingOffsetsByTimestamp",
-        )  # fmt: skip
+        )
 
 
 def _config(given: Mapping[str, str]) -> Config:
@@ -210,7 +234,7 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
             "say what to read, one way",
             hint='subscribe="topic1,topic2", subscribePattern="topic.*" or assign=\'{"topic1":[0,1]}\'',
             option=" and ".join(ways) or "subscribe",
-        )  # fmt: skip
+        )
     if "subscribe" in given:
         topics = tuple(dict.fromkeys(name.strip() for name in given["subscribe"].split(",") if name.strip()))
         if not topics:

@@ -60,7 +60,7 @@ _GAPS = {
 }
 
 
-class Plan(tuple[OffsetRange, ...]):
+class ReadPlan(tuple[OffsetRange, ...]):
     """What `plan` decided: the ranges, sorted by place; `gaps` is what an operator may want to know besides."""
 
     gaps: tuple[PlanGap, ...]
@@ -102,7 +102,7 @@ def plan(
     on_late_time: Late = "latest",
     within: Within | None = None,
     **settings: Any,
-) -> Plan:
+) -> ReadPlan:
     """Ranges of `topics`, of given `partitions`, of all topics whose whole name matches `pattern`; sorted by place.
 
     `start`, `stop`: "earliest", "latest", "committed" (by `group`; earliest where it has no commit), an aware datetime
@@ -122,12 +122,14 @@ def plan(
             places = places_of(consumer, topics, partitions, pattern)
         except OperationTimeout as error:
             raise OperationTimeout(
-                "no broker says what there is to read", hint="is the address right, and can it be reached from here?",
-                bootstrap=bootstrap, **error.place,
-            ) from error  # fmt: skip
+                "no broker says what there is to read",
+                hint="is the address right, and can it be reached from here?",
+                bootstrap=bootstrap,
+                **error.place,
+            ) from error
         if not places and pattern is None:
             raise PlanError("nothing to read", hint="name topics or partitions")
-        log = Log(consumer, places, has_group=group is not None)
+        log = LogRange(consumer, places, has_group=group is not None)
         starts, stops = log.resolve(start, "start", on_late_time), log.resolve(stop, "stop")
         gaps: list[PlanGap] = []
         if on_data_loss == "skip":
@@ -155,7 +157,7 @@ def plan(
     pieces = split(
         ranges, min_partitions=min_partitions, max_records_per_partition=max_records_per_partition, most_offsets=most
     )
-    return Plan(pieces, sorted(gaps))
+    return ReadPlan(pieces, sorted(gaps))
 
 
 def _from(one: OffsetRange, start: int) -> OffsetRange:
@@ -186,7 +188,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
         raise PlanError(f"not a regular expression: {error}", pattern=pattern) from error
 
 
-class Log:
+class LogRange:
     """What the brokers say of some partitions, each question asked once. `latest`: where that is known already."""
 
     def __init__(
@@ -235,8 +237,9 @@ class Log:
         if missing := sorted(set(self._places) - points.keys()):
             raise PlanError(
                 f"{name} names no offset for a partition that is read",
-                topic=missing[0].topic, partition=missing[0].partition,
-            )  # fmt: skip
+                topic=missing[0].topic,
+                partition=missing[0].partition,
+            )
         if strange := sorted(points.keys() - set(self._places)):
             raise PlanError(
                 f"{name} names a partition that is not read", topic=strange[0].topic, partition=strange[0].partition
@@ -249,8 +252,10 @@ class Log:
         if isinstance(point, SupportsIndex) and not isinstance(point, bool):
             return index(point)
         words: Mapping[object, Callable[[], Mapping[TopicPartition, int]]] = {
-            "earliest": self.earliest, "latest": self.latest, "committed": self.committed,
-        }  # fmt: skip
+            "earliest": self.earliest,
+            "latest": self.latest,
+            "committed": self.committed,
+        }
         if point not in words:
             raise PlanError(f"{name} cannot be {point!r}", hint=f"{', '.join(_WORDS)}, an aware datetime or an offset")
         return words[point]()[place]
@@ -262,9 +267,12 @@ class Log:
         for place, listed in self._consumer.offsets_for_times(times).items():
             if listed is None and on_late_time == "fail":
                 raise PlanError(
-                    "no record is as late as that", hint="on_late_time='latest' starts at the end instead",
-                    topic=place.topic, partition=place.partition, time_ms=times[place],
-                )  # fmt: skip
+                    "no record is as late as that",
+                    hint="on_late_time='latest' starts at the end instead",
+                    topic=place.topic,
+                    partition=place.partition,
+                    time_ms=times[place],
+                )
             found[place] = ends[place] if listed is None else min(listed.offset, ends[place])
         return found
 
@@ -277,8 +285,10 @@ class Log:
                     "START_OFFSET_RESET" if offset < earliest else "PARTITION_OFFSET_CHANGED",
                     f"the plan's {name} is outside the log, which holds [{earliest}, {latest})",
                     hint="records were deleted or never written; on_data_loss='skip' reads what is there",
-                    topic=place.topic, partition=place.partition, offset=offset,
-                )  # fmt: skip
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=offset,
+                )
 
     def clamped(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Offsets moved to the nearest end of their log."""

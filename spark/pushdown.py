@@ -93,5 +93,8 @@ _INTERVALS: Mapping[str, Callable[[int], tuple[int, int | None]]] = {
 }
 _FROM = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual")
 _COLUMNS: Mapping[str, Callable[[Within, str, Any], tuple[Within, bool]]] = {
-    "partition": _by_partition, "offset": _by_offset, "topic": _by_topic, "timestamp": _by_time,
-}  # fmt: skip
+    "partition": _by_partition,
+    "offset": _by_offset,
+    "topic": _by_topic,
+    "timestamp": _by_time,
+}

@@ -26,8 +26,11 @@ class OffsetRange:
         if not 0 <= self.start <= self.stop:
             raise PlanError(
                 "a range must not start below 0 or stop before its start",
-                topic=self.topic, partition=self.partition, start=self.start, stop=self.stop,
-            )  # fmt: skip
+                topic=self.topic,
+                partition=self.partition,
+                start=self.start,
+                stop=self.stop,
+            )
 
     def __len__(self) -> int:
         return self.stop - self.start

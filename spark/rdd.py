@@ -10,7 +10,7 @@ from pyspark.core.rdd import PipelinedRDD
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
 from kohort.spark.errors import DecoderFailed
-from kohort.spark.plan import Plan
+from kohort.spark.plan import ReadPlan
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
 from kohort.spark.worker_tuning import Shipped, settle
@@ -48,13 +48,13 @@ def kafka_rdd(
     the log no longer holds fails its task with DataLossError, unless `skip_lost`.
     """
     read = RangeReader(dict(connect), as_columns, key_decoder, value_decoder, skip_lost)
-    return KafkaRDD(context, ranges if isinstance(ranges, Plan) else Plan(ranges), read)
+    return KafkaRDD(context, ranges if isinstance(ranges, ReadPlan) else ReadPlan(ranges), read)
 
 
 class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are not followed
     """An RDD that knows what it was made of."""
 
-    def __init__(self, context: SparkContext, planned: Plan, read: "RangeReader") -> None:
+    def __init__(self, context: SparkContext, planned: ReadPlan, read: "RangeReader") -> None:
         self._offset_ranges = tuple(planned)
         self._stops = planned.stops
         self._connect = read.settings
@@ -101,11 +101,14 @@ class RangeReader(Shipped):
     def _decoded(self, columns: RecordColumns) -> Iterator[DecodedRecord]:
         for record in columns:
             yield DecodedRecord(
-                record.topic, record.partition, record.offset, record.timestamp_ms,
+                record.topic,
+                record.partition,
+                record.offset,
+                record.timestamp_ms,
                 _decode(self.key_decoder, record.key, record, "key"),
                 _decode(self.value_decoder, record.value, record, "value"),
                 record.headers,
-            )  # fmt: skip
+            )
 
 
 def _decode(decoder: Decoder | None, data: bytes | None, record: Record, what: str) -> Any:
@@ -116,5 +119,7 @@ def _decode(decoder: Decoder | None, data: bytes | None, record: Record, what: s
     except Exception as error:
         raise DecoderFailed(
             f"the {what}'s decoder raised {type(error).__name__}: {error}",
-            topic=record.topic, partition=record.partition, offset=record.offset,
-        ) from error  # fmt: skip
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+        ) from error

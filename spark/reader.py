@@ -137,9 +137,13 @@ def _ending_early(
     except OperationTimeout as error:
         one = wanted[next(iter(left))]
         raise OperationTimeout(
-            "no broker answers while a range is read", hint="the task can be run again: a range always reads the same",
-            topic=one.topic, partition=one.partition, start=one.start, stop=one.stop,
-        ) from error  # fmt: skip
+            "no broker answers while a range is read",
+            hint="the task can be run again: a range always reads the same",
+            topic=one.topic,
+            partition=one.partition,
+            start=one.start,
+            stop=one.stop,
+        ) from error
 
 
 def _lost(wanted: OffsetRange, position: int, why: str) -> DataLossError:
@@ -147,5 +151,8 @@ def _lost(wanted: OffsetRange, position: int, why: str) -> DataLossError:
         "COULD_NOT_READ_OFFSET_RANGE",
         f"planned records are not in the log: {why}",
         hint="retention, a deleted topic or a truncated log took them; plan anew, or allow the loss",
-        topic=wanted.topic, partition=wanted.partition, start=position, stop=wanted.stop,
-    )  # fmt: skip
+        topic=wanted.topic,
+        partition=wanted.partition,
+        start=position,
+        stop=wanted.stop,
+    )

@@ -35,9 +35,9 @@ except ImportError:
     DataSourceStreamArrowWriter = DataSourceStreamWriter
 
 # By name in lower case. `includeHeaders` is known to Spark's own sink's users; a column says as much.
-_KNOWN: Mapping[str, str] = MappingProxyType({
-    name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation", "path", "queryName")
-})  # fmt: skip
+_KNOWN: Mapping[str, str] = MappingProxyType(
+    {name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation", "path", "queryName")}
+)
 _DECIDED = frozenset({"kafka.key.serializer", "kafka.value.serializer", "kafka.transactional.id"})
 _TEXT = (StringType(), BinaryType())
 COLUMNS: Mapping[str, tuple[DataType, ...]] = MappingProxyType(
@@ -74,15 +74,17 @@ class SinkOptions:
 def _refuse(name: str) -> None:
     if name in _DECIDED:
         raise OptionError(
-            f"{name} cannot be set", option=name,
+            f"{name} cannot be set",
+            option=name,
             hint="tasks write each on their own; what they write is bytes, and no transaction of one spans a job",
-        )  # fmt: skip
+        )
     if name not in _KNOWN and not name.startswith("kafka."):
         near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
         raise OptionError(
-            f"unknown option {name!r}", option=name,
+            f"unknown option {name!r}",
+            option=name,
             hint=f"did you mean {_KNOWN[near[0]]!r}?" if near else "a sink has topic, and Kafka's own as kafka.NAME",
-        )  # fmt: skip
+        )
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:

@@ -157,12 +157,19 @@ class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         ranges = plan(
-            topics=options.topics, partitions=options.partitions, pattern=options.pattern, start=options.start,
-            stop=options.stop, min_partitions=options.min_partitions,
+            topics=options.topics,
+            partitions=options.partitions,
+            pattern=options.pattern,
+            start=options.start,
+            stop=options.stop,
+            min_partitions=options.min_partitions,
             max_records_per_partition=options.max_records_per_partition,
-            max_bytes_per_partition=options.max_bytes_per_partition, on_data_loss=options.on_data_loss,
-            on_late_time=options.on_late_time, within=self._within, **options.connect,
-        )  # fmt: skip
+            max_bytes_per_partition=options.max_bytes_per_partition,
+            on_data_loss=options.on_data_loss,
+            on_late_time=options.on_late_time,
+            within=self._within,
+            **options.connect,
+        )
         return [RangePartition(one) for one in ranges]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:

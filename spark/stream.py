@@ -22,7 +22,7 @@ from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.offset_json import Logged, is_of_group, logged, unlogged
 from kohort.spark.options import SourceOptions
 from kohort.spark.partition_reader import RangePartition, batches
-from kohort.spark.plan import Log, compiled
+from kohort.spark.plan import LogRange, compiled
 from kohort.spark.ranges import OffsetRange, shared, split
 from kohort.spark.read_limits import Offsets, Pace
 from kohort.spark.worker_tuning import Shipped
@@ -104,7 +104,7 @@ class StreamReader(StreamBase):
         named = self._places(None) if self._reached is None else ()
         ends = self._target if self._reached is None else self._reached
         places = named if ends is None else tuple(ends)
-        self._reached = Log(self._consumer(), places, has_group=False, latest=ends).resolve(
+        self._reached = LogRange(self._consumer(), places, has_group=False, latest=ends).resolve(
             self._options.start, "start", self._options.on_late_time
         )
         self._committed = self._reached  # nothing is read yet, so there is nothing to tell the group
@@ -214,8 +214,10 @@ class StreamReader(StreamBase):
             raise data_loss(
                 "PARTITIONS_DELETED",
                 f"{len(gone)} of the partitions that were read are there no more",
-                hint=_ALLOW, topic=gone[0].topic, partition=gone[0].partition,
-            )  # fmt: skip
+                hint=_ALLOW,
+                topic=gone[0].topic,
+                partition=gone[0].partition,
+            )
 
     def _begin_of_new(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
         """Where partitions begin that were added since, and are still there."""
@@ -231,8 +233,11 @@ class StreamReader(StreamBase):
                 raise data_loss(
                     "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
                     f"a partition that was added begins at {offset}: what it held before is deleted already",
-                    hint=_ALLOW, topic=place.topic, partition=place.partition, offset=offset,
-                )  # fmt: skip
+                    hint=_ALLOW,
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=offset,
+                )
         return begin
 
     def _check(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
@@ -241,16 +246,20 @@ class StreamReader(StreamBase):
                 raise data_loss(
                     "PARTITION_OFFSET_CHANGED",
                     f"the log ends at {end}, before what was read already",
-                    hint=_ALLOW, topic=place.topic, partition=place.partition, offset=before[place],
-                )  # fmt: skip
+                    hint=_ALLOW,
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=before[place],
+                )
 
 
 def _of_no_group(offset: Mapping[str, Any]) -> Offsets:
     if is_of_group(offset):
         raise OptionError(
-            "this checkpoint is of a stream that is a member of a group", option="group",
+            "this checkpoint is of a stream that is a member of a group",
+            option="group",
             hint="go on as a member, or take another checkpoint",
-        )  # fmt: skip
+        )
     return unlogged(offset)
 
 

@@ -16,7 +16,7 @@ from kohort.testing.container_broker import ContainerBroker
 from kohort.testing.real_broker import RealBroker
 
 
-class Broker(Protocol):
+class SelectedBroker(Protocol):
     """What a test needs to know of a broker."""
 
     @property
@@ -26,7 +26,7 @@ class Broker(Protocol):
     def version(self) -> str: ...
 
 
-class Source(Enum):
+class BrokerSource(Enum):
     """Where a broker comes from."""
 
     NAMED = "KOHORT_BOOTSTRAP"
@@ -47,11 +47,11 @@ def wanted_version(environment: Mapping[str, str] | None = None) -> str:
     return (os.environ if environment is None else environment).get("KOHORT_BROKER_VERSION") or jars.DEFAULT_VERSION
 
 
-def choose(environment: Mapping[str, str], engine_answers: Callable[[], bool]) -> Source:
+def choose(environment: Mapping[str, str], engine_answers: Callable[[], bool]) -> BrokerSource:
     """The source for a run; `engine_answers` is asked only when no broker is named."""
     if environment.get("KOHORT_BOOTSTRAP"):
-        return Source.NAMED
-    return Source.CONTAINER if engine_answers() else Source.JARS
+        return BrokerSource.NAMED
+    return BrokerSource.CONTAINER if engine_answers() else BrokerSource.JARS
 
 
 def docker_engine_answers() -> bool:
@@ -70,16 +70,16 @@ def docker_engine_answers() -> bool:
 
 
 @contextmanager
-def any_broker(version: str | None = None) -> Iterator[Broker]:
+def any_broker(version: str | None = None) -> Iterator[SelectedBroker]:
     """A broker from the first source that serves, up for the length of the `with` block.
 
     A container that does not come up is an error like any other: falling back to the jars would hide it.
     """
     wanted = version or wanted_version()
     source = choose(os.environ, docker_engine_answers)
-    if source is Source.NAMED:
+    if source is BrokerSource.NAMED:
         yield NamedBroker(os.environ["KOHORT_BOOTSTRAP"], wanted)
-    elif source is Source.CONTAINER:
+    elif source is BrokerSource.CONTAINER:
         with ContainerBroker(wanted) as container:
             yield container
     else:

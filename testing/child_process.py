@@ -34,9 +34,15 @@ class Supervised:
         asked = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(remove_if_orphaned or "")]
         with log.open("ab") as output:
             self._supervisor = subprocess.Popen(
-                [*asked, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True,
-                start_new_session=True, cwd=folder, env=environment,
-            )  # fmt: skip
+                [*asked, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+                cwd=folder,
+                env=environment,
+            )
         assert self._supervisor.stdout is not None
         self.pid = int(self._supervisor.stdout.readline() or 0)
 

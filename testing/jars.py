@@ -165,14 +165,17 @@ def _check_pins(digests: Mapping[str, str]) -> None:
             raise JarsUnavailable(
                 "a jar without a pinned sha256 is not run",
                 hint=f"use a pinned version ({', '.join(TRIED_VERSIONS)}), or trust the mirror with {UNPINNED_JARS}=1",
-                jar=name, got=digest,
-            )  # fmt: skip
+                jar=name,
+                got=digest,
+            )
         if known.get(name, digest) != digest:
             raise JarsUnavailable(
                 "a jar does not have its pinned sha256",
                 hint="do not run it: check the Maven mirror that served it",
-                jar=name, expected=known[name], got=digest,
-            )  # fmt: skip
+                jar=name,
+                expected=known[name],
+                got=digest,
+            )
 
 
 def _ivy_jar() -> Path:
@@ -211,11 +214,26 @@ def _resolve(wanted: _Recipe, scratch: Path) -> Path:
     (scratch / "ivy.xml").write_text(wanted.module)
     jars = scratch / "jars"
     command = [
-        str(java()), "-Xmx256m", *_proxy_options(), f"-Divy.default.ivy.user.dir={scratch / 'ivy'}",
-        "-jar", str(_ivy_jar()), "-settings", str(scratch / "settings.xml"), "-ivy", str(scratch / "ivy.xml"),
-        "-confs", "default", "-types", "jar", "bundle", "-cache", str(scratch / "ivy" / "cache"),
-        "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
-    ]  # fmt: skip
+        str(java()),
+        "-Xmx256m",
+        *_proxy_options(),
+        f"-Divy.default.ivy.user.dir={scratch / 'ivy'}",
+        "-jar",
+        str(_ivy_jar()),
+        "-settings",
+        str(scratch / "settings.xml"),
+        "-ivy",
+        str(scratch / "ivy.xml"),
+        "-confs",
+        "default",
+        "-types",
+        "jar",
+        "bundle",
+        "-cache",
+        str(scratch / "ivy" / "cache"),
+        "-retrieve",
+        f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
+    ]
     with progress(wanted.named) as bar:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         watchdog = threading.Timer(RESOLVE_TIMEOUT_S, process.kill)

@@ -32,10 +32,15 @@ class KafkaNode:
         self._java_options = [
             # A broker of tests ends before the optimizing compiler pays: that took 1.2 s of a start's 2.8 s.
             "-XX:TieredStopAtLevel=1",
-            f"-Xmx{heap_mb}m", f"-Xms{min(heap_mb, 128)}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError",
-            f"-Dorg.slf4j.simpleLogger.defaultLogLevel={_LOG_LEVEL}", "-Dorg.slf4j.simpleLogger.showDateTime=true",
-            "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS", *jvm_options,
-        ]  # fmt: skip
+            f"-Xmx{heap_mb}m",
+            f"-Xms{min(heap_mb, 128)}m",
+            "-XX:+UseSerialGC",
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-Dorg.slf4j.simpleLogger.defaultLogLevel={_LOG_LEVEL}",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+            *jvm_options,
+        ]
         self._process: Supervised | None = None
 
     @property
@@ -73,9 +78,18 @@ class KafkaNode:
         if kept is not None and copy_storage(kept, data, ids):
             return
         command = [
-            str(java()), *self._java_options, "-cp", self._classpath, "kafka.tools.StorageTool", "format",
-            "-t", self._cluster_id, "-c", str(settings), *format_arguments(users),
-        ]  # fmt: skip
+            str(java()),
+            *self._java_options,
+            "-cp",
+            self._classpath,
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            self._cluster_id,
+            "-c",
+            str(settings),
+            *format_arguments(users),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             raise BrokerStartError(

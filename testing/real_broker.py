@@ -247,10 +247,21 @@ class RealBroker(RealCluster):
         autostart: bool = True,
     ) -> None:
         super().__init__(
-            1, version=version, tls=tls, users=users, acls=acls, properties=properties, plugins=plugins,
-            proxy_ports=proxy_ports, ports=ports, folder=folder, heap_mb=heap_mb, jvm_options=jvm_options,
-            start_timeout_s=start_timeout_s, autostart=autostart,
-        )  # fmt: skip
+            1,
+            version=version,
+            tls=tls,
+            users=users,
+            acls=acls,
+            properties=properties,
+            plugins=plugins,
+            proxy_ports=proxy_ports,
+            ports=ports,
+            folder=folder,
+            heap_mb=heap_mb,
+            jvm_options=jvm_options,
+            start_timeout_s=start_timeout_s,
+            autostart=autostart,
+        )
 
     @property
     def node(self) -> KafkaNode:

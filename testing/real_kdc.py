@@ -98,9 +98,12 @@ class RealKdc:
         clock = {"LD_PRELOAD": str(_faketime()), "FAKETIME": f"+{clock_ahead_s}s"} if clock_ahead_s else {}
         command = [str(self._program("krb5kdc")), "-n", "-r", self.realm]
         self._process = Supervised(
-            command, folder=self._folder, log=self._log, remove_if_orphaned=self._folder,
+            command,
+            folder=self._folder,
+            log=self._log,
+            remove_if_orphaned=self._folder,
             environment=self._server_environment() | clock,
-        )  # fmt: skip
+        )
         deadline = time.monotonic() + START_TIMEOUT_S
         while "commencing operation" not in self._tail():
             if not self._process.running or time.monotonic() > deadline:
@@ -173,9 +176,15 @@ class RealKdc:
 
     def _run(self, program: str, *arguments: str, answer: str = "") -> str:
         done = subprocess.run(
-            [str(self._program(program)), *arguments], cwd=self._folder, capture_output=True, text=True, timeout=60,
-            check=False, input=f"{answer}\n", env=self._server_environment(),
-        )  # fmt: skip
+            [str(self._program(program)), *arguments],
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            input=f"{answer}\n",
+            env=self._server_environment(),
+        )
         if done.returncode:
             raise KdcStartError(f"{program} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
         return done.stdout + done.stderr

@@ -68,8 +68,19 @@ class RealPostgres:
         """The URL of a database that nobody else has."""
         self._databases += 1
         name = f"fresh{self._databases}"
-        self._run("psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", OWNER, "-d", "postgres", "-qXc",
-                  f"CREATE DATABASE {name}")  # fmt: skip
+        self._run(
+            "psql",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            "-U",
+            OWNER,
+            "-d",
+            "postgres",
+            "-qXc",
+            f"CREATE DATABASE {name}",
+        )
         return self.url(name)
 
     @property

@@ -25,14 +25,55 @@ def make_tls_files(folder: Path, *, names: tuple[str, ...] = ("localhost",), val
     start = "-40d" if valid_days < 0 else "-1d"
     validity = str(40 + valid_days if valid_days < 0 else valid_days + 1)
     subject_names = "SAN=" + ",".join([*(f"dns:{name}" for name in names), "ip:127.0.0.1"])
-    _keytool(ca_store, "-genkeypair", "-alias", "ca", "-keyalg", "EC", "-groupname", "secp256r1",
-             "-dname", "CN=kohort test authority", "-ext", "bc:c", "-validity", "3650")  # fmt: skip
+    _keytool(
+        ca_store,
+        "-genkeypair",
+        "-alias",
+        "ca",
+        "-keyalg",
+        "EC",
+        "-groupname",
+        "secp256r1",
+        "-dname",
+        "CN=kohort test authority",
+        "-ext",
+        "bc:c",
+        "-validity",
+        "3650",
+    )
     _keytool(ca_store, "-exportcert", "-alias", "ca", "-rfc", "-file", str(ca_file))
-    _keytool(keystore, "-genkeypair", "-alias", "broker", "-keyalg", "EC", "-groupname", "secp256r1",
-             "-dname", f"CN={names[0]}", "-validity", "3650")  # fmt: skip
+    _keytool(
+        keystore,
+        "-genkeypair",
+        "-alias",
+        "broker",
+        "-keyalg",
+        "EC",
+        "-groupname",
+        "secp256r1",
+        "-dname",
+        f"CN={names[0]}",
+        "-validity",
+        "3650",
+    )
     _keytool(keystore, "-certreq", "-alias", "broker", "-file", str(request))
-    _keytool(ca_store, "-gencert", "-alias", "ca", "-infile", str(request), "-outfile", str(signed), "-rfc",
-             "-ext", subject_names, "-startdate", start, "-validity", validity)  # fmt: skip
+    _keytool(
+        ca_store,
+        "-gencert",
+        "-alias",
+        "ca",
+        "-infile",
+        str(request),
+        "-outfile",
+        str(signed),
+        "-rfc",
+        "-ext",
+        subject_names,
+        "-startdate",
+        start,
+        "-validity",
+        validity,
+    )
     _keytool(keystore, "-importcert", "-alias", "ca", "-file", str(ca_file), "-noprompt")
     _keytool(keystore, "-importcert", "-alias", "broker", "-file", str(signed), "-noprompt")
     return TlsFiles(keystore, ca_file)

@@ -106,9 +106,17 @@ def kafka_tool(main_class: str, *arguments: str, version: str = jars.DEFAULT_VER
     needed = jars.classpath(version)
     classpath = os.pathsep.join(str(jar) for jar in needed)
     command = [
-        str(java()), *archive_options(version, needed), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath, main_class, *arguments,
-    ]  # fmt: skip
+        str(java()),
+        *archive_options(version, needed),
+        "-Xmx256m",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        "-cp",
+        classpath,
+        main_class,
+        *arguments,
+    ]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
     if done.returncode:
         raise BrokerStateError(f"{main_class.rpartition('.')[2]} failed: {(done.stdout + done.stderr).strip()[-2000:]}")

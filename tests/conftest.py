@@ -12,16 +12,17 @@ import pytest
 from hypothesis import settings
 
 from kohort.testing import RealCluster, RealPostgres
-from kohort.testing.broker_selection import Broker, any_broker, wanted_version
+from kohort.testing.broker_selection import SelectedBroker, any_broker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.behaviours import BEHAVIOURS
 
 SERVERS = ("cluster3", "spark", "postgres", "java")
 """Session fixtures that start a server. Tests of one of them share a worker, so that one such server is started."""
 SLOW: dict[str, dict[str, Any]] = {
-    test: about for group in tomllib.loads(Path(__file__).with_name("slow.toml").read_text()).values()
+    test: about
+    for group in tomllib.loads(Path(__file__).with_name("slow.toml").read_text()).values()
     for test, about in group.items()
-}  # fmt: skip
+}
 SLOWEST_SHOWN, LEAST_SHOWN_S = 20, 10.0
 _outcomes: dict[str, bool] = {}
 _seconds: dict[str, float] = {}
@@ -33,7 +34,7 @@ settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
-def broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
+def broker(pytestconfig: pytest.Config) -> Iterator[SelectedBroker]:
     """One broker of KOHORT_BROKER_VERSION for all workers of the run; kohort.testing.broker_selection chooses its
     source."""
     if server := getattr(pytestconfig, "workerinput", {}).get("server"):
@@ -72,7 +73,7 @@ def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def make_topic(broker: Broker, unique: Callable[[str], str]) -> Callable[..., str]:
+def make_topic(broker: SelectedBroker, unique: Callable[[str], str]) -> Callable[..., str]:
     """`make_topic(partitions=3)` makes a topic on `broker` and returns its name; takes what create_topic takes."""
 
     def make(partitions: int = 1, *, config: dict[str, str] | None = None) -> str:

@@ -22,10 +22,12 @@ LISTENERS = {"tls": TLS, "scram": SASL_TLS}
 LOGINS: dict[str, dict[str, Any]] = {
     "tls": {"security_protocol": "SSL"},
     "scram": {
-        "security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512", "sasl_username": USER,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": USER,
         "sasl_password": PASSWORD,
     },
-}  # fmt: skip
+}
 
 
 class Guard:

@@ -15,7 +15,7 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-from kohort.testing.broker_selection import Broker, NamedBroker, any_broker
+from kohort.testing.broker_selection import NamedBroker, SelectedBroker, any_broker
 from kohort.testing.errors import BrokerStartError
 
 BROKER, GROUPS, STOP = "broker", "groups", "stop"
@@ -32,7 +32,7 @@ class RunServer:
         self.groups: dict[str, str] = {}
         self._listener = Listener(family=FAMILY)
         self._broker = ExitStack()
-        self._started: Broker | None = None
+        self._started: SelectedBroker | None = None
         self._thread = threading.Thread(target=self._serve, name="run-server", daemon=True)
         self._thread.start()
 
@@ -71,7 +71,7 @@ class RunServer:
 
 
 @contextmanager
-def shared_broker(address: str) -> Iterator[Broker]:
+def shared_broker(address: str) -> Iterator[SelectedBroker]:
     """The broker of the RunServer at `address`. It runs on after the block. Raises BrokerStartError."""
     with Client(address, FAMILY) as controller:
         controller.send((BROKER, None))

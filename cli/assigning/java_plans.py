@@ -12,7 +12,7 @@ from threading import Thread
 from types import TracebackType
 
 from kohort.assignors import GroupView, Member, Plan
-from kohort.assignors.plan import NOBODY
+from kohort.assignors.plan import NO_MEMBER
 from kohort.common import KohortError
 from kohort.testing import jars
 from kohort.testing.jdk import java
@@ -76,14 +76,14 @@ class JavaPlans:
         head = self._line()
         if head.startswith("E "):
             raise JavaPlansFailed(f"Java's assignor raised {head[2:]}", assignor=assignor)
-        owners = array("i", [NOBODY]) * group.size
+        owners = array("i", [NO_MEMBER]) * group.size
         while (line := self._line()) != ".":
             member_id, _, partitions = line.partition(" ")
             member = group.number_of_member[_text(member_id)]
             for named in filter(None, partitions.split(",")):
                 topic, _, number = named.partition(":")
                 index = group.index(_text(topic), int(number))
-                if index is None or owners[index] != NOBODY:
+                if index is None or owners[index] != NO_MEMBER:
                     raise JavaPlansFailed("Java's plan is not one of this group", assignor=assignor, partition=named)
                 owners[index] = member
         return Plan(group, owners)
@@ -108,7 +108,7 @@ class JavaPlans:
 def _lines(group: GroupView) -> list[str]:
     lines = []
     for number, topic in enumerate(group.topics):
-        start, stop = group.starts[number], group.starts[number + 1]
+        start, stop = group.topic_offsets[number], group.topic_offsets[number + 1]
         racks = ["-"] * (stop - start) if group.racks is None else [_listed(sorted(r)) for r in group.racks[start:stop]]
         lines.append(f"T {_hex(topic)} {' '.join(racks)}")
     lines.extend(_member_line(group, member) for member in group.members)
@@ -116,7 +116,7 @@ def _lines(group: GroupView) -> list[str]:
 
 
 def _member_line(group: GroupView, member: Member) -> str:
-    owned = ",".join(f"{_hex(topic)}:{number}" for topic, number in map(group.partition, member.claims))
+    owned = ",".join(f"{_hex(topic)}:{number}" for topic, number in map(group.partition, member.owned_partitions))
     fields = (
         _hex(member.id),
         "-" if member.instance_id is None else _hex(member.instance_id),

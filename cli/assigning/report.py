@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kohort.assignors import Rebalance
-from kohort.cli.assigning.simulation import Outcome, State
+from kohort.cli.assigning.simulation import SimulationResult, State
 from kohort.cli.terminal import cell
 from kohort.common.foreign_text import escaped
 
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     lag: int | None
 
 
-def rows(outcome: Outcome) -> list[Row]:
+def rows(outcome: SimulationResult) -> list[Row]:
     """Everybody who is in the group before or after, in the group's order, leavers last."""
     before, after = outcome.before, outcome.after
     found = []
@@ -57,7 +57,7 @@ def rows(outcome: Outcome) -> list[Row]:
     return found
 
 
-def summary(outcomes: Sequence[Outcome]) -> Table:
+def summary(outcomes: Sequence[SimulationResult]) -> Table:
     """One line an assignor, and one for Java's plan beside it."""
     table = Table(title="What it would do", box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("assignor", overflow="fold")
@@ -79,7 +79,7 @@ def summary(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def member_table(outcome: Outcome) -> Table:
+def member_table(outcome: SimulationResult) -> Table:
     table = Table(title=outcome.assignor, box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("member")
     for column in ("before", "after", "kept", "gave up", "received", "far reads", "records waiting"):
@@ -90,7 +90,7 @@ def member_table(outcome: Outcome) -> Table:
     return table
 
 
-def show(outcomes: Sequence[Outcome], notes: Sequence[str], console: Console) -> None:
+def show(outcomes: Sequence[SimulationResult], notes: Sequence[str], console: Console) -> None:
     """Print everything."""
     console.print(summary(outcomes))
     console.print(LEGEND, style="dim", highlight=False)
@@ -103,7 +103,7 @@ def show(outcomes: Sequence[Outcome], notes: Sequence[str], console: Console) ->
         console.print(cell(note), style="yellow", soft_wrap=True)
 
 
-def to_json(outcomes: Sequence[Outcome], notes: Sequence[str]) -> dict[str, Any]:
+def to_json(outcomes: Sequence[SimulationResult], notes: Sequence[str]) -> dict[str, Any]:
     return {
         "outcomes": [
             {
@@ -131,7 +131,7 @@ def to_json(outcomes: Sequence[Outcome], notes: Sequence[str]) -> dict[str, Any]
     }
 
 
-def write_page(outcomes: Sequence[Outcome], notes: Sequence[str], title: str, path: Path) -> list[Path]:
+def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title: str, path: Path) -> list[Path]:
     """`path` (HTML, nothing fetched) and the picture beside it as PNG; returns both. Needs matplotlib."""
     picture = draw(outcomes, title)
     image = path.with_suffix(".png")
@@ -150,7 +150,7 @@ def write_page(outcomes: Sequence[Outcome], notes: Sequence[str], title: str, pa
     return [path, image]
 
 
-def draw(outcomes: Sequence[Outcome], title: str) -> bytes:
+def draw(outcomes: Sequence[SimulationResult], title: str) -> bytes:
     """A PNG: for each assignor the members' partitions before (kept, given up) and after (kept, received)."""
     import matplotlib
 
@@ -161,9 +161,14 @@ def draw(outcomes: Sequence[Outcome], title: str) -> bytes:
     every = [rows(outcome) for outcome in outcomes]
     tall = [1.1 + 0.26 * min(len(found), MOST_MEMBERS_NAMED) for found in every]
     figure, grid = pyplot.subplots(
-        len(outcomes), 2, figsize=(11, sum(tall) + 1.3), squeeze=False, sharex=True,
-        gridspec_kw={"height_ratios": tall}, layout="constrained",
-    )  # fmt: skip
+        len(outcomes),
+        2,
+        figsize=(11, sum(tall) + 1.3),
+        squeeze=False,
+        sharex=True,
+        gridspec_kw={"height_ratios": tall},
+        layout="constrained",
+    )
     for (left, right), outcome, found in zip(grid, outcomes, every, strict=True):
         places = range(len(found))
         kept = [row.kept for row in found]
@@ -205,7 +210,7 @@ _STYLE = (
 )
 
 
-def _html(outcome: Outcome) -> str:
+def _html(outcome: SimulationResult) -> str:
     heads = ("member", "before", "after", "kept", "gave up", "received", "far reads", "records waiting")
     lines = [
         (row.member, row.before, row.after, row.kept, row.before - row.kept, row.after - row.kept, row.far, row.lag)
@@ -219,7 +224,7 @@ def _shown(text: str) -> str:
     return escape(escaped(text))
 
 
-def _html_summary(outcomes: Sequence[Outcome]) -> str:
+def _html_summary(outcomes: Sequence[SimulationResult]) -> str:
     heads = ("assignor", *_COLUMNS)
     lines: list[tuple[object, ...]] = []
     for outcome in outcomes:
@@ -239,9 +244,18 @@ def _html_summary(outcomes: Sequence[Outcome]) -> str:
         if outcome.java is not None:
             java = outcome.java.state
             lines.append(
-                ("Java's plan", outcome.java.moves, None, None, None, java.skew, java.far, java.lag_spread,
-                 outcome.java.differs)
-            )  # fmt: skip
+                (
+                    "Java's plan",
+                    outcome.java.moves,
+                    None,
+                    None,
+                    None,
+                    java.skew,
+                    java.far,
+                    java.lag_spread,
+                    outcome.java.differs,
+                )
+            )
     return _html_table(heads, lines)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from kohort.assignors import Assignor, GroupView, Plan, Rebalance, make_plan
 from kohort.assignors.group import Member
 from kohort.assignors.group_file import from_json, to_json
-from kohort.assignors.plan import NOBODY
+from kohort.assignors.plan import NO_MEMBER
 from kohort.cli.assigning.events import BadEvent, Document, happen
 from kohort.cli.assigning.java_plans import JavaPlans
 
@@ -53,7 +53,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """What the event does under one assignor.
 
     `moves`: partitions that had an owner and have another one now; `forced`: those of them whose owner left or no
@@ -72,23 +72,25 @@ class Outcome:
     java: Beside | None = field(default=None)
 
 
-def simulate(document: Document, assignor: Assignor, event: str | None, java: JavaPlans | None) -> Outcome:
+def simulate(document: Document, assignor: Assignor, event: str | None, java: JavaPlans | None) -> SimulationResult:
     """The group of the document, settled, then the event, then settled again.
 
     Members that own something in the document start from there; a group in which nobody does is planned fresh first.
     Raises `PlanError` for a plan that would break the group, and what `happen` raises.
     """
     group = from_json(document)
-    before = _as_owned(group) if any(member.claims for member in group.members) else settle(group, assignor)[0]
+    before = (
+        _as_owned(group) if any(member.owned_partitions for member in group.members) else settle(group, assignor)[0]
+    )
     owned = {**document, "members": _owning(document["members"], before)}
     changed = from_json(happen(owned, event) if event else owned)
     after, rounds = settle(changed, assignor)
     was, now = _named(before), _named(after)
-    held = {where for member in changed.members for where in map(changed.partition, member.claims)}
+    held = {where for member in changed.members for where in map(changed.partition, member.owned_partitions)}
     moved = [where for where, owner in was.items() if where in now and now[where] != owner]
     forced = [where for where in moved if where not in held]
     eager = assignor.rebalance is Rebalance.EAGER
-    return Outcome(
+    return SimulationResult(
         assignor=assignor.name,
         rebalance=assignor.rebalance,
         before=State.of(before),
@@ -106,7 +108,7 @@ def settle(group: GroupView, assignor: Assignor) -> tuple[Plan, int]:
     view = _told(group, assignor, None)
     for rounds in range(1, MOST_ROUNDS + 1):
         plan = make_plan(assignor, view)
-        if NOBODY not in plan.owners:
+        if NO_MEMBER not in plan.owners:
             return plan, rounds
         view = _told(view, assignor, plan)
     return plan, MOST_ROUNDS
@@ -116,7 +118,7 @@ def _told(group: GroupView, assignor: Assignor, plan: Plan | None) -> GroupView:
     """The group as its members tell of it when they join: with what they own now, in the assignor's own words."""
     members = {}
     for member in group.members:
-        owned = [group.partition(index) for index in member.claims] if plan is None else list(plan[member.id])
+        owned = [group.partition(index) for index in member.owned_partitions] if plan is None else list(plan[member.id])
         told = assignor.subscription(member.topics, owned, member.generation)
         members[member.id] = {
             "topics": member.topics,
@@ -140,7 +142,7 @@ def _as_owned(group: GroupView) -> Plan:
     """The plan that the members say they have; what two of them claim is nobody's."""
     claimed: dict[int, list[int]] = {}
     for number, member in enumerate(group.members):
-        for index in member.claims:
+        for index in member.owned_partitions:
             claimed.setdefault(index, []).append(number)
     owned: dict[str, list[tuple[str, int]]] = {}
     for index, members in claimed.items():
@@ -189,7 +191,7 @@ def _far(plan: Plan) -> dict[str, int]:
         return {}
     far = dict.fromkeys(plan, 0)
     for index, owner in enumerate(plan.owners):
-        if owner != NOBODY:
+        if owner != NO_MEMBER:
             member = group.members[owner]
             far[member.id] += member.rack is not None and member.rack not in group.racks[index]
     return far

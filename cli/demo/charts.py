@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from kohort.cli.demo.ledger import Happening
 from kohort.cli.demo.outcome import Sample
-from kohort.cli.demo.timeline import Reset, Span, resets
+from kohort.cli.demo.timeline import DemoReset, TimelineSpan, resets
 
 WIDTH, LEFT, RIGHT = 1040, 96, 16
 LANE, GAP, LABEL = 54, 14, 150
@@ -35,7 +35,7 @@ class Axis:
         return list(range(0, int(whole_s) + 1, step))
 
 
-def timeline(lanes: Sequence[str], spans: Sequence[Span], happenings: Sequence[Happening], axis: Axis) -> str:
+def timeline(lanes: Sequence[str], spans: Sequence[TimelineSpan], happenings: Sequence[Happening], axis: Axis) -> str:
     """One lane a member, one thin bar a partition it owned; kills, rebalances, resets and checkpoints as they fell."""
     top = 26
     bottom = top + len(lanes) * (LANE + GAP)
@@ -72,7 +72,7 @@ def timeline(lanes: Sequence[str], spans: Sequence[Span], happenings: Sequence[H
     return _svg(bottom + 24, parts, "Who owned which partition, and when; where the region went back")
 
 
-def _reset(reset: Reset, y: float, axis: Axis) -> str:
+def _reset(reset: DemoReset, y: float, axis: Axis) -> str:
     x, stop = axis.x(reset.start_ms), axis.x(reset.stop_ms)
     width = max(stop - x, 3.0)
     seconds = (reset.stop_ms - reset.start_ms) / 1000
@@ -81,7 +81,7 @@ def _reset(reset: Reset, y: float, axis: Axis) -> str:
     return f'<rect class="reset" x="{x:.1f}" y="{y}" width="{width:.1f}" height="{LANE}" rx="3">{told}</rect>'
 
 
-def _where_to(resets_: Sequence[Reset], top: float, axis: Axis) -> list[str]:
+def _where_to(resets_: Sequence[DemoReset], top: float, axis: Axis) -> list[str]:
     """Above the lanes, once for resets that lie close together: where the region went back to."""
     parts, free_at = [], 0.0
     for reset in sorted(resets_, key=lambda one: one.start_ms):
@@ -92,7 +92,7 @@ def _where_to(resets_: Sequence[Reset], top: float, axis: Axis) -> list[str]:
     return parts
 
 
-def _span(span: Span, y: float, axis: Axis) -> str:
+def _span(span: TimelineSpan, y: float, axis: Axis) -> str:
     x, stop = axis.x(span.start_ms), axis.x(span.stop_ms)
     width = max(stop - x, 1.5)
     seconds = (span.stop_ms - span.start_ms) / 1000
@@ -115,7 +115,7 @@ def _span(span: Span, y: float, axis: Axis) -> str:
     return "".join(bars) + "</g>"
 
 
-def _waits(spans: Sequence[Span], lanes: Sequence[str]) -> list[tuple[Span, Span]]:
+def _waits(spans: Sequence[TimelineSpan], lanes: Sequence[str]) -> list[tuple[TimelineSpan, TimelineSpan]]:
     """Neighbouring spans of a member with a hole between: it had given up its partitions and had no others yet."""
     found = []
     for member in lanes:

@@ -35,9 +35,17 @@ def demo(
     Example: kohort demo --records 200000 --assignor sticky
     """
     options = Options(
-        bootstrap=bootstrap, version=version, records=records, partitions=partitions, assignor=assignor,
-        kill_at=kill_at, records_per_second=pace, keep_topic=keep_topic, folder=folder, spark_master=spark_master,
-    )  # fmt: skip
+        bootstrap=bootstrap,
+        version=version,
+        records=records,
+        partitions=partitions,
+        assignor=assignor,
+        kill_at=kill_at,
+        records_per_second=pace,
+        keep_topic=keep_topic,
+        folder=folder,
+        spark_master=spark_master,
+    )
     with screen() as here:
         outcome = tell(options, here)
     raise typer.Exit(0 if outcome.equal else 1)

@@ -13,7 +13,7 @@ PROGRESS_EVERY = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class FilledChunk:
     """Some records in a row, all by one producer with one codec."""
 
     producer: str
@@ -25,7 +25,7 @@ class Chunk:
 class Filled:
     """What was written, and how long it took until the last acknowledgement."""
 
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[FilledChunk, ...]
     seconds: float
 
     @property
@@ -33,19 +33,19 @@ class Filled:
         return sum(chunk.records for chunk in self.chunks)
 
 
-def chunks(total: int, producers: Sequence[str]) -> tuple[Chunk, ...]:
+def chunks(total: int, producers: Sequence[str]) -> tuple[FilledChunk, ...]:
     """Split `total` records over every pair of producer and codec, as evenly as whole numbers allow."""
     pairs = [(producer, codec) for codec in CODECS for producer in producers]
     size, over = divmod(total, len(pairs))
-    return tuple(Chunk(*pair, size + (1 if index < over else 0)) for index, pair in enumerate(pairs))
+    return tuple(FilledChunk(*pair, size + (1 if index < over else 0)) for index, pair in enumerate(pairs))
 
 
 def fill(
     bootstrap: str,
     topic: str,
     events: Iterable[FlightEvent],
-    plan: Sequence[Chunk],
-    on_progress: Callable[[int, Chunk], None],
+    plan: Sequence[FilledChunk],
+    on_progress: Callable[[int, FilledChunk], None],
 ) -> Filled:
     """Write the plan's records and wait for every acknowledgement.
 
@@ -72,7 +72,7 @@ def fill(
     return Filled(tuple(plan), time.monotonic() - started)
 
 
-def _check(name: str, acknowledged: object, plan: Sequence[Chunk]) -> None:
+def _check(name: str, acknowledged: object, plan: Sequence[FilledChunk]) -> None:
     wanted = {chunk.codec: chunk.records for chunk in plan if chunk.producer == name}
     if acknowledged != wanted:
         raise ProducerFailed(f"it acknowledged {acknowledged}, and was given {wanted}", producer=name)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kohort.cli.demo.ledger import Ledger, check_tiling, now_ms
-from kohort.cli.demo.outcome import Reading, Sample
-from kohort.cli.demo.region_view import RegionView
+from kohort.cli.demo.outcome import Sample, SparkReading
+from kohort.cli.demo.region_view import DemoRegionView
 from kohort.cli.demo.screen import Screen
-from kohort.cli.demo.watch import View, Watch
+from kohort.cli.demo.watch import MemberWatch, View
 from kohort.common import KohortError
 
 FIRST, VICTIM, FOURTH = ("ada", "ben", "cleo"), "ben", "dora"
@@ -48,7 +48,7 @@ def play(
     `ends`, and living members own every partition: only then has all that was undone been counted again.
     Raises MemberFailed or GroupStalled.
     """
-    watch = Watch(ledger, ends, saved)
+    watch = MemberWatch(ledger, ends, saved)
     for name in FIRST:
         crew.start(name)
     screen.say(f"{', '.join(FIRST)} form a group")
@@ -109,12 +109,14 @@ class _Patience:
         elif now - self._since > STALL_TIMEOUT_S:
             raise GroupStalled(
                 f"nothing has moved for {STALL_TIMEOUT_S:g} s",
-                lag=view.behind, unsaved=view.unsaved, unowned=sorted(view.unowned),
+                lag=view.behind,
+                unsaved=view.unsaved,
+                unowned=sorted(view.unowned),
                 members=[f"{m.name} {m.state}" for m in view.members],
-            )  # fmt: skip
+            )
 
 
-def group_reading(ledger: Ledger, region: RegionView) -> tuple[Reading, int]:
+def group_reading(ledger: Ledger, region: DemoRegionView) -> tuple[SparkReading, int]:
     """What the group came to, from the region's newest checkpoint; and how many records its ledger has twice.
 
     Raises LedgerBroken if that does not tile.
@@ -127,4 +129,4 @@ def group_reading(ledger: Ledger, region: RegionView) -> tuple[Reading, int]:
     assigned = min((one.at_ms for one in happenings if one.kind == "assigned"), default=started)
     last = max((one.at_ms for one in slices), default=assigned)
     counted = sum(one.events for one in totals.values())
-    return Reading("group", counted, (last - assigned) / 1000, (assigned - started) / 1000, totals), reread
+    return SparkReading("group", counted, (last - assigned) / 1000, (assigned - started) / 1000, totals), reread

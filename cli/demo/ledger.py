@@ -38,7 +38,7 @@ class LedgerBroken(KohortError):
     """What would be written, or was found, contradicts the rest: a gap or an overlap."""
 
 
-class Slice(NamedTuple):
+class LedgerSlice(NamedTuple):
     """One row of `slices`."""
 
     id: int
@@ -152,11 +152,11 @@ class Ledger:
         rows = self._db.execute("SELECT topic, partition, max(stop) FROM slices GROUP BY topic, partition")
         return {TopicPartition(topic, partition): mark for topic, partition, mark in rows}
 
-    def slices(self) -> list[Slice]:
+    def slices(self) -> list[LedgerSlice]:
         rows = self._db.execute(
             "SELECT id, at_ms, member, generation, topic, partition, start, stop, reread FROM slices ORDER BY id"
         )
-        return [Slice._make((*row[:8], bool(row[8]))) for row in rows]
+        return [LedgerSlice._make((*row[:8], bool(row[8]))) for row in rows]
 
     def happenings(self) -> list[Happening]:
         rows = self._db.execute(
@@ -189,7 +189,7 @@ def _parts(start: int, stop: int, mark: int | None) -> list[tuple[int, int, int]
     return [(start, mark, 1), (mark, stop, 0)]
 
 
-def check_tiling(slices: Iterable[Slice]) -> Mapping[TopicPartition, tuple[int, int]]:
+def check_tiling(slices: Iterable[LedgerSlice]) -> Mapping[TopicPartition, tuple[int, int]]:
     """Hold that first readings lie end to end and re-readings lie inside them; returns [first, mark) by partition.
 
     Raises LedgerBroken.
@@ -202,8 +202,10 @@ def check_tiling(slices: Iterable[Slice]) -> Mapping[TopicPartition, tuple[int, 
         if not fits:
             raise LedgerBroken(
                 f"slice {one.id} [{one.start}, {one.stop}) does not fit [{first}, {mark})",
-                topic=one.topic, partition=one.partition, member=one.member,
-            )  # fmt: skip
+                topic=one.topic,
+                partition=one.partition,
+                member=one.member,
+            )
         covered[place] = (first, max(mark, one.stop))
     return covered
 

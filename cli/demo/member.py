@@ -17,7 +17,7 @@ from kohort.cli.demo.flight_state import FlightRecord, FlightState
 from kohort.cli.demo.ledger import Ledger
 from kohort.common import KohortError
 from kohort.consistent_region import ConsistentRegion, Periodic
-from kohort.consistent_region.region_history import Moment
+from kohort.consistent_region.region_history import HistoryEntry
 
 SESSION_TIMEOUT_MS = 6_000  # the least a broker allows by default: the killed member's partitions rest for as long
 HEARTBEAT_INTERVAL_MS = 500
@@ -68,7 +68,7 @@ def handler(records_per_second: float) -> Callable[[FlightRecord, FlightState], 
     return count
 
 
-def put_down(moment: Moment, name: str, state: FlightState, ledger: Ledger) -> None:
+def put_down(moment: HistoryEntry, name: str, state: FlightState, ledger: Ledger) -> None:
     """Tell the ledger; a change of state without more is no news."""
     if moment.kind == "assigned":
         state.generation = moment.generation

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kohort.cli.demo.filling import Filled
-from kohort.cli.demo.ledger import Happening, Slice
+from kohort.cli.demo.ledger import Happening, LedgerSlice
 from kohort.cli.demo.tally import Tally, Totals, by_carrier
 
 
@@ -19,7 +19,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SparkReading:
     """The topic as one reader saw it. `seconds` is from the first record to the last, `prepared_s` what came before."""
 
     who: str
@@ -42,7 +42,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """Everything a run left behind. `ends` is the log's end by partition, `committed` the group's offsets, `saved`
     those of the region's newest checkpoint, `checkpoint`."""
 
@@ -55,12 +55,12 @@ class Outcome:
     saved: Mapping[int, int]
     checkpoint: int
     happenings: tuple[Happening, ...]
-    slices: tuple[Slice, ...]
+    slices: tuple[LedgerSlice, ...]
     samples: tuple[Sample, ...]
     reread: int
     dataset: Tally
-    group: Reading
-    spark: tuple[Reading, ...]
+    group: SparkReading
+    spark: tuple[SparkReading, ...]
 
     @property
     def claims(self) -> tuple[Claim, ...]:

@@ -93,9 +93,12 @@ class JavaWriter(FlightWriter):
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._process = subprocess.Popen(
             _java_command("produce", bootstrap, topic),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, encoding="utf-8",
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
         self._bootstrap = bootstrap
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
@@ -149,15 +152,17 @@ class LibrdkafkaWriter(FlightWriter):
 
         if codec not in self._producers:
             self._acknowledged[codec] = 0
-            self._producers[codec] = Producer({
-                "bootstrap.servers": self._bootstrap,
-                "compression.type": codec,
-                "partitioner": "murmur2_random",
-                "enable.idempotence": True,
-                "linger.ms": 20,
-                "queue.buffering.max.messages": 1_000_000,
-                "message.timeout.ms": 60_000,
-            })  # fmt: skip
+            self._producers[codec] = Producer(
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "compression.type": codec,
+                    "partitioner": "murmur2_random",
+                    "enable.idempotence": True,
+                    "linger.ms": 20,
+                    "queue.buffering.max.messages": 1_000_000,
+                    "message.timeout.ms": 60_000,
+                }
+            )
         self._codec = codec
         self._producer = self._producers[codec]
 
@@ -173,9 +178,13 @@ class LibrdkafkaWriter(FlightWriter):
         for patience in (None, 10.0):
             try:
                 self._producer.produce(
-                    self._topic, key=event.key, value=event.value, timestamp=event.timestamp_ms,
-                    headers=list(event.headers), on_delivery=delivered,
-                )  # fmt: skip
+                    self._topic,
+                    key=event.key,
+                    value=event.value,
+                    timestamp=event.timestamp_ms,
+                    headers=list(event.headers),
+                    on_delivery=delivered,
+                )
                 break
             except BufferError:
                 if patience is not None:

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from kohort.cli.demo.flight_state import totals_of
 from kohort.cli.demo.tally import Tally
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import NotRegisteredError
 from kohort.consistent_region.store import SqliteStore
 
 
-class RegionView(AbstractContextManager["RegionView"]):
+class DemoRegionView(AbstractContextManager["DemoRegionView"]):
     """The region of one run, by its store's file."""
 
     def __init__(self, path: Path, group: str) -> None:
-        self._coordinator = Coordinator(SqliteStore(path), "demo", group)
+        self._coordinator = RegionCoordinator(SqliteStore(path), "demo", group)
 
     @property
     def newest(self) -> int:

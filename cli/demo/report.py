@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from kohort.cli.demo import charts
-from kohort.cli.demo.outcome import Outcome
+from kohort.cli.demo.outcome import DemoOutcome
 from kohort.cli.demo.tally import Totals
 from kohort.cli.demo.timeline import spans
 
@@ -17,14 +17,14 @@ _MARKS = (
 _STYLE = Path(__file__).with_name("report.css")
 
 
-def write(outcome: Outcome, carriers: dict[str, str], path: Path) -> Path:
+def write(outcome: DemoOutcome, carriers: dict[str, str], path: Path) -> Path:
     """Write the page; returns where it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(outcome, carriers), encoding="utf-8")
     return path
 
 
-def page(outcome: Outcome, carriers: dict[str, str]) -> str:
+def page(outcome: DemoOutcome, carriers: dict[str, str]) -> str:
     """The page as text. `carriers`: names by code."""
     body = (_head(outcome), _facts(outcome), _group(outcome), _throughput(outcome), _reread(outcome))
     tables = (_totals(outcome, carriers), _written(outcome))
@@ -37,7 +37,7 @@ def page(outcome: Outcome, carriers: dict[str, str]) -> str:
     )
 
 
-def _head(outcome: Outcome) -> str:
+def _head(outcome: DemoOutcome) -> str:
     lines = "".join(f'<li class="{"yes" if c.holds else "no"}">{escape(c.text)}</li>' for c in outcome.claims)
     verdict = "All totals are equal" if outcome.equal else "The totals are NOT equal"
     return (
@@ -47,7 +47,7 @@ def _head(outcome: Outcome) -> str:
     )
 
 
-def _facts(outcome: Outcome) -> str:
+def _facts(outcome: DemoOutcome) -> str:
     facts = [
         (
             f"{outcome.filled.records:,}",
@@ -65,7 +65,7 @@ def _times(went_back: int) -> str:
     return "a member went back" if went_back == 1 else f"members went back {went_back} times"
 
 
-def _group(outcome: Outcome) -> str:
+def _group(outcome: DemoOutcome) -> str:
     axis = _axis(outcome)
     lanes = list(dict.fromkeys(one.member for one in outcome.happenings))
     owned = spans(outcome.happenings, axis.stop_ms)
@@ -86,12 +86,12 @@ def _group(outcome: Outcome) -> str:
     )
 
 
-def _axis(outcome: Outcome) -> charts.Axis:
+def _axis(outcome: DemoOutcome) -> charts.Axis:
     times = [one.at_ms for one in outcome.happenings] + [sample.at_ms for sample in outcome.samples]
     return charts.Axis(min(times, default=0), max(times, default=0))
 
 
-def _throughput(outcome: Outcome) -> str:
+def _throughput(outcome: DemoOutcome) -> str:
     values = {reading.who: reading.per_second for reading in (outcome.group, *outcome.spark)}
     prepared = "; ".join(
         f"{r.who}: {r.prepared_s:.1f} s before its first record" for r in (outcome.group, *outcome.spark)
@@ -103,7 +103,7 @@ def _throughput(outcome: Outcome) -> str:
     )
 
 
-def _reread(outcome: Outcome) -> str:
+def _reread(outcome: DemoOutcome) -> str:
     again = [one for one in outcome.slices if one.reread]
     told = (
         "State and offsets are one checkpoint, about once a second. What was read after the last one is undone when "
@@ -128,7 +128,7 @@ def _reread(outcome: Outcome) -> str:
     )
 
 
-def _totals(outcome: Outcome, carriers: dict[str, str]) -> str:
+def _totals(outcome: DemoOutcome, carriers: dict[str, str]) -> str:
     who = ("dataset", "group", *(reading.who for reading in outcome.spark))
     rows, whole = [], [Totals()] * len(who)
     aircraft = Counter(one.carrier for one in outcome.dataset if one.tail)
@@ -160,7 +160,7 @@ def _total_row(name: str, aircraft: str, columns: Sequence[Totals]) -> tuple[str
     return (name, aircraft, *cells, "\u2713" if len(set(columns)) == 1 else "\u2717")
 
 
-def _written(outcome: Outcome) -> str:
+def _written(outcome: DemoOutcome) -> str:
     rows = [(chunk.codec, chunk.producer, f"{chunk.records:,}") for chunk in outcome.filled.chunks]
     return (
         '<section class="card"><h2>Who wrote it</h2><p class="soft-text">Kafka\'s own Java producer, and librdkafka '

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kohort.cli.demo.outcome import Outcome, Reading
+from kohort.cli.demo.outcome import DemoOutcome, SparkReading
 from kohort.cli.demo.watch import View
 
 PLAIN_EVERY_S = 1.0
@@ -25,7 +25,7 @@ class Screen(Protocol):
     def say(self, text: str) -> None: ...
     def progress(self, what: str, done: int, total: int) -> None: ...
     def group(self, view: View) -> None: ...
-    def outcome(self, outcome: Outcome, names: dict[str, str], report: str) -> None: ...
+    def outcome(self, outcome: DemoOutcome, names: dict[str, str], report: str) -> None: ...
 
 
 @contextmanager
@@ -66,7 +66,7 @@ class PlainScreen:
             self._last = text
             self.say(text)
 
-    def outcome(self, outcome: Outcome, names: dict[str, str], report: str) -> None:
+    def outcome(self, outcome: DemoOutcome, names: dict[str, str], report: str) -> None:
         console = Console(file=sys.stdout, width=118)
         console.print(_outcome(outcome, names, report))
 
@@ -97,7 +97,7 @@ class LiveScreen:
     def group(self, view: View) -> None:
         self._live.update(group_table(view))
 
-    def outcome(self, outcome: Outcome, names: dict[str, str], report: str) -> None:
+    def outcome(self, outcome: DemoOutcome, names: dict[str, str], report: str) -> None:
         self._live.stop()
         self._console.print(_outcome(outcome, names, report))
 
@@ -133,7 +133,7 @@ def group_table(view: View) -> RenderableType:
     return Group(table, bar)
 
 
-def _outcome(outcome: Outcome, names: dict[str, str], report: str) -> RenderableType:
+def _outcome(outcome: DemoOutcome, names: dict[str, str], report: str) -> RenderableType:
     readings = (outcome.group, *outcome.spark)
     table = Table(header_style="dim", title="events by carrier", title_justify="left")
     table.add_column("carrier")
@@ -161,7 +161,7 @@ def _outcome(outcome: Outcome, names: dict[str, str], report: str) -> Renderable
     return Group(*lines)
 
 
-def _rate(reading: Reading) -> str:
+def _rate(reading: SparkReading) -> str:
     return (
         f"{reading.who}: {reading.per_second:,.0f} records/s ({reading.records:,} in {reading.seconds:.1f} s, "
         f"after {reading.prepared_s:.1f} s to get ready)"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kohort.cli.demo.outcome import Reading
+from kohort.cli.demo.outcome import SparkReading
 from kohort.cli.demo.tally import Aircraft, Totals, tally
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _standard_error_in(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def read_rdd(session: "SparkSession", bootstrap: str, topic: str, started_s: float) -> Reading:
+def read_rdd(session: "SparkSession", bootstrap: str, topic: str, started_s: float) -> SparkReading:
     """Totals through `kafka_rdd`."""
     from kohort.spark import kafka_rdd, plan
 
@@ -78,10 +78,10 @@ def read_rdd(session: "SparkSession", bootstrap: str, topic: str, started_s: flo
         .collect()
     )
     records = sum(one.events for one in totals.values())
-    return Reading("kafka_rdd", records, time.monotonic() - planned, started_s + planned - started, totals)
+    return SparkReading("kafka_rdd", records, time.monotonic() - planned, started_s + planned - started, totals)
 
 
-def read_frame(session: "SparkSession", bootstrap: str, topic: str, started_s: float) -> Reading:
+def read_frame(session: "SparkSession", bootstrap: str, topic: str, started_s: float) -> SparkReading:
     """Totals through `format("kohort")`, added up by Spark's own SQL: no line of Python sees a record."""
     from kohort.spark import register
 
@@ -93,7 +93,7 @@ def read_frame(session: "SparkSession", bootstrap: str, topic: str, started_s: f
     rows = frame.selectExpr(*_EVENT).selectExpr("carrier", "tail", *_COUNTED).groupBy("carrier", "tail").sum().collect()
     totals = {Aircraft(row[0], row[1]): Totals(*row[2:]) for row in rows}
     records = sum(one.events for one in totals.values())
-    return Reading("DataFrame", records, time.monotonic() - started, started_s, totals)
+    return SparkReading("DataFrame", records, time.monotonic() - started, started_s, totals)
 
 
 _EVENT = (
@@ -106,7 +106,7 @@ _COUNTED = (
     "coalesce(told.miles, 0) AS miles",
     "coalesce(told.delay, 0) AS delay_minutes",
 )
-READERS: Mapping[str, Callable[["SparkSession", str, str, float], Reading]] = {
+READERS: Mapping[str, Callable[["SparkSession", str, str, float], SparkReading]] = {
     "kafka_rdd": read_rdd,
     "DataFrame": read_frame,
 }

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from kohort.cli.demo import dataset, producers, report
 from kohort.cli.demo.crew import Crew, member_arguments
-from kohort.cli.demo.filling import Chunk, Filled, chunks, fill
+from kohort.cli.demo.filling import Filled, FilledChunk, chunks, fill
 from kohort.cli.demo.group_act import group_reading, play
 from kohort.cli.demo.ledger import Ledger
 from kohort.cli.demo.offsets import committed_offsets, end_offsets
-from kohort.cli.demo.outcome import Outcome, Reading
-from kohort.cli.demo.region_view import RegionView
+from kohort.cli.demo.outcome import DemoOutcome, SparkReading
+from kohort.cli.demo.region_view import DemoRegionView
 from kohort.cli.demo.screen import Screen
 from kohort.cli.demo.spark_act import READERS, spark_session
 from kohort.cli.demo.tally import Tally, of_rows
@@ -42,7 +42,7 @@ class Options:
     spark_master: str = "local[2]"
 
 
-def tell(options: Options, screen: Screen) -> Outcome:
+def tell(options: Options, screen: Screen) -> DemoOutcome:
     """Run it all; the report lies in the folder as `report.html`. Raises what any part of it raises."""
     started = time.monotonic()
     folder = options.folder
@@ -87,7 +87,7 @@ def _fill(options: Options, screen: Screen, bootstrap: str, topic: str, flights:
     screen.say(f"Filling {topic}: {total:,} events of {flights:,} flights, {options.partitions} partitions, by {wrote}")
     producers.create_topic(bootstrap, topic, options.partitions)
 
-    def on_progress(done: int, chunk: Chunk) -> None:
+    def on_progress(done: int, chunk: FilledChunk) -> None:
         screen.progress(f"writing ({chunk.producer}, {chunk.codec})", done, total)
 
     filled = fill(bootstrap, topic, dataset.events(islice(dataset.flights(), flights)), plan, on_progress)
@@ -104,22 +104,32 @@ def _read(
     filled: Filled,
     expected: Tally,
     folder: Path,
-) -> Outcome:
+) -> DemoOutcome:
     ends = end_offsets(bootstrap, topic, options.partitions)
     group = f"{topic}-readers"
     path, region_path = folder / f"{topic}.sqlite", folder / f"{topic}.region.sqlite"
     ledger = Ledger(path, create=True)
     try:
         arguments = member_arguments(
-            bootstrap=bootstrap, group=group, topic=topic, ledger=path, region=region_path, assignor=options.assignor,
+            bootstrap=bootstrap,
+            group=group,
+            topic=topic,
+            ledger=path,
+            region=region_path,
+            assignor=options.assignor,
             records_per_second=options.records_per_second,
-        )  # fmt: skip
-        with RegionView(region_path, group) as region:
+        )
+        with DemoRegionView(region_path, group) as region:
             with Crew(ledger, arguments) as crew:
                 samples = play(
-                    crew, ledger, ends, lambda: committed_offsets(bootstrap, group, topic, ends), region.offsets,
-                    kill_at=options.kill_at, screen=screen,
-                )  # fmt: skip
+                    crew,
+                    ledger,
+                    ends,
+                    lambda: committed_offsets(bootstrap, group, topic, ends),
+                    region.offsets,
+                    kill_at=options.kill_at,
+                    screen=screen,
+                )
             committed = committed_offsets(bootstrap, group, topic, ends)
             reading, reread = group_reading(ledger, region)
             saved, checkpoint = region.offsets(), region.newest
@@ -129,15 +139,26 @@ def _read(
     screen.say(f"The group counted {reading.records:,} records; {reread:,} of them it read twice; its ledger: {path}")
     screen.say(f"Its region: kohort region status sqlite:///{region_path}")
     spark = _spark(options, screen, bootstrap, topic, folder)
-    return Outcome(
+    return DemoOutcome(
         title="One topic, read by a group and by Spark",
-        broker=broker, topic=topic, filled=filled, ends=ends, committed=committed, saved=saved, checkpoint=checkpoint,
-        happenings=happenings, slices=slices, samples=tuple(samples), reread=reread, dataset=expected, group=reading,
+        broker=broker,
+        topic=topic,
+        filled=filled,
+        ends=ends,
+        committed=committed,
+        saved=saved,
+        checkpoint=checkpoint,
+        happenings=happenings,
+        slices=slices,
+        samples=tuple(samples),
+        reread=reread,
+        dataset=expected,
+        group=reading,
         spark=spark,
-    )  # fmt: skip
+    )
 
 
-def _spark(options: Options, screen: Screen, bootstrap: str, topic: str, folder: Path) -> tuple[Reading, ...]:
+def _spark(options: Options, screen: Screen, bootstrap: str, topic: str, folder: Path) -> tuple[SparkReading, ...]:
     screen.say(f"Reading the same topic with PySpark ({options.spark_master})")
     readings = []
     with spark_session(options.spark_master, folder / "spark.log") as (session, started_s):

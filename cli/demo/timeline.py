@@ -9,7 +9,7 @@ ENDINGS = ("revoked", "lost", "killed", "left")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """A member owned these partitions from `start_ms` to `stop_ms`, in one generation; `ended` says how it ended."""
 
     member: str
@@ -21,7 +21,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
+class DemoReset:
     """A member's state was void from `start_ms` on, until it was that of a checkpoint again; `where` says of which."""
 
     member: str
@@ -36,10 +36,10 @@ class _Lane:
     owned: tuple[int, ...] = ()
     since_ms: int = 0
     generation: int = -1
-    spans: list[Span] = field(default_factory=list)
+    spans: list[TimelineSpan] = field(default_factory=list)
 
 
-def spans(happenings: Iterable[Happening], end_ms: int) -> list[Span]:
+def spans(happenings: Iterable[Happening], end_ms: int) -> list[TimelineSpan]:
     """Spans of each member in order of time. What is still owned at `end_ms` ends there as `open`."""
     lanes: dict[str, _Lane] = {}
     for one in happenings:
@@ -58,7 +58,7 @@ def spans(happenings: Iterable[Happening], end_ms: int) -> list[Span]:
 
 def _close(lane: _Lane, member: str, at_ms: int, how: str) -> None:
     if lane.owned:
-        lane.spans.append(Span(member, lane.generation, lane.owned, lane.since_ms, at_ms, how))
+        lane.spans.append(TimelineSpan(member, lane.generation, lane.owned, lane.since_ms, at_ms, how))
 
 
 def owners(happenings: Iterable[Happening]) -> dict[str, tuple[int, ...]]:
@@ -77,7 +77,7 @@ def owners(happenings: Iterable[Happening]) -> dict[str, tuple[int, ...]]:
     return owned
 
 
-def resets(happenings: Iterable[Happening]) -> list[Reset]:
+def resets(happenings: Iterable[Happening]) -> list[DemoReset]:
     """Every reset of each member that ended, and those that a kill ended, in order of time."""
     open_: dict[str, Happening] = {}
     found = []
@@ -86,5 +86,5 @@ def resets(happenings: Iterable[Happening]) -> list[Reset]:
             open_.setdefault(one.member, one)
         elif one.kind in ("went_back", "killed", "left") and (begun := open_.pop(one.member, None)) is not None:
             where = one.cause if one.kind == "went_back" else ""
-            found.append(Reset(one.member, begun.at_ms, one.at_ms, begun.cause, where))
+            found.append(DemoReset(one.member, begun.at_ms, one.at_ms, begun.cause, where))
     return found

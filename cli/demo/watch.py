@@ -13,7 +13,7 @@ _STATES = {"killed": "killed", "left": "left", "undone": "going back"}
 
 
 @dataclass(frozen=True, slots=True)
-class MemberView:
+class WatchedMember:
     """One row of the table. `state`: joining, reading, going back, killed or left. `lag` is of what it owns."""
 
     name: str
@@ -27,11 +27,11 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The group at one moment. `read` counts each record once, `reread` the second readings, `unsaved` the records
+    """The group at one moment. `read` counts each record once, `reread` the second readings, `uncommitted` the records
     that the newest checkpoint lacks."""
 
     at_ms: int
-    members: tuple[MemberView, ...]
+    members: tuple[WatchedMember, ...]
     read: int
     reread: int
     total: int
@@ -52,7 +52,7 @@ class View:
         return frozenset(self.lag) - {p for member in self.members for p in member.partitions}
 
 
-class Watch:
+class MemberWatch:
     """Looks at the ledger; `samples` collects what it saw. `ends`: offset after the last record, by partition. `saved`
     says where the region's newest checkpoint is."""
 
@@ -77,7 +77,7 @@ class Watch:
 
     def _members(
         self, counts: Mapping[str, int], rates: Mapping[str, float], lag: Mapping[int, int]
-    ) -> tuple[MemberView, ...]:
+    ) -> tuple[WatchedMember, ...]:
         happenings = self._ledger.happenings()
         owned = owners(happenings)
         last = {one.member: one.kind for one in happenings}
@@ -88,7 +88,7 @@ class Watch:
             state = _STATES.get(last[name]) or ("reading" if mine else "joining")
             behind = sum(lag.get(partition, 0) for partition in mine)
             rate = rates.get(name, 0.0) if state == "reading" else 0.0
-            rows.append(MemberView(name, state, generation.get(name, -1), mine, counts.get(name, 0), rate, behind))
+            rows.append(WatchedMember(name, state, generation.get(name, -1), mine, counts.get(name, 0), rate, behind))
         return tuple(rows)
 
     def _rates(self, at_ms: int, counts: dict[str, int]) -> dict[str, float]:

@@ -18,14 +18,29 @@ from kohort.protocol.catalogue import API
 LOOPBACK: Final = ("localhost", "::1", "127.")
 NEEDED: Final = {
     "classic": (
-        "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup", "Heartbeat",
-        "LeaveGroup", "SyncGroup", "ApiVersions",
+        "Fetch",
+        "ListOffsets",
+        "Metadata",
+        "OffsetCommit",
+        "OffsetFetch",
+        "FindCoordinator",
+        "JoinGroup",
+        "Heartbeat",
+        "LeaveGroup",
+        "SyncGroup",
+        "ApiVersions",
     ),
     "consumer": (
-        "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "ApiVersions",
+        "Fetch",
+        "ListOffsets",
+        "Metadata",
+        "OffsetCommit",
+        "OffsetFetch",
+        "FindCoordinator",
+        "ApiVersions",
         "ConsumerGroupHeartbeat",
     ),
-}  # fmt: skip
+}
 OFFSETS_COPIES: Final = 3
 
 
@@ -118,18 +133,24 @@ def offsets_topic(
     single = [one for one in offsets_topic.partitions if len(one.replicas) < copies]
     verdicts = (
         (
-            Severity.ERROR, bad, "no leader, or too few replicas in sync: groups there can neither join nor commit",
+            Severity.ERROR,
+            bad,
+            "no leader, or too few replicas in sync: groups there can neither join nor commit",
             "start the brokers that hold its replicas",
         ),
         (
-            Severity.WARNING, thin, "fewer replicas in sync than there are: groups depend on what is left",
+            Severity.WARNING,
+            thin,
+            "fewer replicas in sync than there are: groups depend on what is left",
             "start the brokers that are away, or see why they lag",
         ),
         (
-            Severity.WARNING, single, f"fewer than {copies} copies: a broker that goes takes its groups with it",
+            Severity.WARNING,
+            single,
+            f"fewer than {copies} copies: a broker that goes takes its groups with it",
             "add replicas (kafka-reassign-partitions); offsets.topic.replication.factor is for a new cluster",
         ),
-    )  # fmt: skip
+    )
     for severity, chosen, what, do in verdicts:
         if chosen:
             places = short(TopicPartition(offsets_topic.topic, one.partition) for one in chosen)

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from kohort.cli.connection_options import AsJson, Connection, connected, console
+from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, console
 from kohort.cli.doctor.facts import Case
 from kohort.cli.doctor.finding import Severity
 from kohort.cli.doctor.rules import RULES, Opinion, judge
@@ -28,7 +28,7 @@ OK, FOUND, UNCHECKED = 0, 1, 2
 @app.command()
 @connected
 def doctor(
-    cluster: Connection,
+    cluster: ConnectionOptions,
     group: Annotated[str, typer.Option("--group", "-g", help="The group; else group.id of the file.")] = "",
     topic: Annotated[
         list[str] | None, typer.Option("--topic", "-t", help="A topic, besides those that the group reads; repeatable.")
@@ -53,9 +53,12 @@ def doctor(
     try:
         properties = cluster.properties | ({"group.id": group} if group else {})
         with Case(
-            properties, topics=topic or (), ms_per_record=ms_per_record, tape=tape,
+            properties,
+            topics=topic or (),
+            ms_per_record=ms_per_record,
+            tape=tape,
             seconds=seconds if "group.id" in properties else 0.0,
-        ) as case:  # fmt: skip
+        ) as case:
             _ = case.brokers  # without an answer to this there is none to anything
             with Console(stderr=True).status(f"looking for {seconds:g} s" if case.settings.group else "looking"):
                 opinion = judge(case)

@@ -10,8 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from kohort.admin import Admin, BrokerDescription, GroupDescription, GroupMissing, TopicDescription
 from kohort.admin.cluster import Configs
-from kohort.cli.doctor.group_snapshot import Look
-from kohort.cli.doctor.offset_rules import Committed, Silence
+from kohort.cli.doctor.group_snapshot import GroupSnapshot
+from kohort.cli.doctor.offset_rules import CommittedOffsets, Silence
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import BY_KAFKA_NAME, SETTINGS, Config
@@ -26,11 +26,22 @@ T = TypeVar("T")
 JUDGED: Final = frozenset(
     SETTINGS[name].kafka
     for name in (
-        "group", "group_instance_id", "assignors", "protocol", "remote_assignor", "session_timeout_ms",
-        "heartbeat_interval_ms", "max_poll_interval_ms", "max_poll_records", "auto_offset_reset",
-        "enable_auto_commit", "allow_auto_create_topics", "fetch_max_bytes", "max_partition_fetch_bytes",
+        "group",
+        "group_instance_id",
+        "assignors",
+        "protocol",
+        "remote_assignor",
+        "session_timeout_ms",
+        "heartbeat_interval_ms",
+        "max_poll_interval_ms",
+        "max_poll_records",
+        "auto_offset_reset",
+        "enable_auto_commit",
+        "allow_auto_create_topics",
+        "fetch_max_bytes",
+        "max_partition_fetch_bytes",
     )
-)  # fmt: skip
+)
 BROKER_CONFIGS: Final = (
     "group.min.session.timeout.ms",
     "group.max.session.timeout.ms",
@@ -219,26 +230,26 @@ class Case:
             return frozenset()
 
     @fact
-    def looks(self) -> list[Look]:
+    def looks(self) -> list[GroupSnapshot]:
         """At equal intervals, over the seconds that were given."""
         if self.group is None:
             raise NotAsked("the group does not exist yet")
         if self._seconds <= 0:
             raise NotAsked("needs --seconds above 0")
-        found: list[Look] = []
+        found: list[GroupSnapshot] = []
         began = time.monotonic()
         for number in range(LOOKS):
             time.sleep(max(0.0, began + number * self._seconds / (LOOKS - 1) - time.monotonic()))
             described = self.admin.describe_group(self._group)
             waiting = sum(one.lag or 0 for one in self.admin.lag(self._group))
-            found.append(Look(time.monotonic() - began, described, waiting))
+            found.append(GroupSnapshot(time.monotonic() - began, described, waiting))
         return found
 
     @fact
-    def committed(self) -> list[Committed]:
+    def committed(self) -> list[CommittedOffsets]:
         at = self._at
         first, end = self.admin.first_offsets(at), self.admin.end_offsets(at)
-        return [Committed(one, at[one], first[one], end[one]) for one in at if one in first and one in end]
+        return [CommittedOffsets(one, at[one], first[one], end[one]) for one in at if one in first and one in end]
 
     @fact
     def unread(self) -> list[TopicPartition]:

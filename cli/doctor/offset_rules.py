@@ -14,7 +14,7 @@ TOLERATED_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedOffsets:
     """A committed offset, and the log's first offset and end."""
 
     partition: TopicPartition
@@ -33,7 +33,7 @@ class Silence:
     kept_s: float
 
 
-def below_log(settings: Config, committed: Sequence[Committed]) -> Iterator[Finding]:
+def below_log(settings: Config, committed: Sequence[CommittedOffsets]) -> Iterator[Finding]:
     lost = [one for one in committed if one.offset < one.first]
     if lost:
         records = sum(one.first - one.offset for one in lost)
@@ -46,7 +46,7 @@ def below_log(settings: Config, committed: Sequence[Committed]) -> Iterator[Find
         )
 
 
-def beyond_log(settings: Config, committed: Sequence[Committed]) -> Iterator[Finding]:
+def beyond_log(settings: Config, committed: Sequence[CommittedOffsets]) -> Iterator[Finding]:
     ahead = [one for one in committed if one.offset > one.end]
     if ahead:
         yield Finding(
@@ -59,7 +59,7 @@ def beyond_log(settings: Config, committed: Sequence[Committed]) -> Iterator[Fin
 
 
 def uncommitted(
-    committed: Sequence[Committed], unread: Sequence[TopicPartition], settings: Config
+    committed: Sequence[CommittedOffsets], unread: Sequence[TopicPartition], settings: Config
 ) -> Iterator[Finding]:
     if committed and unread and settings.auto_offset_reset == "latest":
         yield Finding(
@@ -105,7 +105,7 @@ def clock(
             )
 
 
-def _at(found: Sequence[Committed]) -> str:
+def _at(found: Sequence[CommittedOffsets]) -> str:
     one = found[0]
     return f"{one.partition} at {one.offset}, log {one.first} to {one.end}" + (" and others" if len(found) > 1 else "")
 

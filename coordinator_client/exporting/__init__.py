@@ -3,5 +3,5 @@
     prometheus       kohort[prometheus]       ConsumerCollector, for a registry
     opentelemetry    kohort[opentelemetry]    ConsumerInstruments, for a meter
 
-Both read `metrics_table.FIGURES` through `readings`, and nothing else of a consumer than `metrics()`.
+Both read `metrics_table.FIGURES` through `samples`, and nothing else of a consumer than `metrics()`.
 """

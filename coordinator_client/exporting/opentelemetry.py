@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.exporting.readings import BASES, Watch, Watched, opentelemetry_name, readings
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Kind
+from kohort.coordinator_client.exporting.readings import BASES, ConsumerRegistry, Watched, opentelemetry_name, samples
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind
 
 Attributes = dict[str, str | int]
 
@@ -25,11 +25,13 @@ class ConsumerInstruments:
     """Makes one instrument a figure, which observe `consumers` and whatever is added later while they are open."""
 
     def __init__(self, meter: Meter, *consumers: Watched) -> None:
-        self._watch = Watch(*consumers)
+        self._watch = ConsumerRegistry(*consumers)
         self._lock = threading.Lock()
         self._seen: dict[str, list[Observation]] = {}
         for figure in FIGURES.values():
-            make = meter.create_observable_counter if figure.kind is Kind.COUNTER else meter.create_observable_gauge
+            make = (
+                meter.create_observable_counter if figure.kind is MetricKind.COUNTER else meter.create_observable_gauge
+            )
             make(opentelemetry_name(figure), [self._observer(figure.name)], BASES[figure.unit].symbol, figure.about)
 
     def add(self, consumer: Watched) -> None:
@@ -49,7 +51,7 @@ class ConsumerInstruments:
     def _look(self) -> dict[str, list[Observation]]:
         seen: dict[str, list[Observation]] = {name: [] for name in FIGURES}
         for number, metrics in self._watch.snapshots():
-            for reading in readings(metrics):
+            for reading in samples(metrics):
                 attributes = _attributes(number, metrics, reading.partition)
                 seen[reading.figure.name].append(Observation(reading.value, attributes))
         return seen

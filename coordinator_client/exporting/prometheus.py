@@ -17,8 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from kohort.coordinator_client.exporting.readings import Watch, Watched, prometheus_name, readings
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Figure, Kind
+from kohort.coordinator_client.exporting.readings import ConsumerRegistry, Watched, prometheus_name, samples
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind, MetricSpec
 
 LABELS = ("client_id", "group", "consumer")
 PARTITION_LABELS = (*LABELS, "topic", "partition")
@@ -28,7 +28,7 @@ class ConsumerCollector(Collector):
     """Collects from `consumers`, and from whatever is added later; one that is closed is left out from then on."""
 
     def __init__(self, *consumers: Watched) -> None:
-        self._watch = Watch(*consumers)
+        self._watch = ConsumerRegistry(*consumers)
 
     def add(self, consumer: Watched) -> None:
         """Collect from one more."""
@@ -43,16 +43,16 @@ class ConsumerCollector(Collector):
         families = {name: family(figure) for name, figure in FIGURES.items()}
         for number, metrics in self._watch.snapshots():
             who = _who(number, metrics)
-            for reading in readings(metrics):
+            for reading in samples(metrics):
                 of = [] if reading.partition is None else [reading.partition.topic, str(reading.partition.partition)]
                 families[reading.figure.name].add_metric([*who, *of], reading.value)
         return [one for one in families.values() if one.samples]
 
 
-def family(figure: Figure) -> CounterMetricFamily | GaugeMetricFamily:
+def family(figure: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily:
     """The family of one figure, without samples."""
     labels = PARTITION_LABELS if figure.by_partition else LABELS
-    kind = CounterMetricFamily if figure.kind is Kind.COUNTER else GaugeMetricFamily
+    kind = CounterMetricFamily if figure.kind is MetricKind.COUNTER else GaugeMetricFamily
     return kind(prometheus_name(figure), figure.about, labels=labels)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Figure
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricSpec
 
 
 class Base(NamedTuple):
@@ -26,42 +26,42 @@ BASES: Final = {
 }
 
 
-class Reading(NamedTuple):
+class Sample(NamedTuple):
     """One figure's value in base units, of one partition if it is told by partition."""
 
-    figure: Figure
+    figure: MetricSpec
     value: float
     partition: TopicPartition | None
 
 
-def stem(figure: Figure) -> str:
+def base_name(figure: MetricSpec) -> str:
     """Its name without what says unit and kind: fetch_latency_avg, throttled, bytes_consumed."""
     words = figure.name.split("_")
     return "_".join(word for place, word in enumerate(words) if not place or word not in ("total", "ms", "s", "bytes"))
 
 
-def prometheus_name(figure: Figure) -> str:
+def prometheus_name(figure: MetricSpec) -> str:
     """Prometheus' name of it, without the `_total` that a counter's samples get."""
-    bare, word = stem(figure), BASES[figure.unit].word
+    bare, word = base_name(figure), BASES[figure.unit].word
     unit = "" if not word or word in bare.split("_") else f"_{word}"
     return f"kohort_consumer_{bare}{unit}"
 
 
-def opentelemetry_name(figure: Figure) -> str:
+def opentelemetry_name(figure: MetricSpec) -> str:
     """OpenTelemetry's name of it; its unit is not part of the name."""
-    return f"kohort.consumer.{stem(figure)}"
+    return f"kohort.consumer.{base_name(figure)}"
 
 
-def readings(metrics: ConsumerMetrics) -> Iterator[Reading]:
+def samples(metrics: ConsumerMetrics) -> Iterator[Sample]:
     """What is known, figure by figure; what is None is left out."""
     for name, figure in FIGURES.items():
         found = getattr(metrics, name)
         factor = BASES[figure.unit].factor
         if figure.by_partition:
             for partition, value in found.items():
-                yield Reading(figure, value * factor, partition)
+                yield Sample(figure, value * factor, partition)
         elif found is not None:
-            yield Reading(figure, found * factor, None)
+            yield Sample(figure, found * factor, None)
 
 
 class Watched(Protocol):
@@ -70,7 +70,7 @@ class Watched(Protocol):
     def metrics(self) -> ConsumerMetrics: ...
 
 
-class Watch:
+class ConsumerRegistry:
     """The consumers that an exporter reads, each under a number of its own: several may share client id and group.
 
     None is kept alive by being watched, and one that was closed is forgotten.

@@ -18,8 +18,8 @@ from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, get_current_span
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer import Face
-from kohort.coordinator_client.group.rebalance_history import Rebalance
+from kohort.coordinator_client.consumer import ConsumerBase
+from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.metrics.sensors import FAILURES
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
 from kohort.fastpath import Record, RecordColumns
@@ -39,7 +39,7 @@ class ConsumerSpans:
     its phases are events.
     """
 
-    def __init__(self, tracer: Tracer, consumer: Face, *, most_links: int = MOST_LINKS) -> None:
+    def __init__(self, tracer: Tracer, consumer: ConsumerBase, *, most_links: int = MOST_LINKS) -> None:
         self._tracer = tracer
         self._session = consumer._session
         self._most_links = most_links
@@ -127,7 +127,7 @@ class ConsumerSpans:
             span.set_status(Status(StatusCode.ERROR, entry.outcome))
         span.end(wall(entry.at))
 
-    def _rebalance_span(self, rebalance: Rebalance) -> None:
+    def _rebalance_span(self, rebalance: RebalanceRecord) -> None:
         attributes: Attributes = {
             **self._common,
             "kohort.rebalance.cause": str(rebalance.cause),
@@ -146,9 +146,12 @@ class ConsumerSpans:
         wall, _now = self._clock()
         ended_at = rebalance.started_at if rebalance.ended_at is None else rebalance.ended_at
         span = self._tracer.start_span(
-            f"rebalance {self._group}", Context(), SpanKind.INTERNAL, attributes,
+            f"rebalance {self._group}",
+            Context(),
+            SpanKind.INTERNAL,
+            attributes,
             start_time=wall(rebalance.started_at),
-        )  # fmt: skip
+        )
         for phase in rebalance.phases:
             lasted = {"kohort.phase.duration_s": phase.lasted_s(ended_at)}
             span.add_event(phase.state.name.lower(), lasted, wall(phase.started_at))
@@ -182,7 +185,7 @@ class ConsumerSpans:
                     found.setdefault((link.context.trace_id, link.context.span_id), link)
         return list(found.values())
 
-    def _ended(self) -> list[Rebalance]:
+    def _ended(self) -> list[RebalanceRecord]:
         kept = self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
         return [one for one in kept if one.ended_at is not None]
 

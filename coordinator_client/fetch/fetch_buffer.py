@@ -63,11 +63,11 @@ def written_ms(records: memoryview) -> int | None:
     return timestamp if timestamp >= 0 else None
 
 
-class Slice(NamedTuple):
+class CompletedFetch(NamedTuple):
     """Undecoded records of one partition. `start` is the offset that was asked for (the first batch may begin before
     it), `end` the offset to fetch from next (`start` where no whole batch was found), `serial` the barrier's mark;
-    `leader_epoch` of the last batch, `fetched_under` of the leader that gave it (-1: unknown), `high_watermark` of the
-    response (-1: unknown)."""
+    `leader_epoch` of the last batch, `leader_epoch_at_fetch` of the leader that gave it (-1: unknown), `high_watermark`
+    of the response (-1: unknown)."""
 
     partition: TopicPartition
     records: memoryview
@@ -76,11 +76,11 @@ class Slice(NamedTuple):
     serial: int
     leader_epoch: int
     aborted: tuple[tuple[int, int], ...]
-    fetched_under: int = -1
+    leader_epoch_at_fetch: int = -1
     high_watermark: int = -1
 
 
-class Parked:
+class FetchBuffer:
     """Slices by partition, in order; partitions take turns. All slices of a partition have the serial of its last.
 
     The driver's thread puts slices in. The caller's thread looks at them and removes them, where a signal handler may
@@ -91,12 +91,12 @@ class Parked:
     """
 
     def __init__(self) -> None:
-        self._line: OrderedDict[TopicPartition, deque[Slice]] = OrderedDict()
-        self._aside: dict[TopicPartition, deque[Slice]] = {}
+        self._line: OrderedDict[TopicPartition, deque[CompletedFetch]] = OrderedDict()
+        self._aside: dict[TopicPartition, deque[CompletedFetch]] = {}
         self._bytes: dict[TopicPartition, int] = {}
-        self._in_hand: dict[TopicPartition, Slice] = {}
+        self._in_hand: dict[TopicPartition, CompletedFetch] = {}
 
-    def put(self, slice_: Slice) -> None:
+    def put(self, slice_: CompletedFetch) -> None:
         """Add what follows; what has another serial is void and goes."""
         partition = slice_.partition
         queue = self._queue(partition)
@@ -126,14 +126,14 @@ class Parked:
         for partition in self._aside.keys() & partitions:
             self._line[partition] = self._aside.pop(partition)
 
-    def take_in_hand(self, slice_: Slice) -> None:
+    def take_in_hand(self, slice_: CompletedFetch) -> None:
         """The first slice of its partition is about to be decoded."""
         self._in_hand[slice_.partition] = slice_
 
-    def remove(self, slice_: Slice, rest: Slice | None) -> None:
+    def remove(self, slice_: CompletedFetch, rest: CompletedFetch | None) -> None:
         """Remove a slice, if it is the first of its partition, whose turn then ends; or put `rest` in its place."""
         partition = slice_.partition
-        home: dict[TopicPartition, deque[Slice]] = self._line if partition in self._line else self._aside
+        home: dict[TopicPartition, deque[CompletedFetch]] = self._line if partition in self._line else self._aside
         queue = home.get(partition)
         if queue is None or queue[0] is not slice_:
             return
@@ -160,7 +160,7 @@ class Parked:
         self._bytes.pop(partition, None)
         self._in_hand.pop(partition, None)
 
-    def drop_newest(self, partition: TopicPartition) -> Slice | None:
+    def drop_newest(self, partition: TopicPartition) -> CompletedFetch | None:
         """Give up the last slice (to be fetched again), when memory is short."""
         queue = self._queue(partition)
         if not queue:
@@ -171,14 +171,14 @@ class Parked:
             self.drop(partition)
         return dropped
 
-    def last(self, partition: TopicPartition) -> Slice | None:
+    def last(self, partition: TopicPartition) -> CompletedFetch | None:
         """The last slice that waits."""
         queue = self._queue(partition)
         if queue is None or queue[-1] is self._in_hand.get(partition):
             return None
         return queue[-1]
 
-    def first(self, partition: TopicPartition) -> Slice | None:
+    def first(self, partition: TopicPartition) -> CompletedFetch | None:
         """The first slice, also one that is in hand."""
         queue = self._queue(partition)
         return queue[0] if queue else None
@@ -193,7 +193,7 @@ class Parked:
         """Bytes of all slices."""
         return sum(self._bytes.values())
 
-    def _queue(self, partition: TopicPartition) -> deque[Slice] | None:
+    def _queue(self, partition: TopicPartition) -> deque[CompletedFetch] | None:
         return self._line.get(partition) or self._aside.get(partition)
 
     def __iter__(self) -> Iterator[TopicPartition]:

@@ -39,7 +39,7 @@ class FetchSession:
     def __init__(self, session_id: int = NO_SESSION, epoch: int = OPENING) -> None:
         self.session_id = session_id
         self.epoch = epoch
-        self.told: dict[TopicPartition, Wanted] = {}
+        self.session_partitions: dict[TopicPartition, Wanted] = {}
         self._names: dict[uuid.UUID, str] = {}
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> SessionAsk:
@@ -47,12 +47,12 @@ class FetchSession:
 
         `kept`: whether the broker is to keep a session where it has none yet.
         """
-        before, self.told = self.told, dict(wanted)
+        before, self.session_partitions = self.session_partitions, dict(wanted)
         # By name first: a UUID is hashed in Python, which is affordable for each topic but not for each partition.
         ids = {partition.topic: want.topic_id for partition, want in wanted.items()}
         self._names = {topic_id: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
         if self.epoch == OPENING:
-            return SessionAsk(self.session_id, OPENING if kept else WITHOUT, self.told, {})
+            return SessionAsk(self.session_id, OPENING if kept else WITHOUT, self.session_partitions, {})
         # A topic made anew under the same name is another topic: the old one must be forgotten by its own id.
         forgotten = {
             partition: known.topic_id

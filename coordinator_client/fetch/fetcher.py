@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.errors import FetchFailed, TopicRecreated
-from kohort.coordinator_client.fetch.fetch_buffer import Parked, Slice, slice_end
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, FetchBuffer, slice_end
 from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, Wanted
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
 from kohort.network.errors import AuthorizationFailed
-from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, Broker, ClusterView, PartitionView
+from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, BrokerNode, ClusterView, PartitionView
 from kohort.protocol.apis.fetch import (
     FetchPartition,
     FetchRequest,
@@ -46,20 +46,28 @@ STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
 TOPIC_GONE = frozenset({3, 100, 103})
 UNKNOWN_LEADER_EPOCH = 75
 OFFSET_MOVED_TO_TIERED_STORAGE = 109
-RETRIED_BY_WAITING = frozenset({
-    OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR, OFFSET_MOVED_TO_TIERED_STORAGE, 7, 13, 14,
-})  # fmt: skip
+RETRIED_BY_WAITING = frozenset(
+    {
+        OUT_OF_RANGE,
+        UNKNOWN_LEADER_EPOCH,
+        UNKNOWN_SERVER_ERROR,
+        OFFSET_MOVED_TO_TIERED_STORAGE,
+        7,
+        13,
+        14,
+    }
+)
 
 
 class FetchOrder(NamedTuple):
-    """A Fetch to send to `node`; `at_most` caps its version where topics have no ids."""
+    """A Fetch to send to `node`; `max_version` caps its version where topics have no ids."""
 
     node: int
     request: FetchRequest
     at_most: int | None
 
 
-class Ends(NamedTuple):
+class LogOffsets(NamedTuple):
     """The log's ends as the leader last told: high watermark, last stable offset, start; -1 where unknown."""
 
     high_watermark: int
@@ -67,7 +75,7 @@ class Ends(NamedTuple):
     log_start: int
 
 
-class Asked(NamedTuple):
+class RequestedFetch(NamedTuple):
     """One partition of an in-flight Fetch. A response counts only while serial and offset still hold.
 
     `leader` and `leader_epoch` are those of the view that the request was built from. The request itself may have gone
@@ -86,7 +94,7 @@ class FetchOutcome:
     def __init__(self, *, stale: bool = False) -> None:
         self.stale = stale
         self.leaders: list[tuple[TopicPartition, int, int]] = []
-        self.brokers: list[Broker] = []
+        self.brokers: list[BrokerNode] = []
         self.parked_bytes = 0
 
 
@@ -102,12 +110,12 @@ class Fetcher:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.parked = Parked()
-        self.ends: dict[TopicPartition, Ends] = {}
-        self.old_ends: set[TopicPartition] = set()  # of what is fetched again and was not for a while
+        self.parked = FetchBuffer()
+        self.ends: dict[TopicPartition, LogOffsets] = {}
+        self.stale_log_offsets: set[TopicPartition] = set()  # of what is fetched again and was not for a while
         self._sessions: dict[int, FetchSession] = {}
-        self._in_flight: dict[int, dict[TopicPartition, Asked]] = {}
-        self._ahead: dict[TopicPartition, Asked] = {}
+        self._in_flight: dict[int, dict[TopicPartition, RequestedFetch]] = {}
+        self._ahead: dict[TopicPartition, RequestedFetch] = {}
         self._replicas: dict[TopicPartition, Replica] = {}
         self._attempts: dict[TopicPartition, Attempts] = {}
         self._node_attempts: dict[int, Attempts] = {}
@@ -122,7 +130,7 @@ class Fetcher:
 
     # --- asking
 
-    def owed(
+    def ready_requests(
         self, positions: Positions, view: ClusterView, allowed: Callable[[TopicPartition], bool], now: float
     ) -> list[FetchOrder]:
         """The requests to send now. `allowed`: assigned for fetching and not paused."""
@@ -161,7 +169,7 @@ class Fetcher:
         ask = session.next_request(wanted, kept=kept)
         self._last_asked[node] = next(self._orders)
         self._in_flight[node] = {
-            partition: Asked(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
+            partition: RequestedFetch(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
             for partition, want in wanted.items()
             if (known := view.partition(partition)) is not None  # as `_want` has seen to
         }
@@ -221,7 +229,7 @@ class Fetcher:
 
     # --- answers
 
-    def answered(
+    def on_response(
         self,
         node: int,
         response: FetchResponse,
@@ -260,7 +268,7 @@ class Fetcher:
                 if ask.offset != self._next_offset(partition, state.serial, state.offset):
                     continue
                 self._one(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
-        outcome.brokers = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
+        outcome.brokers = [BrokerNode(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
         session.answered(response.session_id)
         return outcome
 
@@ -269,7 +277,7 @@ class Fetcher:
         node: int,
         partition: TopicPartition,
         data: PartitionData,
-        ask: Asked,
+        ask: RequestedFetch,
         positions: Positions,
         view: ClusterView,
         outcome: FetchOutcome,
@@ -286,8 +294,8 @@ class Fetcher:
             return
         if data.preferred_read_replica < 0:
             self._attempts.pop(partition, None)  # else it was sent elsewhere, where it may have just been refused
-        self.old_ends.discard(partition)
-        self.ends[partition] = Ends(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        self.stale_log_offsets.discard(partition)
+        self.ends[partition] = LogOffsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
             if _is_of_leader(node, data, ask, view.partition(partition)):
                 diverging = data.diverging_epoch
@@ -321,7 +329,7 @@ class Fetcher:
         outcome.stale = True
         self._wait(partition, now=now, chance=chance)
 
-    def _park(self, partition: TopicPartition, data: PartitionData, ask: Asked) -> None:
+    def _park(self, partition: TopicPartition, data: PartitionData, ask: RequestedFetch) -> None:
         records = memoryview(data.records or b"")
         end = slice_end(records)
         next_offset = ask.offset if end.next_offset is None else max(end.next_offset, ask.offset)
@@ -330,7 +338,7 @@ class Fetcher:
             next_offset = ask.offset
         aborted = tuple((one.producer_id, one.first_offset) for one in data.aborted_transactions or ())
         self.parked.put(
-            Slice(
+            CompletedFetch(
                 partition,
                 records,
                 ask.offset,
@@ -349,7 +357,7 @@ class Fetcher:
         node: int,
         partition: TopicPartition,
         data: PartitionData,
-        ask: Asked,
+        ask: RequestedFetch,
         positions: Positions,
         view: ClusterView,
         outcome: FetchOutcome,
@@ -405,7 +413,7 @@ class Fetcher:
 
     def next_slice(
         self, partition: TopicPartition, positions: Positions, allowed: Container[TopicPartition]
-    ) -> Slice | None:
+    ) -> CompletedFetch | None:
         """The slice of a partition to decode next, which stays parked until it is removed. None if it may not be shown
         now: the partition is set aside until it is allowed, and what the barrier has voided is dropped."""
         first = self.parked.first(partition)
@@ -428,7 +436,7 @@ class Fetcher:
         self.drop(partition)
         for known in (self.ends, self._replicas, self._attempts, self.until):
             known.pop(partition, None)
-        self.old_ends.discard(partition)
+        self.stale_log_offsets.discard(partition)
 
     def trim(self, paused: Callable[[TopicPartition], bool]) -> None:
         """Keep the bytes of paused partitions bounded as well: the newest are given up, and fetched again later."""
@@ -438,7 +446,7 @@ class Fetcher:
         for partition in filter(paused, list(self.parked)):
             while excess > 0 and (dropped := self.parked.drop_newest(partition)) is not None:
                 excess -= len(dropped.records)
-                self._ahead[partition] = Asked(dropped.serial, dropped.start, dropped.fetched_under)
+                self._ahead[partition] = RequestedFetch(dropped.serial, dropped.start, dropped.leader_epoch_at_fetch)
 
     def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The logs' ends as answers have told them: last stable offsets under read_committed. What is paused is not
@@ -451,9 +459,9 @@ class Fetcher:
 
     def fresh_ends(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
         """As `known_ends`, of those that have been told since they are fetched."""
-        return self.known_ends(partitions - self.old_ends)
+        return self.known_ends(partitions - self.stale_log_offsets)
 
-    def wakes(self) -> list[float]:
+    def next_poll_at(self) -> list[float]:
         """When each partition or broker that failed may be asked again (s, monotonic)."""
         return [one.not_before for one in (*self._attempts.values(), *self._node_attempts.values())]
 
@@ -481,7 +489,7 @@ def _is_up(node: int, partition: TopicPartition, view: ClusterView) -> bool:
     return node in view.brokers and known is not None and node not in known.offline
 
 
-def _is_of_leader(node: int, data: PartitionData, ask: Asked, known: PartitionView | None) -> bool:
+def _is_of_leader(node: int, data: PartitionData, ask: RequestedFetch, known: PartitionView | None) -> bool:
     """Whether a response came from the partition's leader, and no other leader is known or named since the request."""
     named = data.current_leader
     if known is None or (named.leader_id not in (NO_NODE, node) and named.leader_epoch > ask.leader_epoch):

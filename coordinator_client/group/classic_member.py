@@ -5,7 +5,7 @@ thread, no clock and no chance in here, so the same code runs under the driver, 
 and under a simulator, and every run of it can be repeated.
 
 How to read it. `step` only records: it finds the handler of the event, which draws conclusions (a `Trigger`) and walks
-(`Walk.go`). Whatever is due because of the state and the time is found by one pass (`_advance`) in `ready`: the
+(`StateTracker.go`). Whatever is due because of the state and the time is found by one pass (`_advance`) in `ready`: the
 `_turn__*` methods, one a state that acts by itself. So no handler needs to remember to send something: being in JOINING
 is what makes a join go out, whoever brought us there.
 
@@ -47,20 +47,20 @@ from kohort.coordinator_client.group.join_group import Gathering
 from kohort.coordinator_client.group.leader_assignment import PlanOrder
 from kohort.coordinator_client.group.leader_members import Leadership
 from kohort.coordinator_client.group.leader_planning import Planning
-from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, Machine
+from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, MemberBase
 from kohort.coordinator_client.group.member_config import MemberSettings
-from kohort.coordinator_client.group.member_context import Shared
-from kohort.coordinator_client.group.membership import Membership, Then
+from kohort.coordinator_client.group.member_context import MemberContext
+from kohort.coordinator_client.group.membership import AfterRevocation, Membership
 from kohort.coordinator_client.group.ready import BacklogOrder
-from kohort.coordinator_client.group.state_tracker import Walk
+from kohort.coordinator_client.group.state_tracker import StateTracker
 from kohort.coordinator_client.group.states import MemberState, Trigger
-from kohort.coordinator_client.hooks import Cause, Why
-from kohort.network.group_types import Identity
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.metadata import TopicsChanged
 from kohort.network.metadata_refresh import WantedTopics
 
 
-class GroupMember(Machine):
+class ClassicMember(MemberBase):
     """The machine of the classic protocol. `assignors`: at least one, in order of preference; all that this member
     offers in the vote."""
 
@@ -72,10 +72,10 @@ class GroupMember(Machine):
         self.mode = reconcile.mode_of(assignors)
         by_name = {assignor.name: assignor for assignor in assignors}
 
-        shared = Shared.of(settings, Walk())
+        shared = MemberContext.of(settings, StateTracker())
         leadership = Leadership(shared.topics, racks_matter=settings.rack_id is not None)
 
-        def farewell(identity: Identity, reason: str) -> tuple[str, Any] | None:
+        def farewell(identity: ConsumerGroupMetadata, reason: str) -> tuple[str, Any] | None:
             return ("LeaveGroup", group_requests.leave_group(identity, reason)) if settings.leaves else None
 
         membership = Membership(shared, farewell, leadership.end)
@@ -113,36 +113,38 @@ class GroupMember(Machine):
         cause = self._wants_rebalance()
         if cause is None or self._topics.meant is None:
             return False
-        self._walk.begin(cause)
+        self._tracker.begin_rebalance(cause)
         if not self._lets_go_first(self._topics.meant):
-            self._membership.then = Then.JOIN
-            self._walk.go(Trigger.MUST_JOIN)
+            self._membership.after_revocation = AfterRevocation.REJOIN
+            self._tracker.transition(Trigger.MUST_JOIN)
         return True
 
-    def _wants_rebalance(self) -> Cause | None:
+    def _wants_rebalance(self) -> RebalanceCause | None:
         """Told so, or our topics are not those we joined with, or we lead and what we assigned has changed."""
         if self._membership.rejoin is not None:
             return self._membership.rejoin
         topics, moved = self._topics, self._leadership.moved
         if topics.meant is not None and topics.meant != topics.joined:
             changed = ", ".join(sorted(topics.meant ^ topics.joined)[:5])
-            return Cause(Why.TOPICS_CHANGED if topics.by_pattern else Why.SUBSCRIPTION_CHANGED, changed)
+            return RebalanceCause(
+                RebalanceReason.TOPICS_CHANGED if topics.by_pattern else RebalanceReason.SUBSCRIPTION_CHANGED, changed
+            )
         if moved:
-            return Cause(Why.TOPICS_CHANGED, ", ".join(moved[:5]))
+            return RebalanceCause(RebalanceReason.TOPICS_CHANGED, ", ".join(moved[:5]))
         return None
 
     def _lets_go_first(self, topics: frozenset[str]) -> bool:
         """Before a join: let go what the rebalance protocol asks for, with the user's consent first."""
-        revoked = reconcile.before_join(self.mode, self._holding.partitions, topics)
+        revoked = reconcile.before_join(self.mode, self._owned.partitions, topics)
         if revoked:
-            self._membership.let_go_before_join(revoked)
+            self._membership.revoke_before_join(revoked)
         return bool(revoked)
 
     def _turn__joining(self) -> bool:
-        if self._in_flight.waits_for("JoinGroup"):
+        if self._in_flight.is_in_flight("JoinGroup"):
             return False
-        topics, waits = self._topics.meant, self._walk.now < self._gathering.join_not_before
-        if topics is None or waits or self._search.coordinator is None:
+        topics, waits = self._topics.meant, self._tracker.now < self._gathering.join_not_before
+        if topics is None or waits or self._coordinator.coordinator is None:
             return False
         # The subscription may have shrunk while we waited here.
         if self._lets_go_first(topics):
@@ -158,10 +160,10 @@ class GroupMember(Machine):
 
     def _times(self) -> list[float]:
         times = self._standing.times()
-        match self._walk.state:
-            case MemberState.JOINING if self._in_flight.waits_for("JoinGroup"):
+        match self._tracker.state:
+            case MemberState.JOINING if self._in_flight.is_in_flight("JoinGroup"):
                 pass  # its answer is waited for, and `heartbeat.py` looks after what we hold meanwhile
-            case MemberState.JOINING if self._search.coordinator is not None and self._topics.meant is not None:
+            case MemberState.JOINING if self._coordinator.coordinator is not None and self._topics.meant is not None:
                 times.append(self._gathering.join_not_before)
             case MemberState.PLANNING:
                 times.append(self._planning.wake_at())
@@ -171,10 +173,10 @@ class GroupMember(Machine):
 
     def _on_rebalance_enforced(self, event: ev.RebalanceEnforced) -> None:
         """KIP-568: "if a rebalance is already in progress, this is a no-op"."""
-        if self._walk.state is MemberState.STABLE:
-            self._membership.rejoin = Cause(Why.ENFORCED, event.reason)
+        if self._tracker.state is MemberState.STABLE:
+            self._membership.rejoin = RebalanceCause(RebalanceReason.ENFORCED, event.reason)
         else:
-            self._walk.notice("rebalance_not_enforced", f"not now: {self._walk.state.value}")
+            self._tracker.notice("rebalance_not_enforced", f"not now: {self._tracker.state.value}")
 
     def _on_topics_changed(self, event: TopicsChanged) -> None:
         self._topics.learn(event)
@@ -182,14 +184,14 @@ class GroupMember(Machine):
 
     HANDLERS = {
         **COMMON_HANDLERS,
-        ev.Joined: lambda member, event: member._gathering.on_joined(event),
-        ev.Synced: lambda member, event: member._gathering.on_synced(event),
-        ev.Beat: lambda member, event: member._standing.on_beat(event),
-        ev.Left: lambda member, event: member._membership.on_left(event),
+        ev.JoinGroupResponded: lambda member, event: member._gathering.on_joined(event),
+        ev.SyncGroupResponded: lambda member, event: member._gathering.on_synced(event),
+        ev.HeartbeatResponded: lambda member, event: member._standing.on_response(event),
+        ev.LeaveGroupResponded: lambda member, event: member._membership.on_left(event),
         ev.CommitRefused: lambda member, event: member._standing.on_commit_refused(event),
         ev.RebalanceEnforced: _on_rebalance_enforced,
         TopicsChanged: _on_topics_changed,
-        ev.BacklogKnown: lambda member, event: member._planning.on_backlog(event),
+        ev.LagKnown: lambda member, event: member._planning.on_backlog(event),
         ev.PlanMade: lambda member, event: member._gathering.on_planned(event),
     }
 

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.error_actions import REACTIONS, GroupProtocolError, Reaction, fatal_error
-from kohort.coordinator_client.group.member_context import Part, Shared
+from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, GroupProtocolError, fatal_error
+from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import HEARTBEATING, MemberState
-from kohort.coordinator_client.group.target_assignment import Target
-from kohort.coordinator_client.hooks import Cause, Why
-from kohort.network.group_types import Identity
+from kohort.coordinator_client.group.target_assignment import TargetAssignment
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.protocol.errors import error_name
 
@@ -33,7 +33,7 @@ LEAVE_EPOCH: Final = -1
 LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 
 
-def consumer_group_heartbeat(identity: Identity, said: Mapping[str, Any]) -> ConsumerGroupHeartbeatRequest:
+def consumer_group_heartbeat(identity: ConsumerGroupMetadata, said: Mapping[str, Any]) -> ConsumerGroupHeartbeatRequest:
     """To join or to stay: `said` are the fields that are not as they were told last."""
     return ConsumerGroupHeartbeatRequest(
         group_id=identity.group_id,
@@ -44,7 +44,7 @@ def consumer_group_heartbeat(identity: Identity, said: Mapping[str, Any]) -> Con
     )
 
 
-def leave_consumer_group(identity: Identity, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
+def leave_consumer_group(identity: ConsumerGroupMetadata, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
     """A static member leaves for a while, unless it leaves `for_good`: its partitions wait for it."""
     return ConsumerGroupHeartbeatRequest(
         group_id=identity.group_id,
@@ -63,10 +63,13 @@ MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 """States in which what is owned is what we were told to own: whatever was to go has gone, and is committed."""
 
 
-class Reporting(Part):
-    """`target`: what the coordinator wants us to own. `news`: grows with whatever may ask for another look at it."""
+class ConsumerHeartbeat(MemberComponent):
+    """`target`: what the coordinator wants us to own. `has_updates`: grows with whatever may ask for another look at
+    it."""
 
-    def __init__(self, shared: Shared, target: Target, membership: Membership, link: CoordinatorLink) -> None:
+    def __init__(
+        self, shared: MemberContext, target: TargetAssignment, membership: Membership, link: CoordinatorLink
+    ) -> None:
         super().__init__(shared)
         self._membership = membership
         self._link = link
@@ -101,15 +104,17 @@ class Reporting(Part):
         """Whether a join may go out: one that subscribes to nothing would be refused."""
         subscription = self._topics.subscription
         wants = subscription is not None and (subscription.broker_pattern is not None or bool(self._topics.meant))
-        return self._walk.state is MemberState.JOINING and not self._membership.alive and wants
+        return self._tracker.state is MemberState.JOINING and not self._membership.in_generation and wants
 
     @property
     def _stays(self) -> bool:
-        return self._membership.alive and (self._walk.state in HEARTBEATING or self._walk.state is MemberState.JOINING)
+        return self._membership.in_generation and (
+            self._tracker.state in HEARTBEATING or self._tracker.state is MemberState.JOINING
+        )
 
     def _due_at(self) -> float:
         """When the next report goes out, if one may go out at all."""
-        if self._search.coordinator is None or self._in_flight.waits_for(API):
+        if self._coordinator.coordinator is None or self._in_flight.is_in_flight(API):
             return inf
         if self._joins:
             return self._not_before
@@ -118,51 +123,55 @@ class Reporting(Part):
         said = self._said()
         unsaid = self._saying is not None or any(self._told.get(name, _UNSAID) != said[name] for name in said)
         soon = unsaid or self._hurry or self._acknowledges
-        return max(self._not_before, -inf if soon else self._pulse.next_beat_at)
+        return max(self._not_before, -inf if soon else self._timers.next_heartbeat_at)
 
     @property
     def _acknowledges(self) -> bool:
-        return self._owes_ack and self._walk.state in MAY_ACKNOWLEDGE
+        return self._owes_ack and self._tracker.state in MAY_ACKNOWLEDGE
 
     def times(self) -> list[float]:
         """When to look again (monotonic seconds)."""
-        silent_at = self._pulse.silent_at if self._stays and self._search.coordinator is not None else inf
+        silent_at = self._timers.session_deadline if self._stays and self._coordinator.coordinator is not None else inf
         return [silent_at, self._due_at()]
 
     def watch_silence(self) -> None:
-        if self._stays and self._search.coordinator is not None and self._walk.now >= self._pulse.silent_at:
+        if (
+            self._stays
+            and self._coordinator.coordinator is not None
+            and self._tracker.now >= self._timers.session_deadline
+        ):
             self._link.gone("no answer for a whole session timeout")
 
     def beat(self) -> None:
         """Send a report, if one is due."""
-        if self._walk.now < self._due_at():
+        if self._tracker.now < self._due_at():
             return
         membership = self._membership
         if self._saying is not None:
             self._told = {}  # the last one was not answered: what of it arrived, and what was answered, is not known
             self._held_since = None  # it may have been a join that worked: the hold may be our own by now
-        self._pulse.beat_sent_at = self._walk.now
+        self._timers.heartbeat_sent_at = self._tracker.now
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
-        self._releasing = self._must_release and not membership.alive
+        self._releasing = self._must_release and not membership.in_generation
         if self._releasing:
             self._saying = None
-            membership.ask(API, leave_consumer_group(membership.identity, for_good=False), timeout_ms)
+            membership.send(API, leave_consumer_group(membership.identity, for_good=False), timeout_ms)
             return
-        if not membership.alive:
+        if not membership.in_generation:
             self._told = {}
-            membership.named(self._settings.member_id)
-            self._walk.timeline.attempt()
+            membership.assign_member_id(self._settings.member_id)
+            self._tracker.timeline.attempt()
         said = self._said()
         self._saying = {name: value for name, value in said.items() if self._told.get(name, _UNSAID) != value}
-        if not membership.alive:
+        if not membership.in_generation:
             self._saying["topic_partitions"] = ()
         elif not self._told or self._acknowledges:
-            self._saying["topic_partitions"] = self.target.by_id(self._holding.partitions)
+            self._saying["topic_partitions"] = self.target.by_id(self._owned.partitions)
             self._owes_ack = self._owes_ack and not self._acknowledges
             self._arrived = False
         self._may_have_pattern |= bool(said.get("subscribed_topic_regex"))
         self._hurry = False
-        membership.ask(API, consumer_group_heartbeat(membership.identity, self._saying), timeout_ms)
+        membership.send(API, consumer_group_heartbeat(membership.identity, self._saying), timeout_ms)
 
     def _said(self) -> dict[str, Any]:
         """All that there is to say, but what is owned."""
@@ -191,12 +200,12 @@ class Reporting(Part):
         self._arrived = self._owes_ack = self._hurry = self._must_release = False
         self.target.forget()
 
-    def on_beat(self, event: ev.GroupBeat) -> None:
-        asked = self._in_flight.answered(event.serial)
+    def on_response(self, event: ev.ConsumerGroupHeartbeatResponded) -> None:
+        asked = self._in_flight.complete(event.serial)
         if asked is None:
             return
         answer = event.response
-        if self._walk.state is MemberState.LEAVING:
+        if self._tracker.state is MemberState.LEAVING:
             self._membership.left(answer.error_code)
             return
         if self._releasing:
@@ -206,7 +215,7 @@ class Reporting(Part):
         if answer.error_code != 0:
             self._refused(answer.error_code, answer.error_message, current, asked.sent_at)
             return
-        self._search.proved()
+        self._coordinator.proved()
         if not current:
             return
         if answer.member_epoch <= 0:
@@ -218,9 +227,9 @@ class Reporting(Part):
             return
         self._told |= self._saying or {}
         self._saying, self._failures, self._held_since = None, 0, None
-        self._pulse.told_interval_s = answer.heartbeat_interval_ms / 1000
-        self._pulse.confirmed(asked.sent_at)
-        self._pulse.last_beat_at = asked.sent_at
+        self._timers.broker_interval_s = answer.heartbeat_interval_ms / 1000
+        self._timers.confirmed(asked.sent_at)
+        self._timers.last_heartbeat_at = asked.sent_at
         self._enter(answer.member_epoch)
         if answer.assignment is not None:
             self.target.tell(answer.assignment.topic_partitions)
@@ -233,26 +242,29 @@ class Reporting(Part):
         membership = self._membership
         if membership.identity.generation == epoch:
             return
-        membership.joined(epoch, membership.identity.member_id, self._settings.remote_assignor)
-        self._walk.timeline.noted(generation=epoch)
+        membership.on_joined(epoch, membership.identity.member_id, self._settings.remote_assignor)
+        self._tracker.timeline.noted(generation=epoch)
 
     def _refused(self, code: int, message: str | None, current: bool, sent_at: float) -> None:
         why = f"{API}: {error_name(code)}"
         self._saying = None
         self._told = {}
-        match REACTIONS[API].get(code, Reaction.FATAL):
-            case Reaction.RETRY:
+        match REACTIONS[API].get(code, ErrorAction.FATAL):
+            case ErrorAction.RETRY:
                 self._back_off()
-            case Reaction.REDISCOVER:
+            case ErrorAction.REDISCOVER:
                 self._link.gone(why)
-            case Reaction.FORGET_GENERATION if current:
-                if not self._membership.alive:
+            case ErrorAction.FORGET_GENERATION if current:
+                if not self._membership.in_generation:
                     self._back_off()  # it was the join itself that was refused
-                cause = Cause(Why.STALE_GENERATION if code == FENCED_MEMBER_EPOCH else Why.UNKNOWN_MEMBER, API)
+                cause = RebalanceCause(
+                    RebalanceReason.STALE_GENERATION if code == FENCED_MEMBER_EPOCH else RebalanceReason.UNKNOWN_MEMBER,
+                    API,
+                )
                 self._membership.lose(cause, keep_id=True)
-            case Reaction.RELEASE if current and not self._membership.alive:
+            case ErrorAction.RELEASE if current and not self._membership.in_generation:
                 self._instance_is_held(sent_at)
-            case Reaction.RELEASE | Reaction.FATAL:
+            case ErrorAction.RELEASE | ErrorAction.FATAL:
                 self._membership.fail(fatal_error(code, API, self._settings.group_id, message))
 
     def _instance_is_held(self, sent_at: float) -> None:
@@ -263,7 +275,7 @@ class Reporting(Part):
         elif sent_at < self._held_since + self._settings.session_timeout_ms / 1000:
             self._back_off()
         else:
-            waited_s = self._walk.now - self._held_since
+            waited_s = self._tracker.now - self._held_since
             self._membership.fail(
                 fatal_error(
                     UNRELEASED_INSTANCE_ID,
@@ -279,18 +291,18 @@ class Reporting(Part):
         why = f"{API}: {error_name(code)}"
         self._releasing = False
         match REACTIONS[API].get(code):
-            case Reaction.RETRY:
+            case ErrorAction.RETRY:
                 self._back_off()
                 return
-            case Reaction.REDISCOVER:
+            case ErrorAction.REDISCOVER:
                 self._link.gone(why)
                 return
         self._must_release = False
         if code == 0:
             return
         self._back_off()
-        self._held_since = self._walk.now
-        self._walk.notice(
+        self._held_since = self._tracker.now
+        self._tracker.notice(
             "instance_held",
             f"instance id {self._settings.instance_id!r} of group {self._settings.group_id!r} is held by another "
             f"member: joining again for up to {self._settings.session_timeout_ms / 1000:.0f} s",
@@ -298,20 +310,20 @@ class Reporting(Part):
 
     def _back_off(self) -> None:
         self._failures += 1
-        self._not_before = self._walk.now + self._settings.backoff_s(self._failures)
+        self._not_before = self._tracker.now + self._settings.backoff_s(self._failures)
 
     def on_commit_refused(self, event: ev.CommitRefused) -> None:
-        self._walk.timeline.commit_refused(event.partitions, event.code)
-        current = event.sent == self._membership.identity and self._membership.alive
+        self._tracker.timeline.commit_refused(event.partitions, event.code)
+        current = event.sent == self._membership.identity and self._membership.in_generation
         if event.code == STALE_MEMBER_EPOCH and current:
             self._hurry = True  # the coordinator has gone on to an epoch that we have not heard of
             return
         match REACTIONS["OffsetCommit"].get(event.code):
-            case Reaction.REDISCOVER:
+            case ErrorAction.REDISCOVER:
                 self._link.gone(f"OffsetCommit: {error_name(event.code)}")
-            case Reaction.FORGET_MEMBER if current:
-                self._membership.lose(Cause(Why.UNKNOWN_MEMBER, "OffsetCommit"), keep_id=True)
-            case Reaction.FATAL:
+            case ErrorAction.FORGET_MEMBER if current:
+                self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, "OffsetCommit"), keep_id=True)
+            case ErrorAction.FATAL:
                 self._membership.fail(fatal_error(event.code, "OffsetCommit", self._settings.group_id))
 
 

@@ -15,17 +15,17 @@ from typing import Any, Final
 
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group import reconcile
-from kohort.coordinator_client.group.consumer_heartbeat import API, Reporting, leave_consumer_group
+from kohort.coordinator_client.group.consumer_heartbeat import API, ConsumerHeartbeat, leave_consumer_group
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, Machine
+from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, MemberBase
 from kohort.coordinator_client.group.member_config import MemberSettings
-from kohort.coordinator_client.group.member_context import Shared
+from kohort.coordinator_client.group.member_context import MemberContext
 from kohort.coordinator_client.group.membership import Membership
-from kohort.coordinator_client.group.state_tracker import Walk
+from kohort.coordinator_client.group.state_tracker import StateTracker
 from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState
-from kohort.coordinator_client.group.target_assignment import Target
-from kohort.coordinator_client.hooks import Cause, Why
-from kohort.network.group_types import Identity
+from kohort.coordinator_client.group.target_assignment import TargetAssignment
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.metadata import TopicsChanged
 from kohort.network.metadata_refresh import WantedTopics
 
@@ -33,23 +33,23 @@ NAMES_PATIENCE_S: Final = 5.0
 """How long new partitions wait for the names of others that came with them: one hook call is better than two."""
 
 
-class ConsumerGroupMember(Machine):
+class ConsumerMember(MemberBase):
     """The machine of the consumer group protocol. There are no assignors on this side of it: the coordinator's are
     named by `settings.remote_assignor`, or left to the group."""
 
     def __init__(self, settings: MemberSettings) -> None:
-        shared = Shared.of(settings, Walk(CONSUMER_GROUP_TRANSITIONS))
-        target = Target()
+        shared = MemberContext.of(settings, StateTracker(CONSUMER_GROUP_TRANSITIONS))
+        target = TargetAssignment()
         for_good = settings.instance_id is None or bool(settings.leave_on_close)
 
-        def farewell(identity: Identity, _reason: str) -> tuple[str, Any]:
+        def farewell(identity: ConsumerGroupMetadata, _reason: str) -> tuple[str, Any]:
             return API, leave_consumer_group(identity, for_good=for_good)
 
         membership = Membership(shared, farewell, lambda: self._reporting.forget())
         link = CoordinatorLink(shared, membership)
         super().__init__(shared, membership, link)
         self._target = target
-        self._reporting = Reporting(shared, target, membership, link)
+        self._reporting = ConsumerHeartbeat(shared, target, membership, link)
         self._looked_at: tuple[float, int] | None = None
         self._names_by = inf
         self._asked_for_names = 0
@@ -61,7 +61,7 @@ class ConsumerGroupMember(Machine):
         subscription = self._topics.subscription
         if subscription is None:
             return WantedTopics()
-        assigned = frozenset(partition.topic for partition in self._holding.partitions)
+        assigned = frozenset(partition.topic for partition in self._owned.partitions)
         # A topic that a coordinator's pattern matched is known by its id only: who has that name, all topics tell.
         everything = subscription.by_pattern or self._names_by < inf
         return WantedTopics(subscription.topics | assigned, everything, self._asked_for_names)
@@ -73,7 +73,7 @@ class ConsumerGroupMember(Machine):
         self._reporting.beat()
 
     def _times(self) -> list[float]:
-        waits = self._walk.state in (MemberState.JOINING, MemberState.STABLE)
+        waits = self._tracker.state in (MemberState.JOINING, MemberState.STABLE)
         return [*self._reporting.times(), self._names_by if waits else inf]
 
     def _start_afresh(self) -> None:
@@ -83,32 +83,32 @@ class ConsumerGroupMember(Machine):
 
     def _turn__reconcile(self) -> bool:
         """Own what the coordinator wants us to own, if that is not so already."""
-        if not self._membership.alive or self._target.told is None:
+        if not self._membership.in_generation or self._target.told is None:
             return False
         # Reached a state, heard of something, or waited long enough: nothing else can have changed the outcome.
-        seen, overdue = (self._walk.since, self._reporting.news), self._walk.now >= self._names_by
+        seen, overdue = (self._tracker.since, self._reporting.news), self._tracker.now >= self._names_by
         if self._looked_at == seen and not overdue:
             return False
         self._looked_at = seen
-        owned = self._holding.partitions
+        owned = self._owned.partitions
         wanted, unknown = self._target.named(self._topics.known, owned, self._is_subscribed)
         if not unknown:
             self._names_by = inf
         elif self._names_by == inf or overdue:
             self._asked_for_names += 1
-            self._names_by = self._walk.now + NAMES_PATIENCE_S
+            self._names_by = self._tracker.now + NAMES_PATIENCE_S
         moves = reconcile.after_sync(owned, wanted)
-        joining = self._walk.state is MemberState.JOINING
+        joining = self._tracker.state is MemberState.JOINING
         waits = bool(unknown) and not overdue and not moves.revoked
         changes = not waits and (joining or bool(moves.revoked or moves.added))
         self._reporting.compared(moves=changes)
         if not changes:
             return False
         if not joining:
-            self._walk.begin(Cause(Why.COORDINATOR_ASKED))
-            self._walk.timeline.noted(generation=self._membership.identity.generation)
+            self._tracker.begin_rebalance(RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS))
+            self._tracker.timeline.noted(generation=self._membership.identity.generation)
         self._target.came(moves.added, self._topics.known)
-        self._membership.move(moves.revoked, moves.added, rejoins=False)
+        self._membership.apply_assignment(moves.revoked, moves.added, rejoins=False)
         return True
 
     def _is_subscribed(self, topic: str) -> bool:
@@ -128,11 +128,11 @@ class ConsumerGroupMember(Machine):
         self._reporting.news += 1
 
     def _on_rebalance_enforced(self, event: ev.RebalanceEnforced) -> None:
-        self._walk.notice("rebalance_not_enforced", "the coordinator assigns this group, and only when it must")
+        self._tracker.notice("rebalance_not_enforced", "the coordinator assigns this group, and only when it must")
 
     HANDLERS = {
         **COMMON_HANDLERS,
-        ev.GroupBeat: lambda member, event: member._reporting.on_beat(event),
+        ev.ConsumerGroupHeartbeatResponded: lambda member, event: member._reporting.on_response(event),
         ev.CommitRefused: lambda member, event: member._reporting.on_commit_refused(event),
         ev.Subscribed: _on_resubscribed,
         TopicsChanged: _on_topics_changed,

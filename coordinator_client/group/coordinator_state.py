@@ -2,7 +2,7 @@
 
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.states import CoordinatorState, CoordinatorTrigger, coordinator_after
-from kohort.network.find_coordinator import Coordinator
+from kohort.network.find_coordinator import CoordinatorNode
 
 
 def coordinator_partition(group_id: str, partitions: int) -> int:
@@ -31,7 +31,7 @@ class CoordinatorSearch:
     def __init__(self, settings: MemberSettings) -> None:
         self._settings = settings
         self.state = CoordinatorState.UNKNOWN
-        self.coordinator: Coordinator | None = None
+        self.coordinator: CoordinatorNode | None = None
         self.failures = 0
         self.retry_at = 0.0
 
@@ -42,7 +42,7 @@ class CoordinatorSearch:
     def asked(self) -> None:
         self.state = coordinator_after(self.state, CoordinatorTrigger.ASKED)
 
-    def found(self, coordinator: Coordinator) -> None:
+    def found(self, coordinator: CoordinatorNode) -> None:
         self.state = coordinator_after(self.state, CoordinatorTrigger.FOUND)
         self.coordinator = coordinator
 

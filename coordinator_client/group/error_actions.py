@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.group.states import REBALANCING
 from kohort.network.errors import AuthorizationFailed
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.group.ready import MemberView
 
 
-class Reaction(Enum):
+class ErrorAction(Enum):
     """What the machine does about an error in an answer."""
 
     RETRY = "ask again after a backoff"
@@ -32,9 +32,9 @@ class Reaction(Enum):
     FATAL = "no retry cures it: raise it from poll"
 
 
-_R = Reaction
+_R = ErrorAction
 
-REACTIONS: Final[Mapping[str, Mapping[int, Reaction]]] = {
+REACTIONS: Final[Mapping[str, Mapping[int, ErrorAction]]] = {
     "FindCoordinator": {14: _R.RETRY, 15: _R.RETRY, 24: _R.FATAL, 30: _R.FATAL},
     "JoinGroup": {
         14: _R.RETRY,
@@ -195,7 +195,7 @@ VERDICTS_WITHOUT_MEMBER: Final[Mapping[int, CommitVerdict]] = {
 """The same for a consumer that is not a member of the group: it assigns its partitions by hand. Else RAISE."""
 
 
-def commit_verdict(code: int, sent: Identity, view: "MemberView") -> CommitVerdict:
+def commit_verdict(code: int, sent: ConsumerGroupMetadata, view: "MemberView") -> CommitVerdict:
     """What becomes of a commit that was sent as `sent` and refused with `code`, given the member as it stands after it
     was told (`CommitRefused`).
 

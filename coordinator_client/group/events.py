@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.subscription_state import Start, Subscription
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import TopicsChanged
 
 if TYPE_CHECKING:
@@ -27,49 +27,49 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------ answers to requests
 
 
-class CoordinatorFound(NamedTuple):
+class FindCoordinatorResponded(NamedTuple):
     """FindCoordinator was answered (the answer may still be a refusal)."""
 
     serial: int
     response: "FindCoordinatorResponse"
 
 
-class Joined(NamedTuple):
+class JoinGroupResponded(NamedTuple):
     """JoinGroup was answered."""
 
     serial: int
     response: "JoinGroupResponse"
 
 
-class Synced(NamedTuple):
+class SyncGroupResponded(NamedTuple):
     """SyncGroup was answered."""
 
     serial: int
     response: "SyncGroupResponse"
 
 
-class Beat(NamedTuple):
+class HeartbeatResponded(NamedTuple):
     """Heartbeat was answered."""
 
     serial: int
     response: "HeartbeatResponse"
 
 
-class Left(NamedTuple):
+class LeaveGroupResponded(NamedTuple):
     """LeaveGroup was answered."""
 
     serial: int
     response: "LeaveGroupResponse"
 
 
-class GroupBeat(NamedTuple):
+class ConsumerGroupHeartbeatResponded(NamedTuple):
     """ConsumerGroupHeartbeat was answered (KIP-848): a join, a report, a leave, whichever it was."""
 
     serial: int
     response: "ConsumerGroupHeartbeatResponse"
 
 
-class Refused(NamedTuple):
+class RequestFailed(NamedTuple):
     """A request was not and will not be sent, for a reason that trying again does not cure: no common version,
     authentication failed, values that the version cannot carry. The error is raised in poll."""
 
@@ -89,15 +89,15 @@ class Disconnected(NamedTuple):
     reason: str = ""
 
 
-ANSWERS: Final[Mapping[str, Any]] = {
-    "FindCoordinator": CoordinatorFound,
-    "JoinGroup": Joined,
-    "SyncGroup": Synced,
-    "Heartbeat": Beat,
-    "LeaveGroup": Left,
-    "ConsumerGroupHeartbeat": GroupBeat,
+RESPONSE_EVENTS: Final[Mapping[str, Any]] = {
+    "FindCoordinator": FindCoordinatorResponded,
+    "JoinGroup": JoinGroupResponded,
+    "SyncGroup": SyncGroupResponded,
+    "Heartbeat": HeartbeatResponded,
+    "LeaveGroup": LeaveGroupResponded,
+    "ConsumerGroupHeartbeat": ConsumerGroupHeartbeatResponded,
 }
-"""`Send.api` -> the event its answer becomes: `ANSWERS[send.api](send.serial, response)`."""
+"""`Send.api` -> the event its answer becomes: `RESPONSE_EVENTS[send.api](send.serial, response)`."""
 
 
 # ------------------------------------------------------------------------------------------------------ from the user
@@ -146,7 +146,7 @@ class HookDone(NamedTuple):
 
     serial: int
     at: float
-    commit: Mapping[TopicPartition, OffsetToCommit] = MappingProxyType({})
+    commit: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
     start: Mapping[TopicPartition, Start] = MappingProxyType({})
     error: BaseException | None = None
 
@@ -182,7 +182,7 @@ class CommitRefused(NamedTuple):
     """
 
     code: int
-    sent: Identity
+    sent: ConsumerGroupMetadata
     partitions: frozenset[TopicPartition] = frozenset()
 
 
@@ -194,9 +194,9 @@ class CommitSettled(NamedTuple):
     refused: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
-class BacklogKnown(NamedTuple):
+class LagKnown(NamedTuple):
     """The `BacklogOrder` with this serial has its answer: records waiting by partition. `unknown` partitions of those
-    asked for are not in it, and `why` tells what kept them from being found out."""
+    asked for are not in it, and `reason` tells what kept them from being found out."""
 
     serial: int
     lag: Mapping[TopicPartition, int]
@@ -213,13 +213,13 @@ class PlanMade(NamedTuple):
 
 
 Event = (
-    CoordinatorFound
-    | Joined
-    | Synced
-    | Beat
-    | Left
-    | GroupBeat
-    | Refused
+    FindCoordinatorResponded
+    | JoinGroupResponded
+    | SyncGroupResponded
+    | HeartbeatResponded
+    | LeaveGroupResponded
+    | ConsumerGroupHeartbeatResponded
+    | RequestFailed
     | Disconnected
     | Subscribed
     | Unsubscribed
@@ -233,6 +233,6 @@ Event = (
     | TopicsChanged
     | CommitRefused
     | CommitSettled
-    | BacklogKnown
+    | LagKnown
     | PlanMade
 )

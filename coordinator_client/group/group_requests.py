@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from kohort.coordinator_client.group.member_config import CONSUMER_PROTOCOL_TYPE, MemberSettings
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -19,7 +19,7 @@ def find_coordinator(settings: MemberSettings) -> FindCoordinatorRequest:
 
 
 def join_group(
-    settings: MemberSettings, identity: Identity, protocols: Sequence[tuple[str, bytes]], reason: str
+    settings: MemberSettings, identity: ConsumerGroupMetadata, protocols: Sequence[tuple[str, bytes]], reason: str
 ) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=settings.group_id,
@@ -34,7 +34,7 @@ def join_group(
 
 
 def sync_group(
-    identity: Identity, protocol: str, assignments: tuple[SyncGroupRequestAssignment, ...]
+    identity: ConsumerGroupMetadata, protocol: str, assignments: tuple[SyncGroupRequestAssignment, ...]
 ) -> SyncGroupRequest:
     return SyncGroupRequest(
         group_id=identity.group_id,
@@ -47,7 +47,7 @@ def sync_group(
     )
 
 
-def heartbeat(identity: Identity) -> HeartbeatRequest:
+def heartbeat(identity: ConsumerGroupMetadata) -> HeartbeatRequest:
     return HeartbeatRequest(
         group_id=identity.group_id,
         generation_id=identity.generation,
@@ -56,7 +56,7 @@ def heartbeat(identity: Identity) -> HeartbeatRequest:
     )
 
 
-def leave_group(identity: Identity, reason: str) -> LeaveGroupRequest:
+def leave_group(identity: ConsumerGroupMetadata, reason: str) -> LeaveGroupRequest:
     return LeaveGroupRequest(
         group_id=identity.group_id,
         member_id=identity.member_id,

@@ -9,21 +9,21 @@ from typing import Final
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group import group_requests
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.error_actions import REACTIONS, Reaction, fatal_error
-from kohort.coordinator_client.group.member_context import Part, Shared
+from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, fatal_error
+from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import HEARTBEATING, MemberState
-from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.protocol.errors import error_name
 
 ENOUGH_PROBES: Final = 3
 """So many heartbeats one after the other have to say that a join was answered before its answer counts as lost."""
 
 
-class Standing(Part):
+class Standing(MemberComponent):
     """Sends heartbeats while the group expects them, and draws conclusions from what is answered, or from silence."""
 
-    def __init__(self, shared: Shared, membership: Membership, link: CoordinatorLink) -> None:
+    def __init__(self, shared: MemberContext, membership: Membership, link: CoordinatorLink) -> None:
         super().__init__(shared)
         self._membership = membership
         self._link = link
@@ -32,52 +32,56 @@ class Standing(Part):
     @property
     def _beating(self) -> bool:
         """Whether heartbeats are expected of us, and there is somebody to send them to."""
-        known = self._search.coordinator is not None
-        return known and self._walk.state in HEARTBEATING and self._membership.alive
+        known = self._coordinator.coordinator is not None
+        return known and self._tracker.state in HEARTBEATING and self._membership.in_generation
 
     @property
     def _probing(self) -> bool:
         """Whether we read on while a join waits at the coordinator. Nobody expects heartbeats then, but we want to know
         that the answer can still come: it may have been given and lost on the way, or the coordinator may be another
         one by now, and what we read be somebody else's."""
-        waits = self._walk.state is MemberState.JOINING and self._in_flight.waits_for("JoinGroup")
-        return waits and self._membership.alive and self._membership.holds
+        waits = self._tracker.state is MemberState.JOINING and self._in_flight.is_in_flight("JoinGroup")
+        return waits and self._membership.in_generation and self._membership.owns_partitions
 
     def times(self) -> list[float]:
         """When to look again (monotonic seconds)."""
-        if self._probing and not self._in_flight.waits_for("Heartbeat"):
-            return [self._pulse.next_beat_at]
+        if self._probing and not self._in_flight.is_in_flight("Heartbeat"):
+            return [self._timers.next_heartbeat_at]
         if not self._beating:
             return []
-        waiting = self._in_flight.waits_for("Heartbeat")
-        return [self._pulse.silent_at] if waiting else [self._pulse.silent_at, self._pulse.next_beat_at]
+        waiting = self._in_flight.is_in_flight("Heartbeat")
+        return (
+            [self._timers.session_deadline]
+            if waiting
+            else [self._timers.session_deadline, self._timers.next_heartbeat_at]
+        )
 
     def watch_silence(self) -> None:
-        if self._beating and self._walk.now >= self._pulse.silent_at:
+        if self._beating and self._tracker.now >= self._timers.session_deadline:
             self._link.gone("no answer for a whole session timeout")
 
     def beat(self) -> None:
         """Send a heartbeat, if one is due."""
         if not (self._beating or self._probing):
             return
-        if self._in_flight.waits_for("Heartbeat") or self._walk.now < self._pulse.next_beat_at:
+        if self._in_flight.is_in_flight("Heartbeat") or self._tracker.now < self._timers.next_heartbeat_at:
             return
-        self._pulse.beat_sent_at = self._walk.now
+        self._timers.heartbeat_sent_at = self._tracker.now
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
-        self._membership.ask("Heartbeat", group_requests.heartbeat(self._membership.identity), timeout_ms)
+        self._membership.send("Heartbeat", group_requests.heartbeat(self._membership.identity), timeout_ms)
 
-    def on_beat(self, event: ev.Beat) -> None:
-        asked = self._in_flight.answered(event.serial)
+    def on_response(self, event: ev.HeartbeatResponded) -> None:
+        asked = self._in_flight.complete(event.serial)
         if asked is None:
             return
         code = event.response.error_code
         current = asked.identity == self._membership.identity
         if code in (0, 14, 27):
-            self._search.proved()
+            self._coordinator.proved()
         if code in (0, 27) and current:
-            self._pulse.confirmed(asked.sent_at)
-            self._pulse.last_beat_at = asked.sent_at
-        if asked.aside:
+            self._timers.confirmed(asked.sent_at)
+            self._timers.last_heartbeat_at = asked.sent_at
+        if asked.use_other_connection:
             self._probed(code, current)
         elif code != 0:
             self._told("Heartbeat", code, current)
@@ -85,36 +89,36 @@ class Standing(Part):
     def _probed(self, code: int, current: bool) -> None:
         """A heartbeat that went aside was answered. Where we stand the join's own answer says; but if the group has
         gone on since, that answer is on its way, and when it does not arrive it is lost."""
-        gone_on = current and code in (22, 25) and self._in_flight.waits_for("JoinGroup")
+        gone_on = current and code in (22, 25) and self._in_flight.is_in_flight("JoinGroup")
         self._gone_on = self._gone_on + 1 if gone_on else 0
         if self._gone_on >= ENOUGH_PROBES:
             self._gone_on = 0
-            self._in_flight.distrust()
+            self._in_flight.use_new_connection_next()
             self._link.gone("the answer to our join was lost")
-        elif REACTIONS["Heartbeat"].get(code) is Reaction.REDISCOVER:
+        elif REACTIONS["Heartbeat"].get(code) is ErrorAction.REDISCOVER:
             self._link.gone(f"Heartbeat: {error_name(code)}")
 
     def on_commit_refused(self, event: ev.CommitRefused) -> None:
-        self._walk.timeline.commit_refused(event.partitions, event.code)
+        self._tracker.timeline.commit_refused(event.partitions, event.code)
         if event.code not in REACTIONS["OffsetCommit"]:
             return
         current = event.sent == self._membership.identity and event.sent.generation >= 0
-        if self._in_flight.waits_for("JoinGroup") and event.code in (22, 25):
+        if self._in_flight.is_in_flight("JoinGroup") and event.code in (22, 25):
             return  # it lost the race against our own join, whose answer will say where we stand
         self._told("OffsetCommit", event.code, current)
 
     def _told(self, api: str, code: int, current: bool) -> None:
         """An error that speaks of our membership, and whether it speaks of the one we still have."""
-        reaction = REACTIONS[api].get(code, Reaction.FATAL)
+        reaction = REACTIONS[api].get(code, ErrorAction.FATAL)
         match reaction:
-            case Reaction.REJOIN if current and self._walk.state is MemberState.STABLE:
-                why = Why.COORDINATOR_ASKED if api == "Heartbeat" else Why.COMMIT_REFUSED
-                self._membership.rejoin = self._membership.rejoin or Cause(why)
-            case Reaction.REDISCOVER:
+            case ErrorAction.REJOIN if current and self._tracker.state is MemberState.STABLE:
+                why = RebalanceReason.REBALANCE_IN_PROGRESS if api == "Heartbeat" else RebalanceReason.COMMIT_REFUSED
+                self._membership.rejoin = self._membership.rejoin or RebalanceCause(why)
+            case ErrorAction.REDISCOVER:
                 self._link.gone(f"{api}: {error_name(code)}")
-            case Reaction.FORGET_GENERATION if current:
-                self._membership.lose(Cause(Why.STALE_GENERATION, api), keep_id=True)
-            case Reaction.FORGET_MEMBER if current:
-                self._membership.lose(Cause(Why.UNKNOWN_MEMBER, api))
-            case Reaction.FATAL if current or code != 82:
+            case ErrorAction.FORGET_GENERATION if current:
+                self._membership.lose(RebalanceCause(RebalanceReason.STALE_GENERATION, api), keep_id=True)
+            case ErrorAction.FORGET_MEMBER if current:
+                self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, api))
+            case ErrorAction.FATAL if current or code != 82:
                 self._membership.fail(fatal_error(code, api, self._settings.group_id))

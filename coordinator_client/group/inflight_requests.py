@@ -8,44 +8,44 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from kohort.coordinator_client.group.ready import Send
-from kohort.network.find_coordinator import Coordinator
-from kohort.network.group_types import Identity
+from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.group_types import ConsumerGroupMetadata
 
-ANSWER_GRACE_MS: Final = 2_000
+RESPONSE_GRACE_MS: Final = 2_000
 """Whoever sends our requests owes each of them an outcome within its timeout. After this much more we stop waiting, so
 that not even a defect there makes a member wait for ever."""
 
-FAREWELLS: Final = ("LeaveGroup", "ConsumerGroupHeartbeat")
+LEAVE_APIS: Final = ("LeaveGroup", "ConsumerGroupHeartbeat")
 """The APIs by which a member leaves."""
 
-BEATS: Final = ("Heartbeat", "ConsumerGroupHeartbeat")
+HEARTBEAT_APIS: Final = ("Heartbeat", "ConsumerGroupHeartbeat")
 """The APIs by which a member stays."""
 
-ASIDE: Final = frozenset({"LeaveGroup", "Heartbeat"})
+OTHER_CONNECTION_APIS: Final = frozenset({"LeaveGroup", "Heartbeat"})
 """What is asked while a join waits at the coordinator goes by another connection: brokers read nothing behind a request
 that they have not answered."""
 
 
-class Asked(NamedTuple):
+class InFlightRequest(NamedTuple):
     """A request that is waited for. Times are monotonic seconds. `aside`: sent while a join waited there."""
 
     api: str
-    identity: Identity
+    identity: ConsumerGroupMetadata
     sent_at: float
     node_id: int | None
     overdue_at: float
-    aside: bool = False
+    use_other_connection: bool = False
 
 
-class InFlight:
+class InFlightRequests:
     """Which requests wait for their answers, and which are still to be handed out (`drain_sends`)."""
 
-    __slots__ = ("_asked", "_distrusted", "_join_on_wire", "_sends", "_serial")
+    __slots__ = ("_distrusted", "_join_on_wire", "_requests", "_sends", "_serial")
 
     def __init__(self) -> None:
         self._serial = 0
         self._distrusted = False
-        self._asked: dict[int, Asked] = {}
+        self._requests: dict[int, InFlightRequest] = {}
         self._join_on_wire: int | None = None  # also one that nobody waits for any more
         self._sends: list[Send] = []
 
@@ -54,20 +54,20 @@ class InFlight:
         self._serial += 1
         return self._serial
 
-    def ask(
+    def send(
         self,
         api: str,
         request: Any,
         timeout_ms: int,
         *,
-        to: Coordinator | None,
-        identity: Identity,
+        to: CoordinatorNode | None,
+        identity: ConsumerGroupMetadata,
         now: float,
         awaited: bool = True,
     ) -> None:
         """Hand out a request. One that is not `awaited` goes out too, but nothing hangs on its outcome."""
         serial = self.next_serial()
-        aside = api in ASIDE and self._join_on_wire is not None
+        aside = api in OTHER_CONNECTION_APIS and self._join_on_wire is not None
         renew = self._distrusted and to is not None and not aside
         self._distrusted = self._distrusted and not renew
         self._sends.append(Send(serial, to, api, request, timeout_ms, aside, renew))
@@ -75,10 +75,10 @@ class InFlight:
             self._join_on_wire = serial
         if awaited:
             node_id = None if to is None else to.node_id
-            overdue_at = now + (timeout_ms + ANSWER_GRACE_MS) / 1000
-            self._asked[serial] = Asked(api, identity, now, node_id, overdue_at, aside)
+            overdue_at = now + (timeout_ms + RESPONSE_GRACE_MS) / 1000
+            self._requests[serial] = InFlightRequest(api, identity, now, node_id, overdue_at, aside)
 
-    def distrust(self) -> None:
+    def use_new_connection_next(self) -> None:
         """What was asked of the coordinator by its own connection is not answered, though it should be: the next
         request to a coordinator goes by a new one."""
         self._distrusted = True
@@ -88,34 +88,34 @@ class InFlight:
         sends, self._sends = tuple(self._sends), []
         return sends
 
-    def off_the_wire(self, serial: int | None) -> None:
+    def on_result(self, serial: int | None) -> None:
         """The request of this serial has had its outcome, waited for or not."""
         if self._join_on_wire is not None and serial == self._join_on_wire:
             self._join_on_wire = None
 
-    def answered(self, serial: int) -> Asked | None:
+    def complete(self, serial: int) -> InFlightRequest | None:
         """The request that an outcome belongs to, which is waited for no longer; None if nobody waits for it."""
-        return self._asked.pop(serial, None)
+        return self._requests.pop(serial, None)
 
-    def asked(self, serial: int) -> Asked | None:
+    def get(self, serial: int) -> InFlightRequest | None:
         """As `answered`, but it is still waited for."""
-        return self._asked.get(serial)
+        return self._requests.get(serial)
 
-    def waits_for(self, api: str) -> bool:
-        return any(asked.api == api for asked in self._asked.values())
+    def is_in_flight(self, api: str) -> bool:
+        return any(asked.api == api for asked in self._requests.values())
 
-    def asked_at(self, api: str) -> float | None:
+    def sent_at(self, api: str) -> float | None:
         """When the request to this API was sent that is waited for; None if none is."""
-        return next((asked.sent_at for asked in self._asked.values() if asked.api == api), None)
+        return next((asked.sent_at for asked in self._requests.values() if asked.api == api), None)
 
-    def forget(self, *apis: str) -> None:
+    def cancel(self, *apis: str) -> None:
         """Whatever is answered to these is nobody's business any more."""
-        self._asked = {serial: asked for serial, asked in self._asked.items() if asked.api not in apis}
+        self._requests = {serial: asked for serial, asked in self._requests.items() if asked.api not in apis}
 
     def overdue(self, now: float) -> list[int]:
         """Serials of the requests whose outcome is owed for too long."""
-        return [serial for serial, asked in self._asked.items() if now >= asked.overdue_at]
+        return [serial for serial, asked in self._requests.items() if now >= asked.overdue_at]
 
     def overdue_times(self) -> Iterable[float]:
         """When each of them will be overdue."""
-        return (asked.overdue_at for asked in self._asked.values())
+        return (asked.overdue_at for asked in self._requests.values())

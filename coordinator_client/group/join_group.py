@@ -10,14 +10,14 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group import group_requests, leader_assignment, reconcile
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.error_actions import REACTIONS, Reaction, fatal_error
+from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, fatal_error
 from kohort.coordinator_client.group.leader_members import Leadership
 from kohort.coordinator_client.group.leader_planning import Planning
 from kohort.coordinator_client.group.member_config import CONSUMER_PROTOCOL_TYPE
-from kohort.coordinator_client.group.member_context import Part, Shared
+from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import Trigger
-from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.protocol.errors import error_name
 from kohort.protocol.membership import read_assignment
@@ -29,12 +29,12 @@ JOIN_GRACE_MS: Final = 5_000
 """A JoinGroup may wait this much longer than the rebalance timeout for its answer, as in Apache Kafka's client."""
 
 
-class Gathering(Part):
+class Gathering(MemberComponent):
     """Joins, plans where we lead, and syncs. `join_not_before`: the next join waits until then (monotonic seconds)."""
 
     def __init__(
         self,
-        shared: Shared,
+        shared: MemberContext,
         assignors: Mapping[str, Assignor],
         leadership: Leadership,
         planning: Planning,
@@ -56,9 +56,9 @@ class Gathering(Part):
 
     def _back_off(self, why: str) -> None:
         self._failures += 1
-        self.join_not_before = self._walk.now + self._settings.backoff_s(self._failures)
+        self.join_not_before = self._tracker.now + self._settings.backoff_s(self._failures)
         if self._failures & (self._failures - 1) == 0:
-            self._walk.notice("join_waiting", f"not in the group after {self._failures} attempts: {why}")
+            self._tracker.notice("join_waiting", f"not in the group after {self._failures} attempts: {why}")
 
     # ------------------------------------------------------------------------------------------------------- joining
 
@@ -69,15 +69,15 @@ class Gathering(Part):
         except leader_assignment.AssignorFailed as error:
             self._membership.fail(error)
             return
-        reason = "" if self._walk.cause is None else str(self._walk.cause)
+        reason = "" if self._tracker.cause is None else str(self._tracker.cause)
         # From here until the answer nobody may tell us that we are dead: a heartbeat still under way was sent by the
         # member that we will no longer be when it is answered.
-        self._in_flight.forget("Heartbeat")
+        self._in_flight.cancel("Heartbeat")
         request = group_requests.join_group(self._settings, self._membership.identity, protocols, reason)
-        self._membership.ask("JoinGroup", request, self._patience_ms)
+        self._membership.send("JoinGroup", request, self._patience_ms)
         self._topics.joined = topics
         self._membership.rejoin = None
-        self._walk.timeline.attempt()
+        self._tracker.timeline.attempt()
 
     @property
     def _patience_ms(self) -> int:
@@ -87,76 +87,76 @@ class Gathering(Part):
         """A cooperative assignor is told what we hold now, in the generation we are in; an eager one what we held last,
         since all of it has been given up by now and only serves as a memory."""
         if assignor.rebalance is Rebalance.COOPERATIVE:
-            owned, generation = self._holding.partitions, self._membership.identity.generation
+            owned, generation = self._owned.partitions, self._membership.identity.generation
         else:
-            owned, generation = self._holding.last_owned, self._holding.last_generation
+            owned, generation = self._owned.previously_owned, self._owned.last_generation
         return leader_assignment.write_subscription(assignor, topics, owned, generation, self._settings.rack_id)
 
-    def on_joined(self, event: ev.Joined) -> None:
-        asked = self._in_flight.answered(event.serial)
+    def on_joined(self, event: ev.JoinGroupResponded) -> None:
+        asked = self._in_flight.complete(event.serial)
         if asked is None:
             return
         answer = event.response
-        self._search.proved()
+        self._coordinator.proved()
         if answer.error_code != 0:
             self._join_refused(answer.error_code, answer.member_id)
             return
-        self._membership.joined(answer.generation_id, answer.member_id, answer.protocol_name)
-        self._pulse.restarted(self._walk.now)
-        self._in_flight.forget("Heartbeat")  # one that went aside meanwhile speaks of who we were
+        self._membership.on_joined(answer.generation_id, answer.member_id, answer.protocol_name)
+        self._timers.restarted(self._tracker.now)
+        self._in_flight.cancel("Heartbeat")  # one that went aside meanwhile speaks of who we were
         # The lease of what is kept is not moved by this answer: when the coordinator gave it is not known.
-        self._pulse.confirmed(asked.sent_at)
+        self._timers.confirmed(asked.sent_at)
         leads = answer.leader == answer.member_id
         self._leadership.begin(leads=leads)
-        self._walk.timeline.noted(generation=answer.generation_id, protocol=answer.protocol_name, leader=leads)
+        self._tracker.timeline.noted(generation=answer.generation_id, protocol=answer.protocol_name, leader=leads)
         if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or answer.protocol_name not in self._assignors:
             self._strange_group("JoinGroup", f"the group chose {answer.protocol_name!r}")
             return
         if not leads:
-            self._walk.go(Trigger.JOINED)
+            self._tracker.transition(Trigger.JOINED)
             self._sync(())
             return
         said = leader_assignment.read_members(answer.members, answer.protocol_name or "", answer.generation_id)
-        self._leadership.hear(said)
+        self._leadership.set_members(said)
         self._notice_troubles(said)
         if (turnover := self._leadership.turnover()) is not None:
-            self._walk.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
+            self._tracker.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
         if answer.skip_assignment:
             # KIP-814: a static leader that came back is not asked to assign again, "but still needs to monitor
             # partitions of the group's topics", so it leads in every other respect.
             self._leadership.take_snapshot(known_only=True)
-            self._walk.go(Trigger.JOINED)
+            self._tracker.transition(Trigger.JOINED)
             self._sync(())
         else:
             self._planning.begin()
-            self._walk.go(Trigger.LEADS)
+            self._tracker.transition(Trigger.LEADS)
 
-    def _notice_troubles(self, said: Mapping[str, leader_assignment.Said]) -> None:
+    def _notice_troubles(self, said: Mapping[str, leader_assignment.MemberMetadata]) -> None:
         group, generation = self._settings.group_id, self._membership.identity.generation
         for member_id, each in said.items():
-            if not each.trouble:
+            if not each.error:
                 continue
             instance = "" if each.instance_id is None else f" (instance id {each.instance_id!r})"
-            self._walk.notice(
+            self._tracker.notice(
                 "bad_subscription",
-                f"member {member_id!r}{instance} of group {group!r}, generation {generation}: {each.trouble}; "
+                f"member {member_id!r}{instance} of group {group!r}, generation {generation}: {each.error}; "
                 f"`kohort group describe {group}` shows its client id and host",
             )
 
     def _join_refused(self, code: int, member_id: str) -> None:
-        match REACTIONS["JoinGroup"].get(code, Reaction.FATAL):
-            case Reaction.RETRY:
+        match REACTIONS["JoinGroup"].get(code, ErrorAction.FATAL):
+            case ErrorAction.RETRY:
                 self._back_off(error_name(code))
-                self._membership.again(f"JoinGroup: {error_name(code)}")
-            case Reaction.REDISCOVER:
+                self._membership.join_again(f"JoinGroup: {error_name(code)}")
+            case ErrorAction.REDISCOVER:
                 self._back_off(error_name(code))
-                self._membership.again(f"JoinGroup: {error_name(code)}")
+                self._membership.join_again(f"JoinGroup: {error_name(code)}")
                 self._link.gone(error_name(code))
-            case Reaction.TAKE_ID:
-                self._membership.named(member_id)
-                self._walk.go(Trigger.AGAIN)
-            case Reaction.FORGET_MEMBER:
-                self._membership.lose(Cause(Why.UNKNOWN_MEMBER, "JoinGroup"))
+            case ErrorAction.TAKE_ID:
+                self._membership.assign_member_id(member_id)
+                self._tracker.transition(Trigger.AGAIN)
+            case ErrorAction.FORGET_MEMBER:
+                self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, "JoinGroup"))
             case _:
                 self._membership.fail(fatal_error(code, "JoinGroup", self._settings.group_id))
 
@@ -172,25 +172,25 @@ class Gathering(Part):
         if event.error is not None:
             self._membership.fail(event.error)
             return
-        self._walk.go(Trigger.PLANNED)
+        self._tracker.transition(Trigger.PLANNED)
         self._sync(event.assignments)
 
     def _sync(self, assignments: "tuple[SyncGroupRequestAssignment, ...]") -> None:
         membership = self._membership
         request = group_requests.sync_group(membership.identity, membership.protocol or "", assignments)
-        membership.ask("SyncGroup", request, self._patience_ms)
+        membership.send("SyncGroup", request, self._patience_ms)
 
-    def on_synced(self, event: ev.Synced) -> None:
-        asked = self._in_flight.answered(event.serial)
+    def on_synced(self, event: ev.SyncGroupResponded) -> None:
+        asked = self._in_flight.complete(event.serial)
         if asked is None:
             return
         answer = event.response
-        self._search.proved()
+        self._coordinator.proved()
         if answer.error_code != 0:
             self._sync_refused(answer.error_code)
             return
-        self._pulse.confirmed(asked.sent_at)
-        self._in_flight.forget("Heartbeat")  # one sent before this may speak of the rebalance that this one ends
+        self._timers.confirmed(asked.sent_at)
+        self._in_flight.cancel("Heartbeat")  # one sent before this may speak of the rebalance that this one ends
         protocols = (None, self._membership.protocol)
         if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or answer.protocol_name not in protocols:
             self._strange_group("SyncGroup", f"synced as {answer.protocol_name!r}")
@@ -205,32 +205,34 @@ class Gathering(Part):
     def _take_assignment(self, assigned: frozenset[TopicPartition]) -> None:
         topics = self._topics
         if strange := reconcile.strangers(assigned, topics.subscription or Subscription(), topics.joined):
-            cause = Cause(Why.ASSIGNMENT_UNFIT, ", ".join(sorted({each.topic for each in strange})[:5]))
-            self._walk.cause = cause
+            cause = RebalanceCause(
+                RebalanceReason.ASSIGNMENT_UNFIT, ", ".join(sorted({each.topic for each in strange})[:5])
+            )
+            self._tracker.cause = cause
             self._back_off(str(cause))
-            self._membership.again(str(cause))
+            self._membership.join_again(str(cause))
             return
         self._failures = 0  # not before: a leader may go on giving what nobody can take, each time we have joined
         if told := frozenset(each.topic for each in assigned) - topics.joined:
             topics.believe(told)
-        moves = reconcile.after_sync(self._holding.partitions, assigned)
-        self._membership.move(moves.revoked, moves.added)
+        moves = reconcile.after_sync(self._owned.partitions, assigned)
+        self._membership.apply_assignment(moves.revoked, moves.added)
 
     def _sync_refused(self, code: int) -> None:
         why = f"SyncGroup: {error_name(code)}"
-        match REACTIONS["SyncGroup"].get(code, Reaction.FATAL):
-            case Reaction.REJOIN:
-                self._walk.cause = Cause(Why.SYNC_REFUSED, error_name(code))
+        match REACTIONS["SyncGroup"].get(code, ErrorAction.FATAL):
+            case ErrorAction.REJOIN:
+                self._tracker.cause = RebalanceCause(RebalanceReason.SYNC_REFUSED, error_name(code))
                 if code != 27:
                     self._back_off(why)
-                self._membership.again(why)
-            case Reaction.REDISCOVER:
+                self._membership.join_again(why)
+            case ErrorAction.REDISCOVER:
                 self._back_off(why)
-                self._membership.again(why)
+                self._membership.join_again(why)
                 self._link.gone(error_name(code))
-            case Reaction.FORGET_GENERATION:
-                self._membership.lose(Cause(Why.STALE_GENERATION, "SyncGroup"), keep_id=True)
-            case Reaction.FORGET_MEMBER:
-                self._membership.lose(Cause(Why.UNKNOWN_MEMBER, "SyncGroup"))
+            case ErrorAction.FORGET_GENERATION:
+                self._membership.lose(RebalanceCause(RebalanceReason.STALE_GENERATION, "SyncGroup"), keep_id=True)
+            case ErrorAction.FORGET_MEMBER:
+                self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, "SyncGroup"))
             case _:
                 self._membership.fail(fatal_error(code, "SyncGroup", self._settings.group_id))

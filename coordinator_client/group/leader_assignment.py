@@ -27,7 +27,7 @@ from kohort.protocol.membership import (
 
 COOPERATIVE_STICKY: Final = "cooperative-sticky"
 
-Shape = tuple[int, Mapping[int, frozenset[str]]]
+TopicShape = tuple[int, Mapping[int, frozenset[str]]]
 """What of a topic an assignment depends on: the number of partitions and, where racks matter, where replicas are."""
 
 
@@ -35,15 +35,17 @@ class AssignorFailed(KohortError):
     """The assignor raised, or what it says would break the group: `assignor`, `group`, `generation`."""
 
 
-class Said(NamedTuple):
+class MemberMetadata(NamedTuple):
     """What one member told the group. `trouble`: the part of it that could not be used, and why; "" for none."""
 
     subscription: Subscription
     instance_id: str | None
-    trouble: str = ""
+    error: str = ""
 
 
-def read_members(members: Iterable[JoinGroupResponseMember], assignor: str, generation: int) -> dict[str, Said]:
+def read_members(
+    members: Iterable[JoinGroupResponseMember], assignor: str, generation: int
+) -> dict[str, MemberMetadata]:
     """Member id -> its subscription under `assignor`, as of its join of `generation`.
 
     A subscription that does not parse as the version it claims is read as version 0, which all clients write alike:
@@ -62,7 +64,7 @@ def read_members(members: Iterable[JoinGroupResponseMember], assignor: str, gene
         if claimed >= generation:
             subscription = subscription._replace(owned_partitions=(), generation_id=NO_GENERATION)
             trouble = f"owned partitions ignored: they are as of generation {claimed}"
-        said[member.member_id] = Said(subscription, member.group_instance_id, trouble)
+        said[member.member_id] = MemberMetadata(subscription, member.group_instance_id, trouble)
     return said
 
 
@@ -88,12 +90,12 @@ def _claimed_generation(subscription: Subscription, assignor: str) -> int:
         return generation
 
 
-def topics_of(said: Mapping[str, Said]) -> frozenset[str]:
+def topics_of(said: Mapping[str, MemberMetadata]) -> frozenset[str]:
     """All topics that anybody in the group subscribes to."""
     return frozenset(topic for each in said.values() for topic in each.subscription.topics)
 
 
-def shape_of(info: TopicInfo | None, racks_matter: bool) -> Shape:
+def shape_of(info: TopicInfo | None, racks_matter: bool) -> TopicShape:
     """What an assignment depends on; a topic that does not exist has no partitions."""
     if info is None:
         return 0, {}
@@ -106,7 +108,7 @@ class PlanOrder(NamedTuple):
 
     serial: int
     assignor: Assignor
-    said: Mapping[str, Said]
+    said: Mapping[str, MemberMetadata]
     topics: Mapping[str, TopicInfo]
     lag: Mapping[TopicPartition, int] | None = None
 
@@ -129,7 +131,7 @@ def wants_backlog(assignor: Assignor) -> bool:
 
 def make_plan(
     assignor: Assignor,
-    said: Mapping[str, Said],
+    said: Mapping[str, MemberMetadata],
     topics: Mapping[str, TopicInfo],
     lag: Mapping[TopicPartition, int] | None = None,
 ) -> Plan:
@@ -149,7 +151,7 @@ def make_plan(
         ) from error
 
 
-def _described(said: Said) -> dict[str, object]:
+def _described(said: MemberMetadata) -> dict[str, object]:
     subscription = said.subscription
     owned: dict[str, tuple[int, ...]] = {}
     for each in subscription.owned_partitions:  # nothing says that a topic is named only once

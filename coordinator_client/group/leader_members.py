@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from kohort.assignors import Assignor
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import leader_assignment
-from kohort.coordinator_client.group.topic_subscription import NO_TOPICS, Topics
+from kohort.coordinator_client.group.topic_subscription import NO_TOPICS, TopicSubscription
 
 BACKLOG_KEEPS_S: Final = 30.0
 """How long a measured backlog is planned by. A cooperative plan takes two rounds, and the second must not be made from
@@ -42,13 +42,13 @@ class Leadership:
         "moved",
     )
 
-    def __init__(self, topics: Topics, *, racks_matter: bool) -> None:
+    def __init__(self, topics: TopicSubscription, *, racks_matter: bool) -> None:
         self._topics = topics
         self._racks_matter = racks_matter
         self.leads = False
-        self._said: dict[str, leader_assignment.Said] = {}
+        self._said: dict[str, leader_assignment.MemberMetadata] = {}
         self.group_topics = NO_TOPICS
-        self._snapshot: dict[str, leader_assignment.Shape] = {}
+        self._snapshot: dict[str, leader_assignment.TopicShape] = {}
         self._members_before: frozenset[str] | None = None
         self.moved: tuple[str, ...] = ()
         self._lag: Mapping[TopicPartition, int] | None = None
@@ -58,7 +58,7 @@ class Leadership:
     def begin(self, *, leads: bool) -> None:
         """A generation begins; what was heard in the last one holds no more."""
         self.leads = leads
-        self.hear({})
+        self.set_members({})
 
     def end(self) -> None:
         """Membership is gone."""
@@ -66,7 +66,7 @@ class Leadership:
         self._members_before = None
         self._lag, self._measured_at = None, -inf
 
-    def hear(self, said: dict[str, leader_assignment.Said]) -> None:
+    def set_members(self, said: dict[str, leader_assignment.MemberMetadata]) -> None:
         """What the members of the generation said, which only its leader is told."""
         self._said, self.group_topics = said, leader_assignment.topics_of(said)
         self._snapshot, self.moved = {}, ()
@@ -118,5 +118,5 @@ class Leadership:
             self._snapshot.setdefault(topic, self._shape(topic))
         self.moved = tuple(sorted(topic for topic, was in self._snapshot.items() if was != self._shape(topic)))
 
-    def _shape(self, topic: str) -> leader_assignment.Shape:
+    def _shape(self, topic: str) -> leader_assignment.TopicShape:
         return leader_assignment.shape_of(self._topics.known.get(topic), self._racks_matter)

@@ -10,10 +10,10 @@ from typing import Final
 
 from kohort.assignors import Assignor
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.events import BacklogKnown, PlanMade
+from kohort.coordinator_client.group.events import LagKnown, PlanMade
 from kohort.coordinator_client.group.leader_assignment import AssignorFailed, PlanOrder, wants_backlog
 from kohort.coordinator_client.group.leader_members import Leadership
-from kohort.coordinator_client.group.member_context import Part, Shared
+from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
 from kohort.coordinator_client.group.ready import BacklogOrder
 from kohort.coordinator_client.group.states import MemberState
 
@@ -24,10 +24,10 @@ BACKLOG_GRACE_S: Final = 1.0
 """Whoever measures owes an answer at the deadline. After this much more nobody waits for it."""
 
 
-class Planning(Part):
+class Planning(MemberComponent):
     """The steps of one plan, in order; each is taken by `advance` when its time has come. Times: monotonic seconds."""
 
-    def __init__(self, shared: Shared, assignors: Mapping[str, Assignor], leadership: Leadership) -> None:
+    def __init__(self, shared: MemberContext, assignors: Mapping[str, Assignor], leadership: Leadership) -> None:
         super().__init__(shared)
         self._assignors = assignors
         self._leadership = leadership
@@ -41,12 +41,12 @@ class Planning(Part):
     def begin(self) -> None:
         """We lead a new generation. What was ordered for the last one is nobody's business any more."""
         patience_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms / 2)
-        self._topics_deadline = self._walk.now + patience_ms / 1000
+        self._topics_deadline = self._tracker.now + patience_ms / 1000
         self._asked = self._running = self._new_backlog = self._new_plan = None
 
     def advance(self, protocol: str) -> AssignorFailed | None:
         """Order what is due. The error, if the assignor has had its time."""
-        now, leadership = self._walk.now, self._leadership
+        now, leadership = self._tracker.now, self._leadership
         if self._running is not None:
             return self._too_late(protocol) if now >= self._plan_deadline else None
         if leadership.missing and now < self._topics_deadline:
@@ -67,20 +67,20 @@ class Planning(Part):
     def _measure(self) -> None:
         patience_s = min(BACKLOG_PATIENCE_S, self._settings.session_timeout_ms / 4000)
         serial, topics = self._in_flight.next_serial(), self._leadership.partition_counts
-        self._asked = self._new_backlog = BacklogOrder(serial, topics, self._walk.now + patience_s)
+        self._asked = self._new_backlog = BacklogOrder(serial, topics, self._tracker.now + patience_s)
 
-    def on_backlog(self, event: BacklogKnown) -> None:
+    def on_backlog(self, event: LagKnown) -> None:
         """How many records wait, as far as it could be found out."""
         if self._waits and self._asked is not None and event.serial == self._asked.serial and self._running is None:
             self._measured(event.lag, event.unknown, event.why)
 
     def _measured(self, lag: Mapping[TopicPartition, int], unknown: int, why: str) -> None:
         assert self._asked is not None
-        self._leadership.measured(self._asked.topics, lag, self._walk.now)
+        self._leadership.measured(self._asked.topics, lag, self._tracker.now)
         if unknown:
             text = f"planned without knowing how many records wait in {unknown} partitions: {why}"
-            self._walk.notice("backlog_unknown", text)
-            self._walk.timeline.trouble(text)
+            self._tracker.notice("backlog_unknown", text)
+            self._tracker.timeline.add_error(text)
 
     def is_due(self, event: PlanMade) -> bool:
         """Whether this is the plan that is waited for."""
@@ -88,7 +88,7 @@ class Planning(Part):
 
     @property
     def _waits(self) -> bool:
-        return self._walk.state is MemberState.PLANNING
+        return self._tracker.state is MemberState.PLANNING
 
     def _too_late(self, protocol: str) -> AssignorFailed:
         return AssignorFailed(

@@ -10,27 +10,27 @@ from typing import Any, ClassVar, Final
 
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.inflight_requests import FAREWELLS
+from kohort.coordinator_client.group.inflight_requests import LEAVE_APIS
 from kohort.coordinator_client.group.leader_assignment import PlanOrder
-from kohort.coordinator_client.group.member_context import Part, Shared
-from kohort.coordinator_client.group.membership import Membership, Then
+from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
+from kohort.coordinator_client.group.membership import AfterRevocation, Membership
 from kohort.coordinator_client.group.ready import BacklogOrder, MemberView, Ready
 from kohort.coordinator_client.group.states import COMMITS_HELD, IN_GROUP, CoordinatorState, MemberState, Trigger
-from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.network.metadata_refresh import WantedTopics
 
 
-class Machine(Part):
+class MemberBase(MemberComponent):
     """See the module. Raises `IllegalTransition` (a defect of ours) but no other error: what goes wrong is in
     `Ready.view.fatal`."""
 
     HANDLERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]]
     TURNS: ClassVar[Mapping[MemberState, Callable[[Any], bool]]]
 
-    def __init__(self, shared: Shared, membership: Membership, link: CoordinatorLink) -> None:
+    def __init__(self, shared: MemberContext, membership: Membership, link: CoordinatorLink) -> None:
         super().__init__(shared)
         self.settings = shared.settings
-        self.timeline = shared.walk.timeline
+        self.timeline = shared.tracker.timeline
         self._membership = membership
         self._link = link
 
@@ -38,24 +38,24 @@ class Machine(Part):
 
     def step(self, event: ev.Event, now: float) -> None:
         """Take in what happened at `now` (monotonic seconds)."""
-        self._walk.at(now)
-        self._in_flight.off_the_wire(getattr(event, "serial", None))
-        if self._walk.state is not MemberState.CLOSED:
+        self._tracker.at(now)
+        self._in_flight.on_result(getattr(event, "serial", None))
+        if self._tracker.state is not MemberState.CLOSED:
             self.HANDLERS[type(event)](self, event)
 
     def ready(self, now: float) -> Ready:
         """What is to be done at `now`. Drains: sends, notices and commit orders are given once."""
-        self._walk.at(now)
+        self._tracker.at(now)
         self._advance()
         return Ready(
             view=self.view(),
-            hook=self._holding.hook,
-            commit=self._membership.drain_order(),
+            hook=self._owned.hook,
+            commit=self._membership.drain_commit_order(),
             sends=self._in_flight.drain_sends(),
             wanted=self._wanted(),
             backlog=self._drain_backlog(),
             plan=self._drain_plan(),
-            notices=self._walk.drain_notices(),
+            notices=self._tracker.drain_notices(),
             wake_at=self._wake_at(),
         )
 
@@ -63,21 +63,21 @@ class Machine(Part):
         """The member as it stands, without advancing it."""
         membership = self._membership
         return MemberView(
-            state=self._walk.state,
-            since=self._walk.since,
-            coordinator_state=self._search.state,
-            coordinator=self._search.coordinator,
+            state=self._tracker.state,
+            since=self._tracker.since,
+            coordinator_state=self._coordinator.state,
+            coordinator=self._coordinator.coordinator,
             identity=membership.identity,
-            held=membership.held,
+            held=membership.last_identity,
             leader=self._leads(),
             protocol=membership.protocol,
-            assignment=self._holding.assignment,
-            fetchable=self._holding.fetchable(alive=membership.alive),
-            lease_until=self._pulse.lease_until if membership.alive else inf,
-            commits_open=self._walk.state not in COMMITS_HELD,
+            assignment=self._owned.assignment,
+            fetchable=self._owned.fetchable(alive=membership.in_generation),
+            ownership_deadline=self._timers.ownership_deadline if membership.in_generation else inf,
+            commits_open=self._tracker.state not in COMMITS_HELD,
             rejoin_wanted=membership.rejoin is not None,
-            last_beat_at=self._pulse.last_beat_at,
-            cause=self._walk.cause,
+            last_beat_at=self._timers.last_heartbeat_at,
+            cause=self._tracker.cause,
             fatal=membership.fatal,
         )
 
@@ -118,66 +118,66 @@ class Machine(Part):
     # ---------------------------------------------------------------------------------------------- what is due, when
 
     def _advance(self) -> None:
-        if self._walk.state is MemberState.CLOSED:
+        if self._tracker.state is MemberState.CLOSED:
             return
         closing = self._membership.closing
-        if closing is not None and self._walk.now >= closing:
+        if closing is not None and self._tracker.now >= closing:
             self._membership.shut("no time left to close in order")
             return
         self._watch_poll()
         self._watch()
         self._link.watch_answers()
-        while (turn := self.TURNS.get(self._walk.state)) is not None and turn(self):
+        while (turn := self.TURNS.get(self._tracker.state)) is not None and turn(self):
             pass
         self._link.find()
         self._beat()
 
     @property
     def _poll_matters(self) -> bool:
-        return self._walk.state in IN_GROUP and self._membership.closing is None
+        return self._tracker.state in IN_GROUP and self._membership.closing is None
 
     def _watch_poll(self) -> None:
         """KIP-62: a handler that does not come back to poll in time makes its member leave: others take over."""
         if not self._poll_matters:
             return
-        now, pulse = self._walk.now, self._pulse
-        if now >= pulse.stall_at:
+        now, pulse = self._tracker.now, self._timers
+        if now >= pulse.poll_deadline:
             self._membership.stall()
         elif now >= pulse.warn_at:
             pulse.warned = True
-            left_s = pulse.stall_at - now
-            self._walk.notice(
+            left_s = pulse.poll_deadline - now
+            self._tracker.notice(
                 "poll_stalling",
-                f"no poll for {now - (pulse.busy_since or 0.0):.1f} s: in {left_s:.1f} s this member "
+                f"no poll for {now - (pulse.processing_since or 0.0):.1f} s: in {left_s:.1f} s this member "
                 f"leaves the group (max_poll_interval_ms={self.settings.max_poll_interval_ms})",
             )
 
     def _turn__committing(self) -> bool:
-        order = self._membership.order
-        if order is not None and self._walk.now < order.deadline:
+        order = self._membership.commit_order
+        if order is not None and self._tracker.now < order.deadline:
             return False
         self._membership.commit_late()
         return True
 
     def _turn__leaving(self) -> bool:
-        if self._walk.now < self._membership.leave_deadline:
+        if self._tracker.now < self._membership.leave_deadline:
             return False
         self._membership.left()
         return True
 
     def _wake_at(self) -> float | None:
         membership = self._membership
-        if self._walk.state is MemberState.CLOSED:
+        if self._tracker.state is MemberState.CLOSED:
             return None
         times = [inf if membership.closing is None else membership.closing, *self._in_flight.overdue_times()]
         if self._poll_matters:
-            times += [self._pulse.stall_at, self._pulse.warn_at]
+            times += [self._timers.poll_deadline, self._timers.warn_at]
         times += self._times()
-        if self._link.needed and self._search.state is CoordinatorState.UNKNOWN:
-            times.append(self._search.retry_at)
-        match self._walk.state:
-            case MemberState.COMMITTING if membership.order is not None:
-                times.append(membership.order.deadline)
+        if self._link.needed and self._coordinator.state is CoordinatorState.UNKNOWN:
+            times.append(self._coordinator.retry_at)
+        match self._tracker.state:
+            case MemberState.COMMITTING if membership.commit_order is not None:
+                times.append(membership.commit_order.deadline)
             case MemberState.LEAVING:
                 times.append(membership.leave_deadline)
         earliest = min(times)
@@ -190,42 +190,42 @@ class Machine(Part):
         if membership.closing is not None:
             return
         self._topics.subscribe(event.subscription)
-        match self._walk.state:
+        match self._tracker.state:
             case MemberState.OUT | MemberState.LEAVING | MemberState.FAILED:
-                self._in_flight.forget(*FAREWELLS)
-                membership.then = Then.JOIN
+                self._in_flight.cancel(*LEAVE_APIS)
+                membership.after_revocation = AfterRevocation.REJOIN
                 membership.fatal = None
                 self._start_afresh()
-                self._pulse.busy(self._walk.now)
-                self._walk.begin(Cause(Why.FIRST_JOIN))
-                self._walk.go(Trigger.SUBSCRIBED)
-            case _ if membership.then is Then.LEAVE:
-                membership.then = Then.JOIN
+                self._timers.processing(self._tracker.now)
+                self._tracker.begin_rebalance(RebalanceCause(RebalanceReason.FIRST_JOIN))
+                self._tracker.transition(Trigger.SUBSCRIBED)
+            case _ if membership.after_revocation is AfterRevocation.LEAVE:
+                membership.after_revocation = AfterRevocation.REJOIN
 
     def _on_unsubscribed(self, event: ev.Unsubscribed) -> None:
         self._topics.subscribe(None)
-        self._membership.part(Cause(Why.UNSUBSCRIBED), "the consumer unsubscribed")
+        self._membership.leave(RebalanceCause(RebalanceReason.UNSUBSCRIBED), "the consumer unsubscribed")
 
     def _on_close_requested(self, event: ev.CloseRequested) -> None:
         self._membership.closing = event.deadline
         self._topics.subscribe(None)
-        self._membership.part(Cause(Why.CLOSED), event.reason)
+        self._membership.leave(RebalanceCause(RebalanceReason.CLOSED), event.reason)
 
     def _on_polled(self, event: ev.Polled) -> None:
-        self._pulse.polling()
-        if self._walk.state is MemberState.STALLED and not self._holding.hook_runs:
-            self._membership.back_from_stall()
+        self._timers.polling()
+        if self._tracker.state is MemberState.STALLED and not self._owned.callback_running:
+            self._membership.return_from_stall()
 
     def _on_poll_ended(self, event: ev.PollEnded) -> None:
-        self._pulse.busy(event.at)
+        self._timers.processing(event.at)
 
     def _on_hook_started(self, event: ev.HookStarted) -> None:
-        if self._holding.started(event.serial):
-            self._pulse.busy(event.at)
+        if self._owned.started(event.serial):
+            self._timers.processing(event.at)
 
     def _on_hook_done(self, event: ev.HookDone) -> None:
-        if (hook := self._holding.ended(event.serial)) is not None:
-            self._pulse.polling()
+        if (hook := self._owned.ended(event.serial)) is not None:
+            self._timers.polling()
             self._membership.hook_done(hook, event)
 
     # ------------------------------------------------------------------------------------------- the rest of the client
@@ -234,27 +234,27 @@ class Machine(Part):
         self._link.wanted = event.wanted
 
     def _on_commit_settled(self, event: ev.CommitSettled) -> None:
-        order = self._membership.order
+        order = self._membership.commit_order
         if order is not None and event.serial == order.serial:
             self._membership.commit_settled(event.refused)
 
 
-COMMON_HANDLERS: Final[Mapping[type, Callable[[Machine, Any], None]]] = {
-    ev.CoordinatorFound: lambda member, event: member._link.on_found(event),
-    ev.Refused: lambda member, event: member._link.on_refused(event),
+COMMON_HANDLERS: Final[Mapping[type, Callable[[MemberBase, Any], None]]] = {
+    ev.FindCoordinatorResponded: lambda member, event: member._link.on_found(event),
+    ev.RequestFailed: lambda member, event: member._link.on_refused(event),
     ev.Disconnected: lambda member, event: member._link.on_disconnected(event),
-    ev.Subscribed: Machine._on_subscribed,
-    ev.Unsubscribed: Machine._on_unsubscribed,
-    ev.Polled: Machine._on_polled,
-    ev.PollEnded: Machine._on_poll_ended,
-    ev.HookStarted: Machine._on_hook_started,
-    ev.HookDone: Machine._on_hook_done,
-    ev.CoordinatorWanted: Machine._on_coordinator_wanted,
-    ev.CloseRequested: Machine._on_close_requested,
-    ev.CommitSettled: Machine._on_commit_settled,
+    ev.Subscribed: MemberBase._on_subscribed,
+    ev.Unsubscribed: MemberBase._on_unsubscribed,
+    ev.Polled: MemberBase._on_polled,
+    ev.PollEnded: MemberBase._on_poll_ended,
+    ev.HookStarted: MemberBase._on_hook_started,
+    ev.HookDone: MemberBase._on_hook_done,
+    ev.CoordinatorWanted: MemberBase._on_coordinator_wanted,
+    ev.CloseRequested: MemberBase._on_close_requested,
+    ev.CommitSettled: MemberBase._on_commit_settled,
 }
 
-COMMON_TURNS: Final[Mapping[MemberState, Callable[[Machine], bool]]] = {
-    MemberState.COMMITTING: Machine._turn__committing,
-    MemberState.LEAVING: Machine._turn__leaving,
+COMMON_TURNS: Final[Mapping[MemberState, Callable[[MemberBase], bool]]] = {
+    MemberState.COMMITTING: MemberBase._turn__committing,
+    MemberState.LEAVING: MemberBase._turn__leaving,
 }

@@ -4,40 +4,48 @@ own."""
 from typing import NamedTuple, Self
 
 from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch
-from kohort.coordinator_client.group.heartbeat_timers import Pulse
-from kohort.coordinator_client.group.inflight_requests import InFlight
+from kohort.coordinator_client.group.heartbeat_timers import HeartbeatTimers
+from kohort.coordinator_client.group.inflight_requests import InFlightRequests
 from kohort.coordinator_client.group.member_config import MemberSettings
-from kohort.coordinator_client.group.owned_partitions import Holding
-from kohort.coordinator_client.group.state_tracker import Walk
-from kohort.coordinator_client.group.topic_subscription import Topics
+from kohort.coordinator_client.group.owned_partitions import OwnedPartitions
+from kohort.coordinator_client.group.state_tracker import StateTracker
+from kohort.coordinator_client.group.topic_subscription import TopicSubscription
 
 
-class Shared(NamedTuple):
+class MemberContext(NamedTuple):
     """What is so with one member: where it stands, what it asked, whom, when, about what, and what it holds."""
 
     settings: MemberSettings
-    walk: Walk
-    search: CoordinatorSearch
-    pulse: Pulse
-    topics: Topics
-    in_flight: InFlight
-    holding: Holding
+    tracker: StateTracker
+    coordinator_state: CoordinatorSearch
+    timers: HeartbeatTimers
+    topics: TopicSubscription
+    in_flight: InFlightRequests
+    owned: OwnedPartitions
 
     @classmethod
-    def of(cls, settings: MemberSettings, walk: Walk) -> Self:
+    def of(cls, settings: MemberSettings, walk: StateTracker) -> Self:
         """A member that has not begun."""
-        topics = Topics(hide_internal=settings.exclude_internal_topics)
-        return cls(settings, walk, CoordinatorSearch(settings), Pulse(settings), topics, InFlight(), Holding())
+        topics = TopicSubscription(hide_internal=settings.exclude_internal_topics)
+        return cls(
+            settings,
+            walk,
+            CoordinatorSearch(settings),
+            HeartbeatTimers(settings),
+            topics,
+            InFlightRequests(),
+            OwnedPartitions(),
+        )
 
 
-class Part:
+class MemberComponent:
     """A part of a member that acts on what is shared."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: MemberContext) -> None:
         self._settings = shared.settings
-        self._walk = shared.walk
-        self._search = shared.search
-        self._pulse = shared.pulse
+        self._tracker = shared.tracker
+        self._coordinator = shared.coordinator_state
+        self._timers = shared.timers
         self._topics = shared.topics
         self._in_flight = shared.in_flight
-        self._holding = shared.holding
+        self._owned = shared.owned

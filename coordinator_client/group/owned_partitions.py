@@ -9,47 +9,47 @@ from typing import Final
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.hooks import Assigned, HookCall, HookEvent
-from kohort.coordinator_client.subscription_state import Assignment
+from kohort.coordinator_client.subscription_state import AssignedPartitions
 
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
 
 
-class Holding:
-    """`assignment`: what is owned. `arriving`: what the last sync brings, until its `on_assigned` is done.
-    `last_owned`, `last_generation`: what the last assignment left us with, for assignors that remember.
-    `hook`: the call that is due; `hook_runs`: the caller has taken it.
+class OwnedPartitions:
+    """`assignment`: what is owned. `newly_assigned`: what the last sync brings, until its `on_assigned` is done.
+    `previously_owned`, `last_generation`: what the last assignment left us with, for assignors that remember.
+    `hook`: the call that is due; `callback_running`: the caller has taken it.
     """
 
     __slots__ = (
         "_fetchable",
         "_fetchable_for",
-        "arriving",
         "assignment",
+        "callback_running",
         "hook",
-        "hook_runs",
         "last_generation",
-        "last_owned",
+        "newly_assigned",
+        "previously_owned",
     )
 
     def __init__(self) -> None:
-        self.assignment = Assignment()
-        self.arriving = NOTHING
-        self.last_owned = NOTHING
+        self.assignment = AssignedPartitions()
+        self.newly_assigned = NOTHING
+        self.previously_owned = NOTHING
         self.last_generation = -1
         self.hook: HookCall | None = None
-        self.hook_runs = False
+        self.callback_running = False
         self._fetchable = NOTHING
-        self._fetchable_for: tuple[Assignment, HookCall | None, bool] = (self.assignment, None, False)
+        self._fetchable_for: tuple[AssignedPartitions, HookCall | None, bool] = (self.assignment, None, False)
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         """All that is owned."""
         return self.assignment.partitions
 
-    def take(self, generation: int) -> None:
+    def accept(self, generation: int) -> None:
         """What was arriving is ours, in this generation."""
-        self.assignment = self.assignment.brought(self.arriving)
-        self.last_owned, self.last_generation = self.partitions, generation
+        self.assignment = self.assignment.brought(self.newly_assigned)
+        self.previously_owned, self.last_generation = self.partitions, generation
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """These are ours no more."""
@@ -57,8 +57,8 @@ class Holding:
 
     def forget_generation(self) -> None:
         """Membership is gone: nothing arrives any more, and nothing is worth remembering to an assignor."""
-        self.arriving = NOTHING
-        self.last_owned, self.last_generation = NOTHING, -1
+        self.newly_assigned = NOTHING
+        self.previously_owned, self.last_generation = NOTHING, -1
 
     # -- the hook
 
@@ -67,7 +67,7 @@ class Holding:
     ) -> None:
         """A call is due; `before` and `then` are what the user sees as assignment while it runs and after it."""
         self.hook = HookCall(serial, event, before, then)
-        self.hook_runs = False
+        self.callback_running = False
 
     def withdraw(self) -> None:
         """A call that nobody took is replaced by what is true now. What it would have brought was never ours."""
@@ -79,7 +79,7 @@ class Holding:
         """The caller took the call of this serial; whether that is the one that is due."""
         if self.hook is None or serial != self.hook.serial:
             return False
-        self.hook_runs = True
+        self.callback_running = True
         return True
 
     def ended(self, serial: int) -> HookCall | None:
@@ -87,7 +87,7 @@ class Holding:
         hook = self.hook
         if hook is None or serial != hook.serial:
             return None
-        self.hook, self.hook_runs = None, False
+        self.hook, self.callback_running = None, False
         return hook
 
     # -- the view

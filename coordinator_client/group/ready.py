@@ -27,9 +27,9 @@ lock, sets the visible assignment to `hook.after`, has `HookDone` queued, and ra
 it has taken once it never takes again.
 
 The fetch barrier: a record may be returned to the user only if its partition is in `view.fetchable`, was fetched under
-the epoch that `view.assignment[tp].epoch` still shows, is not paused, and `now < view.lease_until`. Fetching itself
-goes on past the lease (a coordinator that is away takes nothing from us); showing does not, for a process that slept
-through its session may not own anything any more.
+the epoch that `view.assignment[tp].epoch` still shows, is not paused, and `now < view.ownership_deadline`. Fetching
+itself goes on past the lease (a coordinator that is away takes nothing from us); showing does not, for a process that
+slept through its session may not own anything any more.
 """
 
 from collections.abc import Mapping
@@ -38,10 +38,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.states import CoordinatorState, MemberState
-from kohort.coordinator_client.hooks import Cause, HookCall
-from kohort.coordinator_client.subscription_state import Assignment
-from kohort.network.find_coordinator import Coordinator
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.coordinator_client.hooks import HookCall, RebalanceCause
+from kohort.coordinator_client.subscription_state import AssignedPartitions
+from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata_refresh import WantedTopics
 from kohort.network.notices import Notice
 
@@ -69,12 +69,12 @@ class Send(NamedTuple):
     """
 
     serial: int
-    to: Coordinator | None
+    to: CoordinatorNode | None
     api: str
     request: "FindCoordinatorRequest | JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest"
     timeout_ms: int
-    aside: bool = False
-    renew: bool = False
+    use_other_connection: bool = False
+    use_new_connection: bool = False
 
 
 class CommitOrder(NamedTuple):
@@ -82,14 +82,14 @@ class CommitOrder(NamedTuple):
     `deadline` (monotonic seconds) has come. The join that would end this generation waits for it."""
 
     serial: int
-    offsets: Mapping[TopicPartition, OffsetToCommit]
-    identity: Identity
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    identity: ConsumerGroupMetadata
     deadline: float
 
 
 class BacklogOrder(NamedTuple):
     """Find out how many records wait in these partitions of these topics, from where the group has committed to the
-    log's end, and say `BacklogKnown(serial, ...)` with what is known at `deadline` (monotonic seconds)."""
+    log's end, and say `LagKnown(serial, ...)` with what is known at `deadline` (monotonic seconds)."""
 
     serial: int
     topics: Mapping[str, int]
@@ -101,31 +101,31 @@ class MemberView(NamedTuple):
 
     `since`: monotonic seconds at which `state` was entered. `assignment`: what is owned, by partition, with the epoch
     its ownership began under. `fetchable`: what may be fetched and returned (pause marks not considered).
-    `lease_until`: membership is certain until then (monotonic seconds; infinity while nothing can take it away).
+    `ownership_deadline`: membership is certain until then (monotonic seconds; infinity while nothing can take it away).
     `commits_open`: false while the coordinator would refuse every commit; hold them until it is true again, and then
     send those of partitions still owned under the same epoch with the new `identity`. While a subscribed member's
     `identity.generation` is -1 it has nothing to commit, whatever `assignment` still names: fail it.
-    `held`: the identity that was last in a generation.
+    `last_identity`: the identity that was last in a generation.
     `rejoin_wanted`: a rebalance is wanted and will begin as soon as the state allows. `fatal`: raise it from poll,
-    every time. `protocol`: the assignor that the group chose, once there is a generation. `last_beat_at`: when the
+    every time. `protocol`: the assignor that the group chose, once there is a generation. `last_heartbeat_at`: when the
     last heartbeat that was answered well had been sent.
     """
 
     state: MemberState
     since: float
     coordinator_state: CoordinatorState
-    coordinator: Coordinator | None
-    identity: Identity
-    held: Identity
+    coordinator: CoordinatorNode | None
+    identity: ConsumerGroupMetadata
+    held: ConsumerGroupMetadata
     leader: bool
     protocol: str | None
-    assignment: Assignment
+    assignment: AssignedPartitions
     fetchable: frozenset[TopicPartition]
-    lease_until: float
+    ownership_deadline: float
     commits_open: bool
     rejoin_wanted: bool
     last_beat_at: float | None
-    cause: Cause | None
+    cause: RebalanceCause | None
     fatal: KohortError | None
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.hooks import Cause
+from kohort.coordinator_client.hooks import RebalanceCause
 
 KEPT_REBALANCES: Final = 100
 KEPT_STEPS: Final = 100  # of one rebalance: a group that finds no end may try for weeks
@@ -16,7 +16,7 @@ KEPT_STEPS: Final = 100  # of one rebalance: a group that finds no end may try f
 T = TypeVar("T")
 
 
-class Phase(NamedTuple):
+class RebalancePhase(NamedTuple):
     """Time spent in one state. `ended_at` is None while it lasts; times are the machine's monotonic seconds."""
 
     state: MemberState
@@ -27,7 +27,7 @@ class Phase(NamedTuple):
         return (now if self.ended_at is None else self.ended_at) - self.started_at
 
 
-class Rebalance(NamedTuple):
+class RebalanceRecord(NamedTuple):
     """One walk from "something must change" to the state that ended it.
 
     `generation`, `protocol`, `leader`: of the generation it led to (-1 and None if to none). `members_joined` and
@@ -36,14 +36,14 @@ class Rebalance(NamedTuple):
     `troubles`: errors on the way, hooks that raised among them, one line each. Of these and of `phases`, the last 100.
     """
 
-    cause: Cause
+    cause: RebalanceCause
     started_at: float
     ended_at: float | None = None
     outcome: MemberState | None = None
     generation: int = -1
     protocol: str | None = None
     leader: bool = False
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[RebalancePhase, ...] = ()
     members_joined: frozenset[str] = frozenset()
     members_left: frozenset[str] = frozenset()
     revoked: frozenset[TopicPartition] = frozenset()
@@ -65,22 +65,22 @@ class Timeline:
     __slots__ = ("rebalances",)
 
     def __init__(self) -> None:
-        self.rebalances: tuple[Rebalance, ...] = ()
+        self.rebalances: tuple[RebalanceRecord, ...] = ()
 
     @property
-    def current(self) -> Rebalance | None:
+    def current(self) -> RebalanceRecord | None:
         """The rebalance under way, if one is."""
         return self.rebalances[-1] if self.rebalances and self.rebalances[-1].ended_at is None else None
 
-    def begin(self, cause: Cause, now: float) -> None:
+    def begin(self, cause: RebalanceCause, now: float) -> None:
         """A rebalance begins; one that is still open goes on instead, since a retry is not a new story."""
         if self.current is None:
-            self.rebalances = (*self.rebalances[-(KEPT_REBALANCES - 1) :], Rebalance(cause, now))
+            self.rebalances = (*self.rebalances[-(KEPT_REBALANCES - 1) :], RebalanceRecord(cause, now))
 
     def entered(self, state: MemberState, now: float) -> None:
         """The member entered `state`: the phase before it is over."""
         if (current := self.current) is not None:
-            self._put(current._replace(phases=_last(*_closed(current.phases, now), Phase(state, now))))
+            self._put(current._replace(phases=_last(*_closed(current.phases, now), RebalancePhase(state, now))))
 
     def noted(self, **facts: object) -> None:
         """Facts of the rebalance under way: sets grow, numbers and names are replaced."""
@@ -91,7 +91,7 @@ class Timeline:
         }
         self._put(current._replace(**merged))  # type: ignore[arg-type]
 
-    def trouble(self, text: str) -> None:
+    def add_error(self, text: str) -> None:
         """Something went wrong; kept with the newest rebalance even after it ended, since its cause is there."""
         if self.rebalances:
             newest = self.rebalances[-1]
@@ -114,7 +114,7 @@ class Timeline:
         if (current := self.current) is not None:
             self._put(current._replace(ended_at=now, outcome=outcome, phases=_closed(current.phases, now)))
 
-    def _put(self, rebalance: Rebalance) -> None:
+    def _put(self, rebalance: RebalanceRecord) -> None:
         self.rebalances = (*self.rebalances[:-1], rebalance)
 
 
@@ -122,7 +122,7 @@ def _last(*steps: T) -> tuple[T, ...]:
     return steps[-KEPT_STEPS:]
 
 
-def _closed(phases: tuple[Phase, ...], now: float) -> tuple[Phase, ...]:
+def _closed(phases: tuple[RebalancePhase, ...], now: float) -> tuple[RebalancePhase, ...]:
     if not phases or phases[-1].ended_at is not None:
         return phases
     return (*phases[:-1], phases[-1]._replace(ended_at=now))

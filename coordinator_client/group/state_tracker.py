@@ -7,7 +7,7 @@ from typing import Final
 from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 from kohort.coordinator_client.group.rebalance_history import Timeline
 from kohort.coordinator_client.group.states import TRANSITIONS, MemberState, Trigger, after
-from kohort.coordinator_client.hooks import Cause
+from kohort.coordinator_client.hooks import RebalanceCause
 from kohort.network.notices import Notice
 
 _ENDS: Final = frozenset(
@@ -15,7 +15,7 @@ _ENDS: Final = frozenset(
 )
 
 
-class Walk:
+class StateTracker:
     """The walk through a protocol's table, with its clock (`now`, monotonic seconds) and its diary (`timeline`).
 
     `cause`: of the rebalance under way, else of the last one. `go` raises `IllegalTransition`, a defect of ours.
@@ -28,7 +28,7 @@ class Walk:
         self.now = -inf
         self.state = MemberState.OUT
         self.since = -inf
-        self.cause: Cause | None = None
+        self.cause: RebalanceCause | None = None
         self.timeline = Timeline()
         self._notices: list[Notice] = []
 
@@ -36,7 +36,7 @@ class Walk:
         """It is `now`; a clock that went back is not believed."""
         self.now = max(now, self.now)
 
-    def go(self, trigger: Trigger) -> None:
+    def transition(self, trigger: Trigger) -> None:
         """The only place that changes the state."""
         came_from, self.state = self.state, after(self.state, trigger, self._table)
         if self.state is came_from:
@@ -49,11 +49,11 @@ class Walk:
             took_s = self.now - ended.started_at
             self.notice("rebalance_ended", f"{ended.cause}: {self.state.value}, after {took_s:.3f} s")
 
-    def begin(self, cause: Cause) -> None:
+    def begin_rebalance(self, cause: RebalanceCause) -> None:
         """A rebalance begins, or the one under way has one more cause."""
         self.cause = cause
         if self.timeline.current is not None:
-            self.timeline.trouble(str(cause))
+            self.timeline.add_error(str(cause))
         self.timeline.begin(cause, self.now)
 
     def notice(self, kind: str, text: str) -> None:

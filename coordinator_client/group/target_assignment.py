@@ -20,7 +20,7 @@ class Named(NamedTuple):
     unknown: frozenset[UUID]
 
 
-class Target:
+class TargetAssignment:
     """`told`: what the coordinator said last, None before it said anything."""
 
     __slots__ = ("_came_as", "told")

@@ -9,7 +9,7 @@ from kohort.network.metadata_refresh import WantedTopics
 NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
-class Topics:
+class TopicSubscription:
     """`known`: the topics that exist. `meant`: those that the subscription means now; None while a pattern waits for
     the cluster's topics. `joined`: those that the last JoinGroup spoke of.
     """

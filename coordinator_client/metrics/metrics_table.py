@@ -14,38 +14,38 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.group.states import MemberState
-from kohort.network.client_metrics import Window
+from kohort.network.client_metrics import SampledWindow
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """A counter only grows while its consumer lives; a gauge says how it is now, or was of late."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
-class Figure(NamedTuple):
+class MetricSpec(NamedTuple):
     """One row. `unit`: ms, s, bytes, ratio, or "" for things counted. `java`: (group, name) in Java's client, or None.
     `by_partition`: its value is a mapping of TopicPartition."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     java: tuple[str, str] | None
     about: str
     by_partition: bool = False
 
 
-def figure(kind: Kind, unit: str, java: str | None, about: str, *, by_partition: bool = False) -> Any:
+def figure(kind: MetricKind, unit: str, java: str | None, about: str, *, by_partition: bool = False) -> Any:
     """A field that is a row of the table; `java` is written "group/name", without "-metrics"."""
     place = None if java is None else tuple(java.split("/"))
     return field(metadata={"kind": kind, "unit": unit, "java": place, "about": about, "by_partition": by_partition})
 
 
-COUNTER, GAUGE = Kind.COUNTER, Kind.GAUGE
+COUNTER, GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 CLIENT, GROUP, FETCH = "consumer", "consumer-coordinator", "consumer-fetch-manager"
 
 
@@ -150,12 +150,12 @@ class ConsumerMetrics(Mapping[str, Any]):
         return len(FIGURES)
 
 
-FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
-    {one.name: Figure(name=one.name, **one.metadata) for one in fields(ConsumerMetrics) if one.metadata}
+FIGURES: Final[Mapping[str, MetricSpec]] = MappingProxyType(
+    {one.name: MetricSpec(name=one.name, **one.metadata) for one in fields(ConsumerMetrics) if one.metadata}
 )
 
 
-def metrics_of(core: "Core", now: float) -> ConsumerMetrics:
+def metrics_of(core: "ConsumerCore", now: float) -> ConsumerMetrics:
     """The figures of `core` as they are at `now`; under its lock."""
     counters, meters = core.counters, core.meters
     history = core.member.timeline.rebalances if core.member is not None else ()
@@ -230,7 +230,7 @@ def metrics_of(core: "Core", now: float) -> ConsumerMetrics:
     )
 
 
-def _lag_and_lead(core: "Core") -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+def _lag_and_lead(core: "ConsumerCore") -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """How far the positions are from both ends of their logs, as fetches have told these."""
     lag: dict[TopicPartition, int] = {}
     lead: dict[TopicPartition, int] = {}
@@ -249,5 +249,5 @@ def _ago(at: float | None, now: float) -> float | None:
     return None if at is None else max(now - at, 0.0)
 
 
-def _spread(name: str, window: Window, now: float) -> dict[str, Any]:
+def _spread(name: str, window: SampledWindow, now: float) -> dict[str, Any]:
     return {name.format("avg"): window.mean(now), name.format("max"): window.most(now)}

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Figure, Kind
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind, MetricSpec
 from kohort.fastpath.compression import CODECS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class TooLarge(KohortError):
     """What is wanted does not fit into what the broker takes, even without the figures of partitions."""
 
 
-class Span(NamedTuple):
+class OtlpSpan(NamedTuple):
     """The time that a push is about, in ms since the epoch. `before`: counters as they were at its start, None where
     they are told as they are."""
 
@@ -42,7 +42,7 @@ def available() -> bool:
         return False
 
 
-def name_of(figure: Figure) -> str:
+def name_of(figure: MetricSpec) -> str:
     """The metric's name in a push."""
     if figure.java is None:
         return f"kohort.consumer.{figure.name}"
@@ -51,12 +51,12 @@ def name_of(figure: Figure) -> str:
 
 def counters(metrics: ConsumerMetrics) -> dict[str, float]:
     """What the next push in differences is to be compared with."""
-    return {name: metrics[name] for name, figure in FIGURES.items() if figure.kind is Kind.COUNTER}
+    return {name: metrics[name] for name, figure in FIGURES.items() if figure.kind is MetricKind.COUNTER}
 
 
 def payload(
     metrics: ConsumerMetrics,
-    span: Span,
+    span: OtlpSpan,
     *,
     wants: Callable[[str], bool],
     about: Mapping[str, str],
@@ -79,7 +79,7 @@ def payload(
 
 def _data(
     metrics: ConsumerMetrics,
-    span: Span,
+    span: OtlpSpan,
     wants: Callable[[str], bool],
     about: Mapping[str, str],
     *,
@@ -102,28 +102,30 @@ def _data(
 
 
 def _values(
-    metrics: ConsumerMetrics, figure: Figure, before: Mapping[str, float] | None
+    metrics: ConsumerMetrics, figure: MetricSpec, before: Mapping[str, float] | None
 ) -> Iterator[tuple[TopicPartition | None, float]]:
     found = metrics[figure.name]
     if figure.by_partition:
         yield from found.items()
     elif found is not None:
-        counted = figure.kind is Kind.COUNTER and before is not None
+        counted = figure.kind is MetricKind.COUNTER and before is not None
         yield None, found - (before or {}).get(figure.name, 0) if counted else found
 
 
-def _fill(metric: "Metric", figure: Figure, values: list[tuple[TopicPartition | None, float]], span: Span) -> None:
+def _fill(
+    metric: "Metric", figure: MetricSpec, values: list[tuple[TopicPartition | None, float]], span: OtlpSpan
+) -> None:
     from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
     metric.name, metric.unit = name_of(figure), UNITS[figure.unit]
-    if figure.kind is Kind.COUNTER:
+    if figure.kind is MetricKind.COUNTER:
         metric.sum.is_monotonic = True
         metric.sum.aggregation_temporality = (
             AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
             if span.before is None
             else AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
         )
-    points = metric.sum.data_points if figure.kind is Kind.COUNTER else metric.gauge.data_points
+    points = metric.sum.data_points if figure.kind is MetricKind.COUNTER else metric.gauge.data_points
     for partition, value in values:
         point = points.add()
         point.start_time_unix_nano = span.since_ms * NS_OF_MS

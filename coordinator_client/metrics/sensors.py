@@ -8,27 +8,27 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from kohort.coordinator_client.group.states import MemberState
-from kohort.network.client_metrics import Window
+from kohort.network.client_metrics import SampledWindow
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.group.rebalance_history import Rebalance
+    from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 
 FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
 """Ends of a rebalance that nobody wanted; leaving is none."""
 
 
-class Meters:
+class Sensors:
     """What a consumer measures. `asked`: answers of the coordinator, ms by API; `hooks`: the user's, ms by event."""
 
     def __init__(self) -> None:
-        self.fetch_ms = Window()
-        self.fetch_bytes = Window()
-        self.fetch_throttle_ms = Window()
-        self.commit_ms = Window()
-        self.between_polls_ms = Window()
-        self.idle_ratio = Window()
-        self.asked: defaultdict[str, Window] = defaultdict(Window)
-        self.hooks: defaultdict[str, Window] = defaultdict(Window)
+        self.fetch_ms = SampledWindow()
+        self.fetch_bytes = SampledWindow()
+        self.fetch_throttle_ms = SampledWindow()
+        self.commit_ms = SampledWindow()
+        self.between_polls_ms = SampledWindow()
+        self.idle_ratio = SampledWindow()
+        self.asked: defaultdict[str, SampledWindow] = defaultdict(SampledWindow)
+        self.hooks: defaultdict[str, SampledWindow] = defaultdict(SampledWindow)
         self.polled_at: float | None = None
         self._poll_ended_at: float | None = None
         self._hook_began_at = 0.0
@@ -56,7 +56,7 @@ class Meters:
         """`event`: the kind that the hook was told of."""
         self.hooks[event].add((now - self._hook_began_at) * 1000, now)
 
-    def rebalanced(self, history: "tuple[Rebalance, ...]") -> None:
+    def rebalanced(self, history: "tuple[RebalanceRecord, ...]") -> None:
         """Count those that have ended since the last call; one is told of at its end, so none is forgotten before."""
         for one in reversed(history):
             if one.ended_at is None:

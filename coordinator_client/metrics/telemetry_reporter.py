@@ -8,10 +8,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError
-from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+)
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
     from kohort.coordinator_client.metrics.telemetry_sender import Push, Telemetry
 
@@ -22,10 +29,10 @@ LAST_PUSH_S: Final = 3.0
 """How long a close waits for its last push to be answered: nobody shall wait long for what is only told."""
 
 
-class Pushing:
+class TelemetryReporter:
     """Belongs to one Core, and is used under the same lock."""
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
         self._machine: Telemetry | None = None
         self._broker: Endpoint | None = None
@@ -34,15 +41,15 @@ class Pushing:
         self._since_ms = 0
         self._before: dict[str, float] = {}
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Send what is owed."""
         machine = self._machine or self._begun()
         if machine is None:
             return
         if now >= self._limit and not machine.stopped:
             machine.stop("closed")
-            self._core.news = True  # the close waits for it
-        owed = machine.owed(now)
+            self._core.has_updates = True  # the close waits for it
+        owed = machine.next_request(now)
         if owed is None:
             return
         from kohort.coordinator_client.metrics import telemetry_sender
@@ -55,17 +62,17 @@ class Pushing:
         request = GetTelemetrySubscriptionsRequest(client_instance_id=owed.client)
         self._send(
             machine,
-            Line.CONTROL,
+            ConnectionPurpose.CONTROL,
             telemetry_sender.ASK,
             request,
             lambda answer, when: self._subscribed(machine, answer, when),
         )
 
-    def wakes(self) -> list[float | None]:
+    def next_poll_at(self) -> list[float | None]:
         """When to take a turn again if nothing happens."""
         if self._machine is None:
             return []
-        return [self._machine.wakes(), None if self.ended or self._limit == inf else self._limit]
+        return [self._machine.next_poll_at(), None if self.ended or self._limit == inf else self._limit]
 
     def close(self, now: float, deadline: float) -> None:
         """A last push, if one is wanted; it is waited for until the deadline, and for 3 s at most."""
@@ -94,18 +101,18 @@ class Pushing:
         self._began_ms = self._since_ms = core.wall_ms
         return self._machine
 
-    def _send(self, machine: "Telemetry", line: Line, api: str, request: Any, answered: Any) -> None:
-        def done(outcome: Outcome, now: float) -> None:
+    def _send(self, machine: "Telemetry", line: ConnectionPurpose, api: str, request: Any, answered: Any) -> None:
+        def done(outcome: RequestResult, now: float) -> None:
             match outcome:
-                case Answered(value):
+                case ResponseReceived(value):
                     answered(value, now)
-                case NotSent(error):
+                case SendFailed(error):
                     _stop(machine, str(error))
                 case _:
                     machine.unanswered(now)
-            self._core.news = self._core.news or self._core.closing  # a close may be waiting for it
+            self._core.has_updates = self._core.has_updates or self._core.closing  # a close may be waiting for it
 
-        self._core.send(line, self._broker, Ask(api, request, done, self._core.request_s))
+        self._core.send(line, self._broker, PendingRequest(api, request, done, self._core.request_s))
 
     def _subscribed(self, machine: "Telemetry", answer: Any, now: float) -> None:
         from kohort.coordinator_client.metrics.otlp import available
@@ -114,8 +121,11 @@ class Pushing:
         if machine.stopped:
             _tell(machine.stopped)
         elif machine.subscribed is not None and machine.subscribed.wanted and not available():
-            _stop(machine, "a broker asks for them, and OpenTelemetry's library is missing: pip install "
-                  "kohort[opentelemetry], or set enable_metrics_push to False")  # fmt: skip
+            _stop(
+                machine,
+                "a broker asks for them, and OpenTelemetry's library is missing: pip install "
+                "kohort[opentelemetry], or set enable_metrics_push to False",
+            )
 
     def _push(self, machine: "Telemetry", push: "Push", now: float) -> None:
         from kohort.coordinator_client.metrics import otlp
@@ -126,9 +136,9 @@ class Pushing:
         core, wants = self._core, push.subscribed
         metrics = metrics_of(core, now)
         told_at_ms = max(core.wall_ms, self._since_ms)
-        span = otlp.Span(self._began_ms, told_at_ms, None)
+        span = otlp.OtlpSpan(self._began_ms, told_at_ms, None)
         if wants.delta:
-            span = otlp.Span(self._since_ms, told_at_ms, dict(self._before))
+            span = otlp.OtlpSpan(self._since_ms, told_at_ms, dict(self._before))
         about = _about(core, metrics)
 
         def request(_version: int) -> PushTelemetryRequest:
@@ -142,9 +152,12 @@ class Pushing:
             except Exception as problem:  # a library's: no reason for a consumer to end
                 raise KohortError(f"metrics cannot be encoded: {problem}") from problem
             return PushTelemetryRequest(
-                client_instance_id=push.client, subscription_id=wants.number, terminating=push.last,
-                compression_type=wants.codec, metrics=data,
-            )  # fmt: skip
+                client_instance_id=push.client,
+                subscription_id=wants.number,
+                terminating=push.last,
+                compression_type=wants.codec,
+                metrics=data,
+            )
 
         def answered(answer: Any, when: float) -> None:
             if machine.pushed(answer.error_code, when):
@@ -153,7 +166,7 @@ class Pushing:
             elif machine.stopped:
                 _tell(machine.stopped)
 
-        self._send(machine, Line.TELEMETRY, PUSH, request, answered)
+        self._send(machine, ConnectionPurpose.TELEMETRY, PUSH, request, answered)
 
 
 def _stop(machine: "Telemetry", why: str) -> None:
@@ -165,7 +178,7 @@ def _tell(why: str) -> None:
     log.warning("no metrics are pushed to brokers: %s", why)
 
 
-def _about(core: "Core", metrics: "ConsumerMetrics") -> dict[str, str]:
+def _about(core: "ConsumerCore", metrics: "ConsumerMetrics") -> dict[str, str]:
     """KIP-714's labels of a client, as far as the broker does not know them from the connection."""
     labels = {
         "client_rack": core.config.rack,

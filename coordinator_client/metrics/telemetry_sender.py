@@ -16,7 +16,7 @@ from kohort.protocol.errors import CODES, error_name
 
 ASK: Final = "GetTelemetrySubscriptions"
 PUSH: Final = "PushTelemetry"
-NOBODY: Final = UUID(int=0)
+NO_CLIENT_INSTANCE_ID: Final = UUID(int=0)
 DEFAULT_INTERVAL_S: Final = 300.0
 """Where a broker has not said how often, or said nonsense: as often as one does by default."""
 
@@ -27,7 +27,7 @@ CODECS: Final = frozenset(range(1, 5))
 """What we can compress with, by Kafka's numbers; 0 is always taken."""
 
 
-class Then(Enum):
+class NextStep(Enum):
     """What an error leads to."""
 
     ASK_NOW = "ask for the subscription at once"
@@ -36,15 +36,15 @@ class Then(Enum):
 
 
 ERRORS: Final = {
-    CODES["UNKNOWN_SUBSCRIPTION_ID"]: Then.ASK_NOW,
-    CODES["UNSUPPORTED_COMPRESSION_TYPE"]: Then.ASK_NOW,
-    CODES["TELEMETRY_TOO_LARGE"]: Then.ASK_LATER,
-    CODES["THROTTLING_QUOTA_EXCEEDED"]: Then.ASK_LATER,
+    CODES["UNKNOWN_SUBSCRIPTION_ID"]: NextStep.ASK_NOW,
+    CODES["UNSUPPORTED_COMPRESSION_TYPE"]: NextStep.ASK_NOW,
+    CODES["TELEMETRY_TOO_LARGE"]: NextStep.ASK_LATER,
+    CODES["THROTTLING_QUOTA_EXCEEDED"]: NextStep.ASK_LATER,
 }
 """Any other error would come again: it stops everything."""
 
 
-class Subscribed(NamedTuple):
+class TelemetrySubscription(NamedTuple):
     """The broker's subscription. `codec`: Kafka's number. `wanted`: prefixes of names, "" for all. `delta`: counters as
     differences.
     """
@@ -57,7 +57,7 @@ class Subscribed(NamedTuple):
     wanted: frozenset[str]
 
     @classmethod
-    def told(cls, answer: GetTelemetrySubscriptionsResponse) -> "Subscribed":
+    def told(cls, answer: GetTelemetrySubscriptionsResponse) -> "TelemetrySubscription":
         """The first codec that we have, in the broker's order."""
         interval_s = answer.push_interval_ms / 1000
         return cls(
@@ -75,7 +75,7 @@ class Subscribed(NamedTuple):
         return any(name[:end] in self.wanted for end in range(len(name) + 1))
 
 
-class Ask(NamedTuple):
+class TelemetryRequest(NamedTuple):
     """Ask for the subscription of `client` (zero: one that has no id yet)."""
 
     client: UUID
@@ -85,7 +85,7 @@ class Push(NamedTuple):
     """Push under this subscription; `last`: there will be no other."""
 
     client: UUID
-    subscribed: Subscribed
+    subscribed: TelemetrySubscription
     last: bool
 
 
@@ -97,16 +97,16 @@ class Telemetry:
     """
 
     def __init__(self, chance: Callable[[], float]) -> None:
-        self.client = NOBODY
-        self.subscribed: Subscribed | None = None
+        self.client = NO_CLIENT_INSTANCE_ID
+        self.subscribed: TelemetrySubscription | None = None
         self.stopped = ""
         self._chance = chance
         self._due = -inf
         self._pushed_at: float | None = None
-        self._under_way: Ask | Push | None = None
+        self._under_way: TelemetryRequest | Push | None = None
         self._closing = False
 
-    def owed(self, now: float) -> Ask | Push | None:
+    def next_request(self, now: float) -> TelemetryRequest | Push | None:
         """What to send now."""
         if self.stopped or self._under_way is not None:
             return None
@@ -120,10 +120,10 @@ class Telemetry:
             assert self.subscribed is not None
             self._under_way = Push(self.client, self.subscribed, self._closing)
         else:
-            self._under_way = Ask(self.client)
+            self._under_way = TelemetryRequest(self.client)
         return self._under_way
 
-    def wakes(self) -> float | None:
+    def next_poll_at(self) -> float | None:
         """When `owed` should be asked again if nothing happens."""
         return None if self.stopped or self._under_way is not None or self._due == -inf else self._due
 
@@ -133,12 +133,12 @@ class Telemetry:
         if answer.error_code:
             self._refused(ASK, answer.error_code, now)
             return
-        if self.client == NOBODY:
+        if self.client == NO_CLIENT_INSTANCE_ID:
             self.client = answer.client_instance_id
-        if self.client == NOBODY:
+        if self.client == NO_CLIENT_INSTANCE_ID:
             self.stop("the broker gives no id")
             return
-        subscribed = self.subscribed = Subscribed.told(answer)
+        subscribed = self.subscribed = TelemetrySubscription.told(answer)
         if not subscribed.wanted:
             self._due = now + subscribed.interval_s
         elif self._pushed_at is None:
@@ -179,12 +179,12 @@ class Telemetry:
         return self.subscribed.interval_s if self.subscribed is not None else DEFAULT_INTERVAL_S
 
     def _refused(self, api: str, code: int, now: float) -> None:
-        match ERRORS.get(code, Then.STOP):
-            case Then.ASK_NOW if api == PUSH:
+        match ERRORS.get(code, NextStep.STOP):
+            case NextStep.ASK_NOW if api == PUSH:
                 self.subscribed, self._due = self.subscribed and self.subscribed._replace(wanted=frozenset()), now
-            case Then.ASK_NOW | Then.ASK_LATER:
+            case NextStep.ASK_NOW | NextStep.ASK_LATER:
                 self._later(now)
-            case Then.STOP:
+            case NextStep.STOP:
                 self.stop(f"{api}: {error_name(code)}")
 
     def _later(self, now: float) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from math import inf
 
 from kohort.common import TopicPartition
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 
 
-class CommitBook:
+class AutoCommitState:
     """What has been committed, what may be committed by itself, and a guard against going backwards.
 
-    `returned()` is called at the start of each poll: only what *earlier* polls returned counts as handled, never the
+    `on_poll()` is called at the start of each poll: only what *earlier* polls returned counts as handled, never the
     batch that the user is still working on (S-04). It is given changes only: a poll of one slice must not cost in
     proportion to all partitions.
     """
@@ -18,10 +18,10 @@ class CommitBook:
     def __init__(self, interval_s: float | None) -> None:
         self.interval_s = interval_s
         self._committed: dict[TopicPartition, int] = {}
-        self._handled: dict[TopicPartition, OffsetToCommit] = {}
+        self._handled: dict[TopicPartition, OffsetAndMetadata] = {}
         self._next = 0.0
 
-    def returned(self, changes: Mapping[TopicPartition, OffsetToCommit | None]) -> None:
+    def on_poll(self, changes: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Earlier polls reached these positions. None: the position is not known any more. It may be repeated."""
         if self.interval_s is not None:
             for partition, found in changes.items():
@@ -35,23 +35,23 @@ class CommitBook:
         """Nothing is due before the next poll: a close waits until no commit is under way."""
         self._next = inf
 
-    def due(self, now: float) -> dict[TopicPartition, OffsetToCommit]:
+    def due(self, now: float) -> dict[TopicPartition, OffsetAndMetadata]:
         """What to commit automatically now; empty when it is not yet time or nothing has moved."""
         if self.interval_s is None or now < self._next:
             return {}
         self._next = now + self.interval_s
-        return self.unsaved()
+        return self.uncommitted()
 
-    def wakes(self) -> float | None:
+    def next_poll_at(self) -> float | None:
         return None if self.interval_s is None or self._next == inf else self._next
 
-    def unsaved(self) -> dict[TopicPartition, OffsetToCommit]:
+    def uncommitted(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Handled and not committed: for a rebalance and for close; empty unless commits are automatic."""
         return {
             partition: found for partition, found in self._handled.items() if self._committed.get(partition) != found[0]
         }
 
-    def rewinds(self, offsets: Mapping[TopicPartition, OffsetToCommit]) -> dict[TopicPartition, int]:
+    def backward_commits(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
         """Partitions that a commit would move backwards, with what is committed now."""
         return {
             partition: self._committed[partition]

@@ -27,9 +27,9 @@ from kohort.coordinator_client.group.states import MemberState
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S
 from kohort.network.errors import AuthorizationFailed, CommitFailed, OperationTimeout, UnknownTopic
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
-from kohort.network.metadata_refresh import MetadataKeeper
+from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.offset_requests import Offsets, commit_request
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -78,7 +78,7 @@ class Commit:
         deadline: float,
         finished: Finished,
         *,
-        identity: Identity | None = None,
+        identity: ConsumerGroupMetadata | None = None,
         order: int | None = None,
         blocking: bool = False,
         topic_ids: Mapping[str, UUID] = MappingProxyType({}),
@@ -93,16 +93,16 @@ class Commit:
         self.blocking = blocking
         self.topic_ids = topic_ids
         self.number = 0
-        self.sent: Identity | None = None
+        self.sent: ConsumerGroupMetadata | None = None
         self.sent_at: float | None = None
-        self.stored: dict[TopicPartition, OffsetToCommit] = {}
+        self.stored: dict[TopicPartition, OffsetAndMetadata] = {}
         self.refused: dict[TopicPartition, int] = {}
         self.errors: dict[TopicPartition, KohortError] = {}
         self.adrift: set[TopicPartition] = set()
-        self.entries: dict[TopicPartition, Entry] = {}
+        self.entries: dict[TopicPartition, QueuedCommit] = {}
 
 
-class Entry:
+class QueuedCommit:
     """Successive commits of one partition that are settled together: only the offset of the last is sent.
 
     All have one assignment epoch (`epoch`, None: not assigned), one topic id (`topic_id`, None: metadata did not have
@@ -111,9 +111,23 @@ class Entry:
     """
 
     __slots__ = (
-        "attempts", "closed", "code", "commits", "epoch", "in_doubt", "in_flight", "metadata", "newer_than", "order",
-        "partition", "sent", "sent_at", "topic_id", "unknown_after", "unknown_since",
-    )  # fmt: skip
+        "attempts",
+        "closed",
+        "code",
+        "commits",
+        "epoch",
+        "in_doubt",
+        "in_flight",
+        "metadata",
+        "newer_than",
+        "order",
+        "partition",
+        "sent",
+        "sent_at",
+        "topic_id",
+        "unknown_after",
+        "unknown_since",
+    )
 
     def __init__(
         self, partition: TopicPartition, epoch: int | None, topic_id: UUID | None, metadata: str, order: bool
@@ -126,7 +140,7 @@ class Entry:
         self.commits: dict[Commit, None] = {}
         self.closed = False
         self.in_flight = False
-        self.sent: Identity | None = None
+        self.sent: ConsumerGroupMetadata | None = None
         self.sent_at: float | None = None
         self.in_doubt = False
         self.newer_than: int | None = None
@@ -136,7 +150,7 @@ class Entry:
         self.unknown_since = 0.0
 
     @property
-    def last(self) -> OffsetToCommit:
+    def last(self) -> OffsetAndMetadata:
         """The offset to send."""
         return next(reversed(self.commits)).offsets[self.partition]
 
@@ -150,22 +164,22 @@ class Entry:
         commit.entries[self.partition] = self
 
 
-class Sent(NamedTuple):
+class SentCommit(NamedTuple):
     """One OffsetCommit request and the identity it was sent under."""
 
-    identity: Identity
-    entries: tuple[Entry, ...]
+    identity: ConsumerGroupMetadata
+    entries: tuple[QueuedCommit, ...]
 
 
 class Dropped(NamedTuple):
     """An offset that cannot be committed any more: its topic was deleted, or created again."""
 
     partition: TopicPartition
-    offset: OffsetToCommit
+    offset: OffsetAndMetadata
     error: KohortError
 
 
-class Committer:
+class CommitQueue:
     """The commits that are not settled, in one queue a partition, and the one request that is in flight.
 
     `owed` gives the request to send now; `answered` takes its response; `judge` settles, once the machine has been told
@@ -174,19 +188,19 @@ class Committer:
     than the head of each queue and what it settles.
     """
 
-    def __init__(self, group_id: str, backoff: Backoff, metadata: MetadataKeeper) -> None:
+    def __init__(self, group_id: str, backoff: Backoff, metadata: MetadataRefresher) -> None:
         self.group_id = group_id
         self.backoff = backoff
-        self.in_flight: Sent | None = None
+        self.in_flight: SentCommit | None = None
         self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_LENGTH)
         self._metadata = metadata
         self._open: dict[Commit, None] = {}
         self._blocking: dict[Commit, None] = {}
         self._deadlines: list[tuple[float, int, Commit]] = []
-        self._order: dict[Entry, None] = {}
-        self._queues: dict[TopicPartition, deque[Entry]] = {}
-        self._retried: dict[Entry, None] = {}
-        self._judged: tuple[Sent, dict[TopicPartition, int]] | None = None
+        self._order: dict[QueuedCommit, None] = {}
+        self._queues: dict[TopicPartition, deque[QueuedCommit]] = {}
+        self._retried: dict[QueuedCommit, None] = {}
+        self._awaiting_verdict: tuple[SentCommit, dict[TopicPartition, int]] | None = None
         self._settled: list[Commit] = []
         self._dropped: list[Dropped] = []
         self._serials = count(1)
@@ -202,12 +216,12 @@ class Committer:
         for partition, to in commit.offsets.items():
             key = (commit.epochs.get(partition), self._topic_id(commit, partition), to.metadata)
             if is_order:
-                entry = Entry(partition, *key, order=True)
+                entry = QueuedCommit(partition, *key, order=True)
                 self._order[entry] = None
             else:
                 queue = self._queues.setdefault(partition, deque())
                 if not queue or not queue[-1].takes(*key):
-                    queue.append(Entry(partition, *key, order=False))
+                    queue.append(QueuedCommit(partition, *key, order=False))
                 entry = queue[-1]
             entry.add(commit)
 
@@ -242,12 +256,14 @@ class Committer:
         dropped, self._dropped = self._dropped, []
         return dropped
 
-    def owed(self, view: MemberView | None, outside: Identity, now: float) -> OffsetCommitRequest | None:
+    def ready_requests(
+        self, view: MemberView | None, outside: ConsumerGroupMetadata, now: float
+    ) -> OffsetCommitRequest | None:
         """The request for everything that may go now. `outside`: the identity where there is no membership.
 
         What the machine ordered goes first and alone: it has an identity of its own, and the rebalance waits for it.
         """
-        if self.in_flight is not None or self._judged is not None:
+        if self.in_flight is not None or self._awaiting_verdict is not None:
             return None
         identity = outside if view is None else view.identity
         due = [entry for entry in list(self._order) if self._exists(entry, now) and entry.attempts.may_try(now)]
@@ -266,10 +282,10 @@ class Committer:
             entry.in_flight = True
             entry.sent = identity
             entry.sent_at = now if entry.sent_at is None else entry.sent_at
-        self.in_flight = Sent(identity, tuple(due))
+        self.in_flight = SentCommit(identity, tuple(due))
         return commit_request(identity, {entry.partition: entry.last for entry in due})
 
-    def _head(self, partition: TopicPartition, view: MemberView | None, now: float) -> Entry | None:
+    def _head(self, partition: TopicPartition, view: MemberView | None, now: float) -> QueuedCommit | None:
         """What may be sent now of a partition; what may never be is refused."""
         while queue := self._queues.get(partition):
             entry = queue[0]
@@ -287,7 +303,7 @@ class Committer:
                 return entry if entry.attempts.may_try(now) else None
         return None
 
-    def _held(self, entry: Entry, view: MemberView | None) -> bool:
+    def _held(self, entry: QueuedCommit, view: MemberView | None) -> bool:
         """Whether it waits for a later generation than the one in which a rebalance overtook it."""
         if entry.newer_than is None or view is None:
             return False
@@ -295,7 +311,7 @@ class Committer:
             return False  # membership was lost meanwhile, and the fence will say so: nothing to wait for
         return not view.commits_open or view.identity.generation <= entry.newer_than
 
-    def _fenced(self, entry: Entry, view: MemberView | None) -> CommitFailed | None:
+    def _fenced(self, entry: QueuedCommit, view: MemberView | None) -> CommitFailed | None:
         # Lost partitions stay in the assignment until on_lost has been run, but without a generation a commit would be
         # let in by a group that is empty, where it looks like one of somebody who assigns by hand.
         if view is None:
@@ -314,7 +330,7 @@ class Committer:
             partition=entry.partition.partition,
         )
 
-    def _exists(self, entry: Entry, now: float) -> bool:
+    def _exists(self, entry: QueuedCommit, now: float) -> bool:
         """False, and the entry is refused, if its topic was deleted, or deleted and created again."""
         error = self._topic_error(entry, now)
         if error is None:
@@ -323,7 +339,7 @@ class Committer:
         self._refuse_all(entry, UNKNOWN_TOPIC, error)
         return False
 
-    def _topic_error(self, entry: Entry, now: float) -> KohortError | None:
+    def _topic_error(self, entry: QueuedCommit, now: float) -> KohortError | None:
         (topic, number), view = entry.partition, self._metadata.view
         found, was = view.topic_id(topic), entry.topic_id
         if found != was and was is not None and NO_TOPIC_ID not in (found, was):
@@ -336,7 +352,7 @@ class Committer:
                 old_id=was,
                 new_id=found,
             )
-        if entry.unknown_after is None or self._metadata.answers <= entry.unknown_after:
+        if entry.unknown_after is None or self._metadata.last_answered <= entry.unknown_after:
             return None
         if view.partition(entry.partition) is not None or view.refused.get(topic, UNKNOWN_TOPIC) != UNKNOWN_TOPIC:
             return None
@@ -349,7 +365,7 @@ class Committer:
             offset=entry.last.offset,
         )
 
-    def answered(self, response: OffsetCommitResponse) -> dict[int, frozenset[TopicPartition]]:
+    def on_response(self, response: OffsetCommitResponse) -> dict[int, frozenset[TopicPartition]]:
         """Codes by partition, other than 0: what the machine must be told before `judge` is called."""
         sent, self.in_flight = self.in_flight, None
         if sent is None:
@@ -359,18 +375,18 @@ class Committer:
             for topic in response.topics
             for one in topic.partitions
         }
-        self._judged = (sent, codes)
+        self._awaiting_verdict = (sent, codes)
         by_code: dict[int, set[TopicPartition]] = {}
         for partition, code in codes.items():
             if code:
                 by_code.setdefault(code, set()).add(partition)
         return {code: frozenset(partitions) for code, partitions in by_code.items()}
 
-    def judge(self, view: MemberView | None, now: float, chance: float) -> None:
+    def complete(self, view: MemberView | None, now: float, chance: float) -> None:
         """Settle the request that was answered, partition by partition, given the member as it stands now."""
-        if self._judged is None:
+        if self._awaiting_verdict is None:
             return
-        (sent, codes), self._judged = self._judged, None
+        (sent, codes), self._awaiting_verdict = self._awaiting_verdict, None
         for entry in sent.entries:
             entry.in_flight = entry.in_doubt = False
             if not entry.commits:
@@ -392,7 +408,7 @@ class Committer:
                 self._refuse_all(entry, code, _error(verdict, code, entry.partition, self.group_id, view))
         self._flush(now)
 
-    def _verdict(self, entry: Entry, code: int, view: MemberView | None) -> CommitVerdict:
+    def _verdict(self, entry: QueuedCommit, code: int, view: MemberView | None) -> CommitVerdict:
         if view is None or entry.sent is None:
             return VERDICTS_WITHOUT_MEMBER.get(code, CommitVerdict.RAISE)
         verdict = commit_verdict(code, entry.sent, view)
@@ -401,19 +417,19 @@ class Committer:
             return CommitVerdict.FAIL  # nobody waits for it, and as who we are now nothing of it is ours to commit
         return verdict
 
-    def _retry(self, entry: Entry, now: float, chance: float) -> None:
+    def _retry(self, entry: QueuedCommit, now: float, chance: float) -> None:
         entry.attempts = entry.attempts.failed(now, self.backoff, chance)
         self._retried[entry] = None
 
-    def _check_topic(self, entry: Entry, now: float) -> None:
+    def _check_topic(self, entry: QueuedCommit, now: float) -> None:
         """Have metadata of the topic requested now; what was requested before the refusal may be as old as it."""
         if entry.unknown_after is None:
             entry.unknown_since = now
-            self._metadata.need((entry.partition.topic,))
-        entry.unknown_after = self._metadata.questions
-        self._metadata.stale()
+            self._metadata.add_transient((entry.partition.topic,))
+        entry.unknown_after = self._metadata.requests_sent
+        self._metadata.request_update()
 
-    def _hold(self, entry: Entry, code: int) -> None:
+    def _hold(self, entry: QueuedCommit, code: int) -> None:
         entry.newer_than = entry.sent.generation if entry.sent else -1
         for commit in list(entry.commits) if entry.order else [one for one in self._blocking if one in entry.commits]:
             # Whoever waits for it would keep the rebalance itself from going on.
@@ -468,7 +484,7 @@ class Committer:
                 self._give_up(commit, error)
         self._flush(now)
 
-    def wakes(self) -> list[float]:
+    def next_poll_at(self) -> list[float]:
         """When to take a turn again if nothing happens (s, monotonic). All of them: one that has passed, for there is
         no coordinator yet to try again with, must not hide a deadline."""
         deadlines = [deadline for deadline, _serial, _commit in self._deadlines[:1]]
@@ -476,7 +492,7 @@ class Committer:
 
     # --- inner
 
-    def _stored(self, entry: Entry) -> None:
+    def _stored(self, entry: QueuedCommit) -> None:
         """The entry's offset is stored, and those of its partition that were put before it are superseded."""
         done = [entry]
         if not entry.order:
@@ -492,7 +508,7 @@ class Committer:
             one.commits.clear()
             self._remove(one)
 
-    def _refuse_all(self, entry: Entry, code: int, error: KohortError) -> None:
+    def _refuse_all(self, entry: QueuedCommit, code: int, error: KohortError) -> None:
         for commit in list(entry.commits):
             self._refuse(commit, entry.partition, code, error)
 
@@ -512,12 +528,12 @@ class Committer:
             self._settled.append(commit)
 
     @staticmethod
-    def _note_sent(commit: Commit, entry: Entry) -> None:
+    def _note_sent(commit: Commit, entry: QueuedCommit) -> None:
         if entry.sent is not None:
             commit.sent = entry.sent
             commit.sent_at = entry.sent_at if commit.sent_at is None else commit.sent_at
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: QueuedCommit) -> None:
         self._retried.pop(entry, None)
         if entry.order:
             del self._order[entry]
@@ -527,7 +543,7 @@ class Committer:
             if not queue:
                 del self._queues[entry.partition]
         if entry.unknown_after is not None:
-            self._metadata.unneed((entry.partition.topic,))
+            self._metadata.remove_transient((entry.partition.topic,))
 
     def _flush(self, now: float) -> None:
         """Finish what is settled, in the order of the calls."""

@@ -16,37 +16,45 @@ from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR, UNKNOWN_OUTCOME, Commit
 from kohort.network.error_mapping import GROUP_AUTHORIZATION, group_error
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, UnknownTopic
-from kohort.network.find_coordinator import Coordinator
-from kohort.network.group_types import Identity, OffsetToCommit
+from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.notices import Notice
 from kohort.network.offset_requests import BEFORE_TOPIC_IDS, plain
 from kohort.network.promise import Promise
 from kohort.network.request_versions import fit
-from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome, Unanswered
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+)
 from kohort.protocol.errors import error_name
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 SAMPLE = 20
 
 
-OnDone = Callable[[Mapping[TopicPartition, OffsetToCommit], KohortError | None], object]
+OnDone = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object]
 
 
 class PlannedCommit(NamedTuple):
     """What is to be committed, and what was known then: epochs of the assignment, ids of the topics."""
 
-    wanted: dict[TopicPartition, OffsetToCommit]
+    wanted: dict[TopicPartition, OffsetAndMetadata]
     epochs: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, UUID]
 
 
-class Committing:
+class CommitRequestManager:
     """Belongs to one Core, and is used under the same lock."""
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
         self.callbacks: deque[Callable[[], object]] = deque()  # the caller's thread takes them
         self._calls: dict[TopicPartition, deque[Commit]] = {}
@@ -56,7 +64,7 @@ class Committing:
         self._reported: dict[TopicPartition, int] = {}
         self._dropped: dict[TopicPartition, int] = {}
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Send what may be sent, end what has waited too long."""
         hopeless = self._core.fatal if self._core.cluster.coordinator() is None else None
         self._core.committer.expire(now, everything=hopeless is not None, because=hopeless)
@@ -72,36 +80,38 @@ class Committing:
         self._report_dropped()
         self._report_late(now)
 
-    def wakes(self) -> list[float]:
+    def next_poll_at(self) -> list[float]:
         """When to take a turn again if nothing happens (s, monotonic)."""
-        return [*self._core.committer.wakes(), *islice(self._automatic.values(), 1)]
+        return [*self._core.committer.next_poll_at(), *islice(self._automatic.values(), 1)]
 
-    def _send(self, coordinator: Coordinator, now: float) -> None:
-        outside = Identity(self._core.config.group or "", instance_id=None)
-        request = self._core.committer.owed(self._membership, outside, now)
+    def _send(self, coordinator: CoordinatorNode, now: float) -> None:
+        outside = ConsumerGroupMetadata(self._core.config.group or "", instance_id=None)
+        request = self._core.committer.ready_requests(self._membership, outside, now)
         if request is None:
             return
         asked = self._core.committer.in_flight
 
-        def done(outcome: Outcome, when: float) -> None:
+        def done(outcome: RequestResult, when: float) -> None:
             if self._core.committer.in_flight is not asked:
                 return  # it was given up at its deadline, and what is under way now has an answer of its own
             match outcome:
-                case Answered(value):
+                case ResponseReceived(value):
                     self._core.meters.commit_ms.add((when - now) * 1000, when)
-                    refused = self._core.committer.answered(value)
+                    refused = self._core.committer.on_response(value)
                     if set(refused) & NOT_THE_COORDINATOR:
                         self._core.cluster.coordinator_gone()
                     if self._core.member is not None and asked is not None:
                         for code, partitions in refused.items():
                             self._core.tell_member(CommitRefused(code, asked.identity, partitions))
-                case NotSent(error):
+                case SendFailed(error):
                     self._core.committer.not_sent(error, when)
-                case Unanswered():
+                case NoResponse():
                     self._core.cluster.coordinator_gone()
                     self._core.committer.unanswered(when, self._core.chance())
 
-        ask = Ask("OffsetCommit", lambda version: fit(request, version), done, self._core.request_s, BEFORE_TOPIC_IDS)
+        ask = PendingRequest(
+            "OffsetCommit", lambda version: fit(request, version), done, self._core.request_s, BEFORE_TOPIC_IDS
+        )
         self._core.send(self.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
 
     @property
@@ -112,13 +122,13 @@ class Committing:
         return core.view if core.subscription is not None or parting else None
 
     @property
-    def offsets_line(self) -> Line:
+    def offsets_line(self) -> ConnectionPurpose:
         """How commits, and questions about them, go to the coordinator: by its own connection, unless a join waits
         there. Brokers read nothing behind a request that they have not answered, and a join may take minutes."""
         joining = self._core.view is not None and self._core.view.state is MemberState.JOINING
-        return Line.CONTROL if joining else Line.GROUP
+        return ConnectionPurpose.CONTROL if joining else ConnectionPurpose.GROUP
 
-    def remember(self, stored: Mapping[TopicPartition, OffsetToCommit]) -> None:
+    def remember(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for partition, found in stored.items():
             self._core.book.known(partition, found.offset)
 
@@ -146,9 +156,14 @@ class Committing:
         ids = self._core.topic_ids
         known = {one.topic: ids.get(one.topic, NO_TOPIC_ID) for one in order.offsets}  # all of them were assigned
         commit = Commit(
-            order.offsets, {}, order.deadline, finished,
-            identity=order.identity, order=order.serial, topic_ids=known,
-        )  # fmt: skip
+            order.offsets,
+            {},
+            order.deadline,
+            finished,
+            identity=order.identity,
+            order=order.serial,
+            topic_ids=known,
+        )
         self._core.committer.put(commit)
 
     # --- what is reported though no call raises it
@@ -226,9 +241,9 @@ class Committing:
         """
         return self._core.committer.partitions if self._core.manual else frozenset()
 
-    def before_parting(self, deadline: float) -> None:
+    def before_leave(self, deadline: float) -> None:
         """What is handled and not committed, of a manual assignment, which has no on_revoked that would commit it."""
-        unsaved = self._core.book.unsaved()
+        unsaved = self._core.book.uncommitted()
         self._core.book.pause()
         if self._core.subscription is None and unsaved:
             self.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)
@@ -252,7 +267,7 @@ class Committing:
 
     def put(
         self,
-        offsets: Mapping[TopicPartition, int | OffsetToCommit] | None,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None,
         *,
         deadline: float,
         allow_rewind: bool = False,
@@ -268,7 +283,7 @@ class Committing:
         return self.queue(planned, deadline=deadline, blocking=blocking, late_at=late_at, on_done=on_done)
 
     def planned(
-        self, offsets: Mapping[TopicPartition, int | OffsetToCommit] | None, *, allow_rewind: bool
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, *, allow_rewind: bool
     ) -> PlannedCommit:
         """The commit as of now. Changes nothing. Raises IllegalState without a group, CommitRewind, and what `plain`
         raises."""
@@ -276,7 +291,7 @@ class Committing:
             raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
         wanted = self._core.positions.snapshot() if offsets is None else plain(offsets)
         wanted = {partition: self._with_epoch(partition, to) for partition, to in wanted.items()}
-        backwards = {} if allow_rewind else self._core.book.rewinds(wanted)
+        backwards = {} if allow_rewind else self._core.book.backward_commits(wanted)
         if backwards:
             partition, committed = next(iter(backwards.items()))
             raise CommitRewind(
@@ -310,7 +325,7 @@ class Committing:
                 # The caller's thread takes it; no frame of ours comes before the user's.
                 self._ended[commit] = partial(on_done, wanted, error)
                 self._call_back(commit)
-            self._core.news = True  # close waits until none is left
+            self._core.has_updates = True  # close waits until none is left
             if error is None:
                 future.set_result(None)
             else:
@@ -329,7 +344,7 @@ class Committing:
             self._core.committer.put(commit)
         return future
 
-    def _with_epoch(self, partition: TopicPartition, to: OffsetToCommit) -> OffsetToCommit:
+    def _with_epoch(self, partition: TopicPartition, to: OffsetAndMetadata) -> OffsetAndMetadata:
         # The epoch lets the next owner notice that the log behind this offset was cut (KIP-320).
         state = self._core.positions.get(partition)
         if to.leader_epoch >= 0 or state is None or state.offset != to.offset:

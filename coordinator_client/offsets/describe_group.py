@@ -8,20 +8,20 @@ from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.errors import AuthorizationFailed, OperationTimeout
 from kohort.network.promise import Promise
-from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome
+from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.errors import BrokerError
 from kohort.protocol.membership import read_assignment
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 LOADING: Final = 14
 GROUP_AUTHORIZATION: Final = 30
 NO_SUCH_GROUP: Final = 69  # said of an unknown one since version 6, and of one that speaks KIP-848
 
 
-class GroupMate(NamedTuple):
+class MemberDescription(NamedTuple):
     """A member of the group, of whatever client. `host` is where it connects from. `assignment`: None where it is not
     known, as while the group rebalances."""
 
@@ -38,24 +38,24 @@ def _told(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
         return None  # nothing yet, or another protocol's: a group may hold what is no consumer
 
 
-class _Asked:
-    def __init__(self, deadline: float, future: "Promise[tuple[GroupMate, ...]]") -> None:
+class _DescribeInFlight:
+    def __init__(self, deadline: float, future: "Promise[tuple[MemberDescription, ...]]") -> None:
         self.deadline = deadline
         self.future = future
         self.under_way = False
         self.attempts: Attempts = FRESH
 
 
-class GroupQuestion:
+class DescribeGroup:
     """Belongs to a Core's questions, and is used under the same lock."""
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
-        self._asked: list[_Asked] = []
+        self._asked: list[_DescribeInFlight] = []
 
-    def ask(self, deadline: float) -> "Promise[tuple[GroupMate, ...]]":
+    def describe(self, deadline: float) -> "Promise[tuple[MemberDescription, ...]]":
         """The members of the consumer's group; the future raises OperationTimeout, AuthorizationFailed, BrokerError."""
-        asked = _Asked(deadline, Promise())
+        asked = _DescribeInFlight(deadline, Promise())
         self._asked.append(asked)
         return asked.future
 
@@ -63,7 +63,7 @@ class GroupQuestion:
     def waiting(self) -> bool:
         return bool(self._asked)
 
-    def wakes(self) -> list[float]:
+    def next_poll_at(self) -> list[float]:
         """When to take a turn again if nothing happens."""
         again = [one.attempts.not_before for one in self._asked if one.attempts.failures]
         return [*(one.deadline for one in self._asked), *again]
@@ -74,7 +74,7 @@ class GroupQuestion:
         for one in asked:
             one.future.set_exception(error)
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Ask what is owed, end what is over."""
         coordinator = self._core.cluster.coordinator()
         for one in list(self._asked):
@@ -84,7 +84,7 @@ class GroupQuestion:
                 one.under_way = True
                 self._send(one, Endpoint(coordinator.host, coordinator.port))
 
-    def _send(self, asked: _Asked, to: Endpoint) -> None:
+    def _send(self, asked: _DescribeInFlight, to: Endpoint) -> None:
         core = self._core
         group = core.config.group or ""
 
@@ -92,10 +92,10 @@ class GroupQuestion:
             asked.under_way = False
             asked.attempts = asked.attempts.failed(now, core.backoff, core.chance())
 
-        def done(outcome: Outcome, now: float) -> None:
-            if isinstance(outcome, NotSent):
+        def done(outcome: RequestResult, now: float) -> None:
+            if isinstance(outcome, SendFailed):
                 self._end(asked, outcome.error)
-            elif not isinstance(outcome, Answered):
+            elif not isinstance(outcome, ResponseReceived):
                 core.cluster.coordinator_gone()
                 again(now)
             else:
@@ -115,15 +115,17 @@ class GroupQuestion:
                     self._asked.remove(asked)
                     asked.future.set_result(
                         tuple(
-                            GroupMate(one.member_id, one.client_id, one.client_host, _told(one.member_assignment))
+                            MemberDescription(
+                                one.member_id, one.client_id, one.client_host, _told(one.member_assignment)
+                            )
                             for one in found.members
                         )
                     )
 
         request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
-        core.send(core.commits.offsets_line, to, Ask("DescribeGroups", request, done, core.request_s))
+        core.send(core.commits.offsets_line, to, PendingRequest("DescribeGroups", request, done, core.request_s))
 
-    def _end(self, asked: _Asked, error: KohortError) -> None:
+    def _end(self, asked: _DescribeInFlight, error: KohortError) -> None:
         if asked in self._asked:
             self._asked.remove(asked)
             asked.future.set_exception(error)

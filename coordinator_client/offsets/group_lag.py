@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.group.events import BacklogKnown
+from kohort.coordinator_client.group.events import LagKnown
 from kohort.coordinator_client.group.ready import BacklogOrder
 from kohort.coordinator_client.offsets.offset_lookups import Listed, Lookup
 from kohort.coordinator_client.offsets.offset_reset import ResetKind
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.promise import Promise
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
 
-Committed = Mapping[TopicPartition, OffsetToCommit | None]
+Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 
 def waiting(
@@ -43,7 +43,7 @@ def waiting(
 class Backlogs:
     """Measures for one Core, under the same lock. A topic whose leaders do not answer costs only its own numbers."""
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
 
     def measure(self, order: BacklogOrder) -> None:
@@ -52,7 +52,7 @@ class Backlogs:
 
 
 class _Measurement:
-    def __init__(self, core: "Core", order: BacklogOrder) -> None:
+    def __init__(self, core: "ConsumerCore", order: BacklogOrder) -> None:
         self._core = core
         self._order = order
         # Below the log's start only a reset helps, and where that goes to the end nothing waits.
@@ -83,7 +83,7 @@ class _Measurement:
         self._open += 1
         self._core.questions.put(lookup)
 
-    def _committed_came(self, future: "Promise[dict[TopicPartition, OffsetToCommit | None]]") -> None:
+    def _committed_came(self, future: "Promise[dict[TopicPartition, OffsetAndMetadata | None]]") -> None:
         error = future.exception()
         if error is None:
             self._committed = future.result()
@@ -96,4 +96,4 @@ class _Measurement:
         if self._open:
             return
         lag = waiting(self._committed, self._found[LATEST], self._found[EARLIEST], reads_old=self._reads_old)
-        self._core.tell_member(BacklogKnown(self._order.serial, lag, self._total - len(lag), self._why))
+        self._core.tell_member(LagKnown(self._order.serial, lag, self._total - len(lag), self._why))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.group.events import CommitRefused
 from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
-from kohort.coordinator_client.offsets.describe_group import GroupMate, GroupQuestion
+from kohort.coordinator_client.offsets.describe_group import DescribeGroup, MemberDescription
 from kohort.coordinator_client.offsets.positions import ListAsk
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import (
@@ -22,8 +22,8 @@ from kohort.network.error_mapping import (
     topic_error,
 )
 from kohort.network.errors import AuthorizationFailed, IllegalState, OperationTimeout, UnknownTopic
-from kohort.network.find_coordinator import Coordinator
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import ClusterView
 from kohort.network.offset_requests import (
     BEFORE_TOPIC_IDS,
@@ -39,11 +39,18 @@ from kohort.network.offset_requests import (
     offset_for_leader_epoch_request,
 )
 from kohort.network.promise import Promise
-from kohort.network.requests import Answered, Ask, Endpoint, Line, NotSent, Outcome
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+)
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import Core
+    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 
 Listed = Mapping[TopicPartition, ListedOffset]
@@ -74,7 +81,7 @@ class Lookup:
     def topics(self) -> frozenset[str]:
         return frozenset(partition.topic for partition in self.wanted)
 
-    def owed(self, view: ClusterView, now: float) -> dict[int, list[tuple[TopicPartition, int, int]]]:
+    def ready_requests(self, view: ClusterView, now: float) -> dict[int, list[tuple[TopicPartition, int, int]]]:
         """(partition, timestamp, leader epoch) by leader, for what is neither known nor being asked."""
         owed: dict[int, list[tuple[TopicPartition, int, int]]] = {}
         if not self.attempts.may_try(now):
@@ -157,7 +164,7 @@ class _CommittedLookup:
         self,
         partitions: tuple[TopicPartition, ...],
         deadline: float,
-        future: "Promise[dict[TopicPartition, OffsetToCommit | None]]",
+        future: "Promise[dict[TopicPartition, OffsetAndMetadata | None]]",
         stable: bool,
     ) -> None:
         self.partitions = partitions
@@ -183,26 +190,26 @@ class _TopicLookup:
         self.unknown_since: float | None = None
 
 
-class Questions:
+class OffsetsRequestManager:
     """Belongs to one Core, and is used under the same lock."""
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
         self._lookups: list[Lookup] = []
         self._committed_lookups: list[_CommittedLookup] = []
         self._topic_lookups: list[_TopicLookup] = []
-        self._mates = GroupQuestion(core)
+        self._mates = DescribeGroup(core)
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Ask what is owed, end what is over."""
         self._owe_committed(now)
         self._owe_lists(now)
         self._owe_validations(now)
         self._owe_lookups(now)
         self._owe_topics(now)
-        self._mates.turn(now)
+        self._mates.poll(now)
 
-    def wakes(self) -> list[float]:
+    def next_poll_at(self) -> list[float]:
         """When to take a turn again if nothing happens."""
         return [
             *(one.deadline for one in self._lookups),
@@ -210,7 +217,7 @@ class Questions:
             *(one.deadline for one in self._committed_lookups),
             *(one.attempts.not_before for one in self._committed_lookups if one.attempts.failures),
             *(one.deadline for one in self._topic_lookups),
-            *self._mates.wakes(),
+            *self._mates.next_poll_at(),
         ]
 
     @property
@@ -248,7 +255,7 @@ class Questions:
 
     def _ask_committed(
         self,
-        coordinator: Coordinator,
+        coordinator: CoordinatorNode,
         partitions: tuple[TopicPartition, ...],
         lookup: _CommittedLookup | None,
         serials: Mapping[TopicPartition, int] = MappingProxyType({}),
@@ -265,9 +272,9 @@ class Questions:
                 attempts = FRESH.failed(now, self._core.backoff, self._core.chance())
                 self._core.positions.ask_failed(current() if again is None else again, attempts)
 
-        def done(outcome: Outcome, now: float) -> None:
-            if not isinstance(outcome, Answered):
-                if isinstance(outcome, NotSent):
+        def done(outcome: RequestResult, now: float) -> None:
+            if not isinstance(outcome, ResponseReceived):
+                if isinstance(outcome, SendFailed):
                     self._core.fail(outcome.error)
                 self._core.cluster.coordinator_gone()
                 retry(now)
@@ -303,35 +310,37 @@ class Questions:
         request = offset_fetch_request(
             self._core.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
         )
-        ask = Ask("OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS)
+        ask = PendingRequest(
+            "OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS
+        )
         self._core.send(self._core.commits.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
 
     def _committed_known(self, answer: CommittedAnswer, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             if code := answer.code(partition):
                 self._core.positions.fail(partition, offset_error(partition, code, self._core.config.group))
-                self._core.news = True
+                self._core.has_updates = True
                 continue
             self._core.positions.committed(partition, answer.found.get(partition), self._core.wall_ms)
 
     # --- leader epochs (KIP-320)
 
     def _owe_validations(self, now: float) -> None:
-        for node, asks in self._core.positions.owed_validations(self._core.keeper.view, now).items():
+        for node, asks in self._core.positions.owed_validations(self._core.metadata.view, now).items():
             self._ask_epochs(node, asks)
 
     def _ask_epochs(self, node: int, asks: list[EpochAsk]) -> None:
         by_partition = {ask.partition: ask for ask in asks}
 
-        def done(outcome: Outcome, now: float) -> None:
+        def done(outcome: RequestResult, now: float) -> None:
             core = self._core
             attempts = FRESH.failed(now, core.backoff, core.chance())
-            if isinstance(outcome, NotSent) and isinstance(outcome.error, UnsupportedVersion):
+            if isinstance(outcome, SendFailed) and isinstance(outcome.error, UnsupportedVersion):
                 for ask in by_partition.values():
                     core.positions.skip_validation(ask)
                 return
-            if not isinstance(outcome, Answered):
-                core.keeper.stale()
+            if not isinstance(outcome, ResponseReceived):
+                core.metadata.request_update()
                 core.positions.ask_failed(by_partition, attempts)
                 return
             for partition, (code, epoch, end_offset) in epoch_ends(outcome.value).items():
@@ -343,12 +352,12 @@ class Questions:
                 else:
                     self._refused("OffsetForLeaderEpoch", asked, code, attempts)
             core.positions.ask_failed(by_partition, attempts)
-            core.news = True
+            core.has_updates = True
 
         self._core.ask_node(
             node,
-            Line.CONTROL,
-            Ask("OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._core.request_s),
+            ConnectionPurpose.CONTROL,
+            PendingRequest("OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._core.request_s),
         )
 
     def _refused(self, api: str, ask: EpochAsk | ListAsk, code: int, attempts: Attempts) -> None:
@@ -359,7 +368,7 @@ class Questions:
         if code == TOPIC_AUTHORIZATION:
             core.positions.fail(partition, topic_error(partition.topic, code))
         elif may_pass(code):
-            core.keeper.stale()
+            core.metadata.request_update()
             core.positions.ask_failed((partition,), attempts)
         else:
             core.positions.fail(partition, BrokerError(code, api=api, **partition._asdict()))
@@ -367,18 +376,18 @@ class Questions:
     # --- positions that have to be found out
 
     def _owe_lists(self, now: float) -> None:
-        for node, asks in self._core.positions.owed_lists(self._core.keeper.view, now).items():
+        for node, asks in self._core.positions.owed_lists(self._core.metadata.view, now).items():
             self._ask_list(node, asks)
 
     def _ask_list(self, node: int, asks: list[ListAsk]) -> None:
         by_partition = {ask.partition: ask for ask in asks}
 
-        def done(outcome: Outcome, now: float) -> None:
+        def done(outcome: RequestResult, now: float) -> None:
             attempts = FRESH.failed(now, self._core.backoff, self._core.chance())
-            if not isinstance(outcome, Answered):
-                if isinstance(outcome, NotSent):
+            if not isinstance(outcome, ResponseReceived):
+                if isinstance(outcome, SendFailed):
                     self._core.fail(outcome.error)
-                self._core.keeper.stale()
+                self._core.metadata.request_update()
                 self._core.positions.ask_failed(by_partition, attempts)
                 return
             for partition, got in listed_offsets(outcome.value).items():
@@ -392,11 +401,13 @@ class Questions:
                 else:
                     self._refused("ListOffsets", ask, got.code, attempts)
             self._core.positions.ask_failed(by_partition, attempts)
-            self._core.news = True
+            self._core.has_updates = True
 
         wanted = [(ask.partition, ask.timestamp, ask.leader_epoch) for ask in asks]
         self._core.ask_node(
-            node, Line.CONTROL, Ask("ListOffsets", self._list_request(wanted), done, self._core.request_s)
+            node,
+            ConnectionPurpose.CONTROL,
+            PendingRequest("ListOffsets", self._list_request(wanted), done, self._core.request_s),
         )
 
     def _list_request(self, wanted: list[tuple[TopicPartition, int, int]], *, stable: bool = True) -> Any:
@@ -407,7 +418,7 @@ class Questions:
         )
 
     def _owe_lookups(self, now: float) -> None:
-        view = self._core.keeper.view
+        view = self._core.metadata.view
         for lookup in list(self._lookups):
             error = lookup.refused_by(view)
             if error is None and now >= lookup.deadline:
@@ -415,22 +426,22 @@ class Questions:
             if error is not None:
                 self._end_lookup(lookup, error)
                 continue
-            for node, wanted in lookup.owed(view, now).items():
+            for node, wanted in lookup.ready_requests(view, now).items():
                 self._ask_lookup(lookup, node, wanted)
 
     def _ask_lookup(self, lookup: Lookup, node: int, wanted: list[tuple[TopicPartition, int, int]]) -> None:
         partitions = {partition for partition, _timestamp, _epoch in wanted}
 
-        def done(outcome: Outcome, now: float) -> None:
-            if not isinstance(outcome, Answered):
-                self._core.keeper.stale()
+        def done(outcome: RequestResult, now: float) -> None:
+            if not isinstance(outcome, ResponseReceived):
+                self._core.metadata.request_update()
                 lookup.failed(partitions, now, self._core.backoff, self._core.chance())
-                if isinstance(outcome, NotSent):
+                if isinstance(outcome, SendFailed):
                     self._end_lookup(lookup, outcome.error)
                 return
             answer = listed_offsets(outcome.value)
             if any(isinstance(got, ListFailure) for got in answer.values()):
-                self._core.keeper.stale()
+                self._core.metadata.request_update()
             if left_out := partitions - answer.keys():
                 lookup.failed(left_out, now, self._core.backoff, self._core.chance())
             error = lookup.answered(answer, now, self._core.backoff, self._core.chance())
@@ -440,7 +451,9 @@ class Questions:
                 self._end_lookup(lookup, None)
 
         request = self._list_request(wanted, stable=lookup.stable)
-        self._core.ask_node(node, Line.CONTROL, Ask("ListOffsets", request, done, self._core.request_s))
+        self._core.ask_node(
+            node, ConnectionPurpose.CONTROL, PendingRequest("ListOffsets", request, done, self._core.request_s)
+        )
 
     def _owe_topics(self, now: float) -> None:
         for lookup in list(self._topic_lookups):
@@ -448,7 +461,7 @@ class Questions:
                 self._owe_all_topics(lookup, now)
             elif (found := self._topic_found(lookup, lookup.topic, now)) is not None:
                 self._topic_lookups.remove(lookup)
-                self._core.keeper.unneed((lookup.topic,))
+                self._core.metadata.remove_transient((lookup.topic,))
                 if isinstance(found, KohortError):
                     lookup.future.set_exception(found)
                 else:
@@ -458,8 +471,8 @@ class Questions:
         self, lookup: _TopicLookup, topic: str, now: float
     ) -> tuple[TopicPartition, ...] | KohortError | None:
         """The partitions, or what is wrong with the topic; None while that is not known."""
-        keeper, over = self._core.keeper, now >= lookup.deadline
-        if keeper.answers > lookup.after:
+        keeper, over = self._core.metadata, now >= lookup.deadline
+        if keeper.last_answered > lookup.after:
             if partitions := keeper.view.partitions_of(topic):
                 return partitions
             code = keeper.view.refused.get(topic)
@@ -474,29 +487,31 @@ class Questions:
         topic: it takes one more answer to give it up."""
         if lookup.unknown_since is None:
             lookup.unknown_since = now
-        return self._core.keeper.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
+        return self._core.metadata.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
 
     def _owe_all_topics(self, lookup: _TopicLookup, now: float) -> None:
-        keeper = self._core.keeper
-        known = keeper.answers > lookup.after and keeper.answered_everything
+        keeper = self._core.metadata
+        known = keeper.last_answered > lookup.after and keeper.has_all_topics
         if not known and now < lookup.deadline:
             return
         self._topic_lookups.remove(lookup)
-        keeper.unneed_everything()
+        keeper.remove_all_topics()
         if not known:
             lookup.future.set_exception(OperationTimeout("no answer about the topics in time"))
             return
         hidden = self._core.config.exclude_internal_topics
-        lookup.future.set_result({
-            name: keeper.view.partitions_of(name)
-            for name, topic in sorted(keeper.view.topics.items())
-            if not (topic.internal and hidden)
-        })  # fmt: skip
+        lookup.future.set_result(
+            {
+                name: keeper.view.partitions_of(name)
+                for name, topic in sorted(keeper.view.topics.items())
+                if not (topic.internal and hidden)
+            }
+        )
 
     def _end_lookup(self, lookup: Lookup, error: KohortError | None) -> None:
         if lookup in self._lookups:
             self._lookups.remove(lookup)
-            self._core.keeper.unneed(lookup.topics)
+            self._core.metadata.remove_transient(lookup.topics)
             lookup.finished(lookup.answer if error is None else error)
 
     def look_up(
@@ -526,7 +541,7 @@ class Questions:
             lookup.finished(self._core.fatal)
             return
         self._lookups.append(lookup)
-        self._core.keeper.need(lookup.topics)
+        self._core.metadata.add_transient(lookup.topics)
 
     def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         """Ask for a topic's partitions; `fresh`: as they are from now on, and not as they were known to be."""
@@ -534,11 +549,11 @@ class Questions:
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
             return future
-        keeper = self._core.keeper
-        self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.questions if fresh else -1, future))
-        keeper.need((topic,))
+        keeper = self._core.metadata
+        self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.requests_sent if fresh else -1, future))
+        keeper.add_transient((topic,))
         if fresh:
-            keeper.stale()
+            keeper.request_update()
         return future
 
     def look_up_topics(self, deadline: float) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
@@ -547,25 +562,25 @@ class Questions:
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
             return future
-        self._topic_lookups.append(_TopicLookup(None, deadline, self._core.keeper.questions, future))
-        self._core.keeper.need_everything()
+        self._topic_lookups.append(_TopicLookup(None, deadline, self._core.metadata.requests_sent, future))
+        self._core.metadata.add_all_topics()
         return future
 
-    def look_up_mates(self, deadline: float) -> "Promise[tuple[GroupMate, ...]]":
+    def describe_group(self, deadline: float) -> "Promise[tuple[MemberDescription, ...]]":
         """Ask the coordinator who is in the group."""
         if self._core.config.group is None:
             raise IllegalState("there is no group to ask for", hint='Consumer(..., group="...")')
-        future = self._mates.ask(deadline)
+        future = self._mates.describe(deadline)
         if self._core.fatal is not None:
             self._mates.fail(self._core.fatal)
         return future
 
     def look_up_committed(
         self, partitions: Iterable[TopicPartition], deadline: float, *, stable: bool = True
-    ) -> "Promise[dict[TopicPartition, OffsetToCommit | None]]":
+    ) -> "Promise[dict[TopicPartition, OffsetAndMetadata | None]]":
         """Ask the coordinator what is committed, which is answered in the order of `partitions`; `stable`: and wait for
         transactions that may change it (KIP-447)."""
-        future: Promise[dict[TopicPartition, OffsetToCommit | None]] = Promise()
+        future: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
         if self._core.config.group is None:
             raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
         if self._core.fatal is not None:

@@ -71,7 +71,7 @@ class ResetPolicy(NamedTuple):
                 return None
 
 
-class Gap(NamedTuple):
+class OffsetReset(NamedTuple):
     """A reset that happened: `partition` was to be read at `wanted` (None: nothing was committed) and is read at
     `start` instead. `skipped` records are never seen; negative means that many are seen again."""
 

@@ -16,15 +16,15 @@ from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
-from kohort.coordinator_client.offsets.offset_reset import Gap, ResetKind, ResetPolicy
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.errors import IllegalState, OperationTimeout
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
 from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset
 
 
-class Phase(Enum):
+class FetchState(Enum):
     """What a partition waits for."""
 
     NEEDS_COMMITTED = "needs committed offset"  # OffsetFetch is owed; ends with an offset or in NEEDS_RESET
@@ -38,7 +38,7 @@ SOUGHT: Final = "seek"
 OUTSIDE: Final = "the position is outside the log"
 """Reasons for a reset that also decide how it goes on; all others are text for the user."""
 
-KNOWN: Final = frozenset({Phase.FETCHING, Phase.NEEDS_VALIDATION, Phase.FAILED})
+KNOWN: Final = frozenset({FetchState.FETCHING, FetchState.NEEDS_VALIDATION, FetchState.FAILED})
 """The phases in which an offset that is there is the position: also what cannot be read on has been read so far."""
 
 
@@ -49,7 +49,7 @@ class PartitionState(NamedTuple):
     handed out, or as a broker named it beside the offset (OffsetFetch, ListOffsets, OffsetForLeaderEpoch).
     """
 
-    phase: Phase
+    phase: FetchState
     serial: int
     offset: int = -1
     epoch: int = NO_EPOCH
@@ -113,7 +113,7 @@ class Positions:
         self._states = _States()
         self._serials: Iterator[int] = count(1)
         self._errors: dict[TopicPartition, KohortError] = {}
-        self._gaps: list[Gap] = []
+        self._gaps: list[OffsetReset] = []
 
     # --- what is assigned
 
@@ -133,7 +133,7 @@ class Positions:
         if start is not None:
             self._begin(partition, start, epoch)
         elif has_group:
-            self._states[partition] = PartitionState(Phase.NEEDS_COMMITTED, next(self._serials))
+            self._states[partition] = PartitionState(FetchState.NEEDS_COMMITTED, next(self._serials))
         else:
             self._reset(partition, None, "no offset was given", wall_ms)
 
@@ -168,19 +168,19 @@ class Positions:
     def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Read on at `offset`; everything fetched before is void."""
         self.state(partition)
-        self.resolved((partition,))
+        self.clear_error((partition,))
         self._begin(partition, offset, epoch)
 
     def _begin(self, partition: TopicPartition, offset: int, epoch: int) -> None:
-        phase = Phase.FETCHING if epoch == NO_EPOCH else Phase.NEEDS_VALIDATION
+        phase = FetchState.FETCHING if epoch == NO_EPOCH else FetchState.NEEDS_VALIDATION
         self._states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
 
     def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
         """Read on at EARLIEST, LATEST or the first record not older than a time in ms, found out by asking."""
         self.state(partition)
-        self.resolved((partition,))
+        self.clear_error((partition,))
         self._states[partition] = PartitionState(
-            Phase.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason=SOUGHT
+            FetchState.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason=SOUGHT
         )
 
     def consumed(
@@ -193,8 +193,8 @@ class Positions:
     ) -> bool:
         """A slice was handed out: move behind it. False (and no move) if the barrier has voided it meanwhile.
 
-        `fetched_under`: the epoch of the leader that gave it. What a later one said of the old place says nothing of
-        the new one.
+        `leader_epoch_at_fetch`: the epoch of the leader that gave it. What a later one said of the old place says
+        nothing of the new one.
         """
         state = self._states.get(partition)
         if state is None or state.serial != serial:
@@ -209,7 +209,7 @@ class Positions:
     def point(self, partition: TopicPartition) -> FetchPoint | None:
         """Where to fetch, or None while that is not known."""
         state = self._states.get(partition)
-        if state is None or state.phase is not Phase.FETCHING:
+        if state is None or state.phase is not FetchState.FETCHING:
             return None
         return FetchPoint(state.offset, state.serial, state.validated)
 
@@ -218,28 +218,28 @@ class Positions:
         state = self.state(partition)
         return state.offset if state.phase in KNOWN and state.offset >= 0 else None
 
-    def whereabouts(self, partition: TopicPartition, view: ClusterView) -> Position | None:
+    def position_with_epoch(self, partition: TopicPartition, view: ClusterView) -> Position | None:
         """As `known_position`, with epoch and topic id; None also while nothing is known of the topic."""
         state, offset = self.state(partition), self.known_position(partition)
         if offset is None or partition.topic not in view.topics:
             return None
         return Position(offset, state.epoch, view.topic_id(partition.topic))
 
-    def snapshot(self) -> dict[TopicPartition, OffsetToCommit]:
+    def snapshot(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Every known position, as it would be committed."""
         return {
-            partition: OffsetToCommit(state.offset, state.epoch)
+            partition: OffsetAndMetadata(state.offset, state.epoch)
             for partition, state in self._states.items()
             if state.phase in KNOWN and state.offset >= 0
         }
 
-    def changes(self) -> dict[TopicPartition, OffsetToCommit | None]:
+    def changes(self) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The part of `snapshot` that may have changed since it was `noted`. None: the position is not known."""
-        found: dict[TopicPartition, OffsetToCommit | None] = {}
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for partition in self._states.changed:
             state = self._states[partition]
             known = state.phase in KNOWN and state.offset >= 0
-            found[partition] = OffsetToCommit(state.offset, state.epoch) if known else None
+            found[partition] = OffsetAndMetadata(state.offset, state.epoch) if known else None
         return found
 
     def noted(self, changes: Iterable[TopicPartition]) -> None:
@@ -250,12 +250,12 @@ class Positions:
 
     @property
     def needs_committed(self) -> bool:
-        return any(state.phase is Phase.NEEDS_COMMITTED for state in self._states.values())
+        return any(state.phase is FetchState.NEEDS_COMMITTED for state in self._states.values())
 
     def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
         """Partitions whose committed offset has to be asked for, each with its serial; they are marked as being asked
         about. Those in `saving` wait."""
-        due = [partition for partition in self._due(Phase.NEEDS_COMMITTED, now) if partition not in saving]
+        due = [partition for partition in self._due(FetchState.NEEDS_COMMITTED, now) if partition not in saving]
         owed = {partition: self._states[partition].serial for partition in due}
         self._mark(owed)
         return owed
@@ -265,15 +265,15 @@ class Positions:
         state = self._states.get(partition)
         return state is not None and state.serial == serial
 
-    def committed(self, partition: TopicPartition, found: OffsetToCommit | None, wall_ms: int) -> None:
+    def committed(self, partition: TopicPartition, found: OffsetAndMetadata | None, wall_ms: int) -> None:
         """The coordinator answered: an offset, or None where nothing is committed."""
         state = self._states.get(partition)
-        if state is None or state.phase is not Phase.NEEDS_COMMITTED:
+        if state is None or state.phase is not FetchState.NEEDS_COMMITTED:
             return
         if found is None:
             self._reset(partition, None, "nothing is committed", wall_ms)
             return
-        phase = Phase.FETCHING if found.leader_epoch == NO_EPOCH else Phase.NEEDS_VALIDATION
+        phase = FetchState.FETCHING if found.leader_epoch == NO_EPOCH else FetchState.NEEDS_VALIDATION
         self._states[partition] = PartitionState(phase, state.serial, found.offset, found.leader_epoch)
 
     # --- resets
@@ -281,7 +281,7 @@ class Positions:
     def owed_lists(self, view: ClusterView, now: float) -> dict[int, list[ListAsk]]:
         """ListOffsets to send, by leader; partitions without a leader wait for metadata."""
         owed: dict[int, list[ListAsk]] = {}
-        for partition in list(self._due(Phase.NEEDS_RESET, now)):
+        for partition in list(self._due(FetchState.NEEDS_RESET, now)):
             known = view.partition(partition)
             if known is None or known.leader not in view.brokers:
                 continue
@@ -294,7 +294,7 @@ class Positions:
     def listed(self, ask: ListAsk, found: ListedOffset, wall_ms: int) -> None:
         """ListOffsets answered. No record as late as a given time: read what comes from now on."""
         state = self._states.get(ask.partition)
-        if state is None or state.serial != ask.serial or state.phase is not Phase.NEEDS_RESET:
+        if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_RESET:
             return
         if found.offset < 0 and state.reset_to not in (EARLIEST, LATEST):
             self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
@@ -305,10 +305,10 @@ class Positions:
             self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
         self._states[ask.partition] = PartitionState(
-            Phase.FETCHING, state.serial, found.offset, found.leader_epoch, validated=ask.leader_epoch
+            FetchState.FETCHING, state.serial, found.offset, found.leader_epoch, validated=ask.leader_epoch
         )
         if state.reason != SOUGHT:
-            self._gaps.append(Gap(ask.partition, state.wanted, found.offset, state.reason))
+            self._gaps.append(OffsetReset(ask.partition, state.wanted, found.offset, state.reason))
 
     def out_of_range(
         self, partition: TopicPartition, serial: int, offset: int, log_start: int | None, wall_ms: int
@@ -327,22 +327,22 @@ class Positions:
         """OffsetForLeaderEpoch to send, by leader. A new leader puts every position of known epoch up for it."""
         for partition, state in list(self._states.items()):
             known = view.partition(partition)
-            if state.phase is not Phase.FETCHING or known is None or known.leader_epoch <= state.validated:
+            if state.phase is not FetchState.FETCHING or known is None or known.leader_epoch <= state.validated:
                 continue
             if state.epoch == NO_EPOCH or state.validated == NO_EPOCH:
                 # Nothing was read under an older leader, so there is nothing that could have been cut.
                 self._states[partition] = state._replace(validated=known.leader_epoch)
             else:
-                self._states[partition] = state._replace(phase=Phase.NEEDS_VALIDATION)
+                self._states[partition] = state._replace(phase=FetchState.NEEDS_VALIDATION)
         owed: dict[int, list[EpochAsk]] = {}
-        for partition in list(self._due(Phase.NEEDS_VALIDATION, now)):
+        for partition in list(self._due(FetchState.NEEDS_VALIDATION, now)):
             known = view.partition(partition)
             if known is None or known.leader not in view.brokers:
                 continue
             state = self._states[partition]
             if known.leader_epoch in (NO_EPOCH, state.epoch) or state.epoch == NO_EPOCH:
                 # Within one epoch a log is never cut; without one there is nothing to compare.
-                self._states[partition] = state._replace(phase=Phase.FETCHING, validated=known.leader_epoch)
+                self._states[partition] = state._replace(phase=FetchState.FETCHING, validated=known.leader_epoch)
                 continue
             ask = EpochAsk(partition, state.epoch, state.serial, known.leader_epoch)
             owed.setdefault(known.leader, []).append(ask)
@@ -356,7 +356,7 @@ class Positions:
         Both are -1 (UNDEFINED) if `ask.epoch` is newer than all that the leader knows. The policy decides then.
         """
         state = self._states.get(ask.partition)
-        if state is None or state.serial != ask.serial or state.phase is not Phase.NEEDS_VALIDATION:
+        if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_VALIDATION:
             return
         if state.epoch != ask.epoch:
             # What had been fetched before was read on meanwhile, into a later epoch, of which the answer says nothing.
@@ -369,15 +369,15 @@ class Positions:
             self._truncated(ask.partition, state, end_offset, end_epoch, ask.leader_epoch, wall_ms)
         else:
             self._states[ask.partition] = state._replace(
-                phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
+                phase=FetchState.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
             )
 
     def skip_validation(self, ask: EpochAsk) -> None:
         """A broker too old to be asked: read on, as clients did before KIP-320."""
         state = self._states.get(ask.partition)
-        if state is not None and state.serial == ask.serial and state.phase is Phase.NEEDS_VALIDATION:
+        if state is not None and state.serial == ask.serial and state.phase is FetchState.NEEDS_VALIDATION:
             self._states[ask.partition] = state._replace(
-                phase=Phase.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
+                phase=FetchState.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
             )
 
     def diverged(
@@ -396,7 +396,7 @@ class Positions:
         if end_offset < state.offset:
             self._truncated(partition, state, end_offset, end_epoch, leader_epoch, wall_ms)
         else:
-            self.void(partition)  # the position is sound; what was fetched beyond it is not
+            self.invalidate(partition)  # the position is sound; what was fetched beyond it is not
 
     # --- trying again, and what surfaced
 
@@ -415,19 +415,19 @@ class Positions:
         state = self._states.get(partition)
         if state is None:
             return
-        failed = state._replace(phase=Phase.FAILED, serial=next(self._serials), asking=False)
+        failed = state._replace(phase=FetchState.FAILED, serial=next(self._serials), asking=False)
         self._states[partition] = failed._replace(offset=-1, epoch=NO_EPOCH) if adrift else failed
         self._errors[partition] = error
         if adrift:
             self._gone(partition)
 
-    def void(self, partition: TopicPartition) -> None:
+    def invalidate(self, partition: TopicPartition) -> None:
         """Give up what was fetched and fetch again from the position."""
         state = self._states.get(partition)
         if state is not None:
             self._states[partition] = state._replace(serial=next(self._serials), asking=False)
 
-    def resolved(self, partitions: Iterable[TopicPartition]) -> None:
+    def clear_error(self, partitions: Iterable[TopicPartition]) -> None:
         """The user has said where to read these: what kept them from being read is settled."""
         for partition in partitions:
             self._errors.pop(partition, None)
@@ -440,26 +440,26 @@ class Positions:
     def take_error(self) -> KohortError | None:
         return self._errors.pop(next(iter(self._errors))) if self._errors else None
 
-    def take_gaps(self) -> list[Gap]:
+    def take_gaps(self) -> list[OffsetReset]:
         gaps, self._gaps = self._gaps, []
         return gaps
 
-    def wakes(self) -> list[float]:
+    def next_poll_at(self) -> list[float]:
         """When each thing that has failed may be tried again (s, monotonic)."""
         return [
             state.attempts.not_before
             for state in self._states.values()
-            if state.attempts.failures and not state.asking and state.phase is not Phase.FETCHING
+            if state.attempts.failures and not state.asking and state.phase is not FetchState.FETCHING
         ]
 
     @property
     def settling(self) -> bool:
         """Whether any partition is not being fetched yet."""
-        return any(state.phase not in (Phase.FETCHING, Phase.FAILED) for state in self._states.values())
+        return any(state.phase not in (FetchState.FETCHING, FetchState.FAILED) for state in self._states.values())
 
     # --- inner
 
-    def _due(self, phase: Phase, now: float) -> Iterator[TopicPartition]:
+    def _due(self, phase: FetchState, now: float) -> Iterator[TopicPartition]:
         for partition, state in self._states.items():
             if state.phase is phase and not state.asking and state.attempts.may_try(now):
                 yield partition
@@ -482,9 +482,9 @@ class Positions:
             self._fail_truncated(partition, state, end_offset)
             return
         self._states[partition] = PartitionState(
-            Phase.FETCHING, next(self._serials), end_offset, end_epoch, validated=leader_epoch
+            FetchState.FETCHING, next(self._serials), end_offset, end_epoch, validated=leader_epoch
         )
-        self._gaps.append(Gap(partition, state.offset, end_offset, "the log was truncated"))
+        self._gaps.append(OffsetReset(partition, state.offset, end_offset, "the log was truncated"))
         self._gone(partition)
 
     def _reset_unknown(self, partition: TopicPartition, state: PartitionState, wall_ms: int) -> None:
@@ -521,7 +521,7 @@ class Positions:
         if wanted is not None:
             self._gone(partition)
         self._states[partition] = PartitionState(
-            Phase.NEEDS_RESET,
+            FetchState.NEEDS_RESET,
             next(self._serials),
             reset_to=LATEST if timestamp is None else timestamp,
             wanted=wanted,

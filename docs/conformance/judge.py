@@ -26,16 +26,34 @@ HERE = Path(__file__).parent
 PROFILE = "docs/conformance/profiles/apache-kafka.toml"
 REPORTS = ("--report", "html", "--report", "md", "--report", "json")
 EXPIRY = (
-    "--property", "offsets.retention.minutes=1", "--property", "offsets.retention.check.interval.ms=5000",
-    "--only", "G7*",
-)  # fmt: skip
+    "--property",
+    "offsets.retention.minutes=1",
+    "--property",
+    "offsets.retention.check.interval.ms=5000",
+    "--only",
+    "G7*",
+)
 KIP_848 = ("--property", "group.coordinator.rebalance.protocols=classic,consumer")
 # What ends the process (B6, ...), and versions that are offered and broken.
 MOCK = (
-    "--leave-traces", "--skip", "B6,B7,B7b,B8,B12*,B13b,B25,I4b,M*", "--at-most", "JoinGroup=5", "--at-most",
-    "SyncGroup=3", "--at-most", "Heartbeat=3", "--at-most", "LeaveGroup=3", "--at-most", "Metadata=8", "--at-most",
-    "OffsetCommit=7", "--at-most", "OffsetFetch=5",
-)  # fmt: skip
+    "--leave-traces",
+    "--skip",
+    "B6,B7,B7b,B8,B12*,B13b,B25,I4b,M*",
+    "--at-most",
+    "JoinGroup=5",
+    "--at-most",
+    "SyncGroup=3",
+    "--at-most",
+    "Heartbeat=3",
+    "--at-most",
+    "LeaveGroup=3",
+    "--at-most",
+    "Metadata=8",
+    "--at-most",
+    "OffsetCommit=7",
+    "--at-most",
+    "OffsetFetch=5",
+)
 
 
 class Subject(NamedTuple):
@@ -54,7 +72,9 @@ SUBJECTS = (
     ),
     Subject("Apache Kafka 3.9.1, KIP-848 switched on", "apache-kafka-3.9.1-kip-848", "3.9.1", KIP_848),
     Subject(
-        "Apache Kafka 4.3.1, three brokers with ACLs", "apache-kafka-4.3.1-three-brokers-acls", "4.3.1",
+        "Apache Kafka 4.3.1, three brokers with ACLs",
+        "apache-kafka-4.3.1-three-brokers-acls",
+        "4.3.1",
         ("--brokers", "3", "--acls"),
     ),
     *(
@@ -62,7 +82,7 @@ SUBJECTS = (
         for version in ("3.9.1", "4.3.1")
     ),
     Subject("librdkafka 2.16.0 mock cluster", "librdkafka-mock-2.16.0", "", MOCK),
-)  # fmt: skip
+)
 
 
 @contextmanager

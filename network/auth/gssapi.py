@@ -32,7 +32,7 @@ class Context(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ticket:
+class KerberosTicket:
     """A login that has begun: what the broker is shown first, and the context that reads its answer. Serves once."""
 
     context: Context = field(repr=False)
@@ -68,37 +68,37 @@ class Ticket:
         yield self.context.wrap(bytes([NO_LAYER, 0, 0, 0]))
 
 
-Source = Callable[[str, bool], Ticket | KohortError]
+Source = Callable[[str, bool], KerberosTicket | KohortError]
 """Makes a ticket for a host; the flag says that what was kept until now is not to be used any more."""
 
 
 @dataclass(slots=True, eq=False)
-class Window:
+class TicketSource:
     """Where one connection waits for its tickets: the part of a TokenKeeper that connections know."""
 
-    desk: "TicketDesk"
+    desk: "TicketCache"
     host: str
-    ticket: Ticket | None = None
+    ticket: KerberosTicket | None = None
     life: int = 0
 
-    def take(self, now: float, since: float, *, session_s: float | None = None) -> Ticket | KohortError | None:
-        """As `TokenKeeper.take`. A session that is renewed waits without errors, for as long as it lasts."""
+    def take(self, now: float, since: float, *, session_s: float | None = None) -> KerberosTicket | KohortError | None:
+        """As `TokenRefresher.take`. A session that is renewed waits without errors, for as long as it lasts."""
         if self.ticket is not None:
             found, self.ticket = self.ticket, None
             return found
         return self.desk.wanted(self, now, since, renewing=session_s is not None)
 
-    def accepted(self, _ticket: Ticket) -> None:
+    def accepted(self, _ticket: KerberosTicket) -> None:
         """A broker has taken it."""
         self.desk.accepted(self)
 
-    def refused(self, _ticket: Ticket, _now: float) -> bool:
+    def refused(self, _ticket: KerberosTicket, _now: float) -> bool:
         """A broker has not. Whether another one is worth a try: once, if we can have one that nothing old is in."""
         return self.desk.refused(self)
 
 
 @dataclass(slots=True, eq=False)
-class TicketDesk:
+class TicketCache:
     """The tickets of one client, fetched one at a time. All times are monotonic seconds; the driver's thread only.
 
     `keeps`: whether what the KDC gave is kept by us, so that we may forget it: a broker's key may have changed since.
@@ -108,9 +108,9 @@ class TicketDesk:
     timeout_s: float
     chance: Callable[[], float]
     keeps: bool = True
-    _queue: deque[Window] = field(default_factory=deque)
-    _serving: Window | None = None
-    _late_at: dict[Window, float] = field(default_factory=dict)
+    _queue: deque[TicketSource] = field(default_factory=deque)
+    _serving: TicketSource | None = None
+    _late_at: dict[TicketSource, float] = field(default_factory=dict)
     _error: KohortError | None = None
     _attempts: Attempts = FRESH
     _life: int = 0
@@ -119,11 +119,11 @@ class TicketDesk:
 
     # --- for connections
 
-    def window(self, host: str) -> Window:
+    def window(self, host: str) -> TicketSource:
         """For one connection to `host`."""
-        return Window(self, host)
+        return TicketSource(self, host)
 
-    def wanted(self, window: Window, now: float, since: float, *, renewing: bool) -> KohortError | None:
+    def wanted(self, window: TicketSource, now: float, since: float, *, renewing: bool) -> KohortError | None:
         """A connection waits since `since`; an error: it need not."""
         if not renewing and self._error is not None and (self._ended or not self._attempts.may_try(now)):
             self._leave(window)
@@ -143,10 +143,10 @@ class TicketDesk:
             host=window.host,
         )
 
-    def accepted(self, window: Window) -> None:
+    def accepted(self, window: TicketSource) -> None:
         self._forgiven.discard(window.host)
 
-    def refused(self, window: Window) -> bool:
+    def refused(self, window: TicketSource) -> bool:
         if window.life < self._life:
             return True  # it was made of what has been thrown away since
         if not self.keeps or window.host in self._forgiven:
@@ -158,17 +158,17 @@ class TicketDesk:
 
     # --- for the driver
 
-    def owed(self, now: float) -> bool:
+    def next_request(self, now: float) -> bool:
         """Whether a ticket is to be fetched now."""
         return bool(self._queue) and self._serving is None and not self._ended and self._attempts.may_try(now)
 
-    def asked(self, _now: float) -> Callable[[], Ticket | KohortError]:
+    def asked(self, _now: float) -> Callable[[], KerberosTicket | KohortError]:
         """Somebody goes to fetch it: what they are to do, however long that takes."""
         self._serving, forget, self._forget = self._queue.popleft(), self._forget, False
         self._serving.life = self._life
         return partial(self.source, self._serving.host, forget)
 
-    def came(self, made: Ticket | KohortError, now: float) -> None:
+    def came(self, made: KerberosTicket | KohortError, now: float) -> None:
         """What they came back with, be it late."""
         window, self._serving = self._serving, None
         assert window is not None
@@ -179,7 +179,7 @@ class TicketDesk:
         self._error, self._attempts, window.ticket = None, FRESH, made
         self._late_at.pop(window, None)
 
-    def wakes(self, now: float) -> float | None:
+    def next_poll_at(self, now: float) -> float | None:
         """When to look again though nothing happens (s, monotonic)."""
         times = [late_at for late_at in self._late_at.values() if late_at > now]
         if self._queue and self._serving is None and not self._ended:
@@ -191,7 +191,7 @@ class TicketDesk:
         """Who was refused is not asked again."""
         return isinstance(self._error, AuthenticationFailed)
 
-    def _leave(self, window: Window) -> None:
+    def _leave(self, window: TicketSource) -> None:
         self._late_at.pop(window, None)
         if window in self._queue:
             self._queue.remove(window)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from kohort.common import KohortError
 from kohort.common.foreign_text import cut, escaped
 from kohort.coordinator_client.consumer_config import Config
-from kohort.network.auth.gssapi import Ticket
+from kohort.network.auth.gssapi import KerberosTicket
 from kohort.network.errors import AuthenticationFailed, ConfigError, TicketUnavailable
 
 INSTALL: Final = (
@@ -47,29 +47,31 @@ _CLOCK: Final = _Meaning(
 )
 # MIT krb5's numbers less their base (krb5_err.et, in the order of RFC 4120 7.5.9 up to 127).
 KRB5_BASE: Final = -1765328384
-_MEANINGS: Mapping[int, _Meaning] = MappingProxyType({
-    1: _Meaning("the principal has expired", "ask who runs the KDC"),
-    2: _Meaning("the broker's service principal has expired", "ask who runs the KDC"),
-    6: _Meaning("the KDC does not know the client's principal", "check sasl_kerberos_principal, and the realm"),
-    7: _Meaning(
-        "the KDC does not know the broker's service principal",
-        "it is sasl_kerberos_service_name/HOST, with the host that bootstrap or advertised.listeners names (or what "
-        "krb5.conf makes of it: dns_canonicalize_hostname, rdns)",
-    ),
-    18: _Meaning("the principal is locked or has been revoked", "ask who runs the KDC"),
-    23: _Meaning("the principal's password has expired", "kpasswd"),
-    24: _OLD_KEY,
-    31: _OLD_KEY,
-    32: _EXPIRED,
-    33: _Meaning("the ticket is not yet valid", _CLOCK.hint),
-    37: _CLOCK,
-    141: _NO_CACHE,
-    154: _Meaning("krb5.conf names no KDC of the realm", "[realms] in krb5.conf (KRB5_CONFIG)"),
-    156: _NO_KDC,
-    181: _NO_KEY,
-    195: _NO_CACHE,
-    220: _NO_KDC,
-})  # fmt: skip
+_MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
+    {
+        1: _Meaning("the principal has expired", "ask who runs the KDC"),
+        2: _Meaning("the broker's service principal has expired", "ask who runs the KDC"),
+        6: _Meaning("the KDC does not know the client's principal", "check sasl_kerberos_principal, and the realm"),
+        7: _Meaning(
+            "the KDC does not know the broker's service principal",
+            "it is sasl_kerberos_service_name/HOST, with the host that bootstrap or advertised.listeners names (or "
+            "what krb5.conf makes of it: dns_canonicalize_hostname, rdns)",
+        ),
+        18: _Meaning("the principal is locked or has been revoked", "ask who runs the KDC"),
+        23: _Meaning("the principal's password has expired", "kpasswd"),
+        24: _OLD_KEY,
+        31: _OLD_KEY,
+        32: _EXPIRED,
+        33: _Meaning("the ticket is not yet valid", _CLOCK.hint),
+        37: _CLOCK,
+        141: _NO_CACHE,
+        154: _Meaning("krb5.conf names no KDC of the realm", "[realms] in krb5.conf (KRB5_CONFIG)"),
+        156: _NO_KDC,
+        181: _NO_KEY,
+        195: _NO_CACHE,
+        220: _NO_KDC,
+    }
+)
 
 # RFC 2744 3.9.1: what the interface above it says, where the mechanism says nothing that we know.
 ROUTINE_ERRORS: Final = 0xFF << 16
@@ -96,7 +98,7 @@ def check(config: Config) -> None:
         raise ConfigError("GSSAPI needs the library gssapi", hint=INSTALL, setting="sasl_mechanism")
 
 
-def fetch(config: Config, host: str, forget: bool) -> Ticket | KohortError:
+def fetch(config: Config, host: str, forget: bool) -> KerberosTicket | KohortError:
     """A ticket for `host`, or why there is none. Never raises: it runs on a thread that nobody waits for.
 
     `forget`: what a keytab has brought until now is not to be used any more.
@@ -118,7 +120,7 @@ def fetch(config: Config, host: str, forget: bool) -> Ticket | KohortError:
         return strange
 
 
-def _begun(config: Config, host: str, cache: str) -> Ticket:
+def _begun(config: Config, host: str, cache: str) -> KerberosTicket:
     import gssapi
 
     service = f"{config.sasl_kerberos_service_name}@{host}"
@@ -135,7 +137,7 @@ def _begun(config: Config, host: str, cache: str) -> Ticket:
             ),
             service,
         )
-        return Ticket(context, context.first())
+        return KerberosTicket(context, context.first())
     except gssapi.exceptions.GSSError as problem:
         raise explained(problem, config, service) from None
 
@@ -193,9 +195,11 @@ class _Context:
 def explained(problem: Any, config: Config, service: str) -> KohortError:
     """What the library's error means for whoever wants to log in."""
     place = {
-        "service": service, "principal": config.sasl_kerberos_principal, "keytab": config.sasl_kerberos_keytab,
+        "service": service,
+        "principal": config.sasl_kerberos_principal,
+        "keytab": config.sasl_kerberos_keytab,
         "ccache": config.sasl_kerberos_ccache,
-    }  # fmt: skip
+    }
     place = {name: value for name, value in place.items() if value is not None}
     number = problem.min_code and _signed(problem.min_code) - KRB5_BASE
     meaning = _MEANINGS.get(number)

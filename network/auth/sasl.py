@@ -12,7 +12,7 @@ from kohort.coordinator_client.consumer_config import Config
 from kohort.network.errors import AuthenticationFailed
 
 if TYPE_CHECKING:
-    from kohort.network.auth.gssapi import Ticket
+    from kohort.network.auth.gssapi import KerberosTicket
     from kohort.network.auth.token_refresh import Token
 
 Conversation = Generator[bytes, bytes, None]
@@ -47,7 +47,7 @@ class Credentials(NamedTuple):
     def needs_token(self) -> bool:
         return self.mechanism in ("OAUTHBEARER", "GSSAPI")
 
-    def conversation(self, nonce: str, token: "Token | Ticket | None" = None) -> Conversation:
+    def conversation(self, nonce: str, token: "Token | KerberosTicket | None" = None) -> Conversation:
         """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing.
 
         Where the broker refuses, `Refused` is thrown in, and what comes out says why.
@@ -83,7 +83,7 @@ class Credentials(NamedTuple):
         )
 
 
-class Refused(Exception):
+class LoginRefused(Exception):
     """The broker's SaslAuthenticate answer was an error."""
 
 
@@ -97,8 +97,8 @@ def bearer(token: "Token") -> Conversation:
     said = _reasons(challenge)
     try:
         yield b"\1"
-    except Refused:
-        raise Refused(said) from None
+    except LoginRefused:
+        raise LoginRefused(said) from None
     raise AuthenticationFailed("the broker refused the token and went on", hint=token.check, status=said)
 
 

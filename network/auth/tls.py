@@ -44,7 +44,7 @@ class Certificates:
         self.context = tls_context(config)
         self._exposures = exposures(config)
 
-    def renew(self) -> Notice | None:
+    def reload(self) -> Notice | None:
         """Take up files that have changed. Returns the next notice: each exposure once, then changes of the files."""
         if self._exposures:
             return self._exposures.pop(0)
@@ -121,9 +121,11 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
             context.load_cert_chain(config.ssl_cert_path, config.ssl_key_path, config.ssl_key_password or _no_password)
         except OSError as error:
             raise _unusable(
-                "ssl_cert_path", error, "PEM files of a certificate and of its key, with ssl_key_password if need be",
+                "ssl_cert_path",
+                error,
+                "PEM files of a certificate and of its key, with ssl_key_password if need be",
                 config.ssl_cert_path,
-            ) from None  # fmt: skip
+            ) from None
     return context
 
 

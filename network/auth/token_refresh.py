@@ -37,7 +37,7 @@ class Token:
 
 
 @dataclass(slots=True)
-class TokenKeeper:
+class TokenRefresher:
     """The token of one client. All times are monotonic seconds; used by the driver's thread only."""
 
     timeout_s: float
@@ -56,7 +56,7 @@ class TokenKeeper:
 
     # --- for connections
 
-    def window(self, _host: str) -> "TokenKeeper":
+    def window(self, _host: str) -> "TokenRefresher":
         """For one connection: one token serves all."""
         return self
 
@@ -78,7 +78,7 @@ class TokenKeeper:
             return self._token
         if self._asked_at is not None:
             return self._late() if now >= self._asked_at + self.timeout_s else None
-        return None if self._error is None or self.owed(now) else self._error
+        return None if self._error is None or self.next_request(now) else self._error
 
     def accepted(self, token: Token) -> None:
         """A broker has taken it."""
@@ -97,7 +97,7 @@ class TokenKeeper:
 
     # --- for the driver
 
-    def owed(self, now: float) -> bool:
+    def next_request(self, now: float) -> bool:
         """Whether a token is to be asked for now."""
         if isinstance(self._error, AuthenticationFailed) or self._asked_at is not None:
             return False  # who was refused is not asked again, and who is slow not a second time
@@ -126,7 +126,7 @@ class TokenKeeper:
         lifetime_s = made.lifetime_s or 0.0
         self._fresh_until, self._expires_at = now + PART_OF_LIFE * lifetime_s, now + lifetime_s
 
-    def wakes(self, now: float) -> float | None:
+    def next_poll_at(self, now: float) -> float | None:
         """When to look again though nothing happens (s, monotonic)."""
         if self._asked_at is not None:
             late_at = self._asked_at + self.timeout_s

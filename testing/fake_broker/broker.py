@@ -46,7 +46,7 @@ from kohort.protocol.schema import Response
 from kohort.testing.fake_broker import interventions as actions
 from kohort.testing.fake_broker.cluster import Address, FakeCluster
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, consumer_snapshot
-from kohort.testing.fake_broker.group import Committed, Group, GroupSnapshot, snapshot
+from kohort.testing.fake_broker.group import Committed, FakeGroup, GroupSnapshot, snapshot
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import HANDLERS, UNASKED, Handler, api_versions
 from kohort.testing.fake_broker.interventions import Call, Control, ControlFunction
@@ -115,7 +115,7 @@ class FakeBroker:
 
     def group(self, group_id: str) -> GroupSnapshot:
         """The classic group as its coordinator sees it now; an empty one where there is none."""
-        return self._do(lambda: snapshot(self._cluster.groups.classic.groups.get(group_id, Group(group_id))))
+        return self._do(lambda: snapshot(self._cluster.groups.classic.groups.get(group_id, FakeGroup(group_id))))
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSnapshot:
         """The same of a KIP-848 group."""
@@ -202,7 +202,7 @@ class FakeBroker:
 
         def put() -> None:
             groups = self._cluster.groups
-            group = groups.of(group_id) or groups.classic.groups.setdefault(group_id, Group(group_id))
+            group = groups.of(group_id) or groups.classic.groups.setdefault(group_id, FakeGroup(group_id))
             group.offsets.update({partition: Committed(offset, "", -1) for partition, offset in offsets.items()})
 
         self._do(put)
@@ -332,9 +332,16 @@ class FakeBroker:
         header, at = _REQUEST_HEADER.parse_from(body, 0, request_header_version(api.request, version))
         request, _ = api.request.parse_from(body, at, version)  # what follows is left unread, as brokers leave it
         call = Call(
-            api_key, api.name, version, header.correlation_id, header.client_id, request, node, connection,
+            api_key,
+            api.name,
+            version,
+            header.correlation_id,
+            header.client_id,
+            request,
+            node,
+            connection,
             sum(1 for earlier in self.calls if earlier.api_key == api_key),
-        )  # fmt: skip
+        )
         self.calls.append(call)
         action = next((action for each in list(self._controls) if (action := each.ask(call)) is not None), None)
         return await self._act(call, action, writer)

@@ -12,7 +12,7 @@ from kohort.testing.fake_broker.log import FakeLog
 from kohort.testing.fake_broker.log_transactions import LogTransactions, marker
 from kohort.testing.fake_broker.producers import Producers
 from kohort.testing.fake_broker.settings import CoordinatorSettings
-from kohort.testing.fake_broker.transactions import Transactional, Transactions
+from kohort.testing.fake_broker.transactions import FakeTransactions, Transactional
 
 CLUSTER_ID = "fake-cluster"
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
@@ -78,7 +78,7 @@ class FakeCluster:
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._names: dict[uuid.UUID, str] = {}  # by topic id; those of deleted topics too
-        self.transactions = Transactions(self._settle)
+        self.transactions = FakeTransactions(self._settle)
 
     def create_topic(self, name: str, partitions: int) -> FakeTopic:
         """Leaders go round the nodes."""

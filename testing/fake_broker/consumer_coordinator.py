@@ -28,16 +28,16 @@ from kohort.testing.fake_broker.consumer_group import (
     LEFT_FOR_A_WHILE,
     ConsumerGroup,
     ConsumerMember,
+    GroupTopic,
     Place,
     Places,
-    TopicView,
 )
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 
 LEAVING = -1
 
 
-class Refused(Exception):
+class HeartbeatRefused(Exception):
     """A heartbeat is answered with this code."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -59,7 +59,7 @@ class ConsumerCoordinator:
         *,
         version: int,
         client_id: str | None,
-        topics: Mapping[str, TopicView],
+        topics: Mapping[str, GroupTopic],
         now: float,
     ) -> ConsumerGroupHeartbeatResponse:
         """ConsumerGroupHeartbeat: a join, a report, a leave, whichever it is."""
@@ -68,7 +68,7 @@ class ConsumerCoordinator:
             if request.member_epoch < 0:
                 return self._leave(request)
             return self._beat(request, client_id or "", topics, now)
-        except Refused as refused:
+        except HeartbeatRefused as refused:
             return ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=str(refused))
 
     def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[int]:
@@ -119,13 +119,15 @@ class ConsumerCoordinator:
         return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
 
     def _beat(
-        self, request: ConsumerGroupHeartbeatRequest, client_id: str, topics: Mapping[str, TopicView], now: float
+        self, request: ConsumerGroupHeartbeatRequest, client_id: str, topics: Mapping[str, GroupTopic], now: float
     ) -> ConsumerGroupHeartbeatResponse:
         joins = request.member_epoch == 0
         group = self._group(request)
         full = len(group.members) >= self.settings.group_consumer_max_size
         if full and request.member_id not in group.members:
-            raise Refused(codes.GROUP_MAX_SIZE_REACHED, f"the group has {len(group.members)} members, its most")
+            raise HeartbeatRefused(
+                codes.GROUP_MAX_SIZE_REACHED, f"the group has {len(group.members)} members, its most"
+            )
         member = self._member(group, request, now) if joins else _known(group, request)
         owned = _places(request.topic_partitions)
         if not joins:  # whoever was here before may begin again
@@ -155,7 +157,7 @@ class ConsumerCoordinator:
         """The group; a first heartbeat makes it."""
         group = self.groups.get(request.group_id)
         if group is None and request.member_epoch:
-            raise Refused(codes.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+            raise HeartbeatRefused(codes.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         return group or ConsumerGroup(request.group_id)
 
     def _member(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now: float) -> ConsumerMember:
@@ -165,7 +167,9 @@ class ConsumerCoordinator:
         if holder is None:
             return group.members.get(member_id) or ConsumerMember(member_id, request.instance_id, now)
         if holder.epoch != LEFT_FOR_A_WHILE:
-            raise Refused(codes.UNRELEASED_INSTANCE_ID, f"{request.instance_id} is in use by {holder.member_id}.")
+            raise HeartbeatRefused(
+                codes.UNRELEASED_INSTANCE_ID, f"{request.instance_id} is in use by {holder.member_id}."
+            )
         del group.members[holder.member_id]
         group.target[member_id] = group.target.pop(holder.member_id, frozenset())
         holder.member_id, holder.epoch, holder.previous_epoch = member_id, 0, 0
@@ -218,14 +222,16 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
         (joins and not says_topics, "SubscribedTopicNames or SubscribedTopicRegex must be set in first request."),
     ):
         if wrong:
-            raise Refused(codes.INVALID_REQUEST, what)
+            raise HeartbeatRefused(codes.INVALID_REQUEST, what)
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
-        raise Refused(codes.UNSUPPORTED_ASSIGNOR, f"{request.server_assignor} is none of {', '.join(ASSIGNORS)}.")
+        raise HeartbeatRefused(
+            codes.UNSUPPORTED_ASSIGNOR, f"{request.server_assignor} is none of {', '.join(ASSIGNORS)}."
+        )
     try:
         re.compile(request.subscribed_topic_regex or "")
     except re.error as error:
         message = f"{request.subscribed_topic_regex!r} is no pattern: {error}."
-        raise Refused(codes.INVALID_REGULAR_EXPRESSION, message) from None
+        raise HeartbeatRefused(codes.INVALID_REGULAR_EXPRESSION, message) from None
 
 
 def _says_all(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -241,9 +247,11 @@ def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Cons
     else:
         member = group.static(request.instance_id)
         if member is not None and member.member_id != request.member_id:
-            raise Refused(codes.FENCED_INSTANCE_ID, f"{request.instance_id} belongs to {member.member_id}.")
+            raise HeartbeatRefused(codes.FENCED_INSTANCE_ID, f"{request.instance_id} belongs to {member.member_id}.")
     if member is None:
-        raise Refused(codes.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of {group.group_id}.")
+        raise HeartbeatRefused(
+            codes.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of {group.group_id}."
+        )
     return member
 
 
@@ -252,11 +260,13 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Places | None) -> No
     if epoch == member.epoch:
         return
     if epoch > member.epoch or epoch != member.previous_epoch or owned is None or not owned <= member.assigned:
-        raise Refused(codes.FENCED_MEMBER_EPOCH, f"epoch {epoch}; the member's is {member.epoch}. It must join anew.")
+        raise HeartbeatRefused(
+            codes.FENCED_MEMBER_EPOCH, f"epoch {epoch}; the member's is {member.epoch}. It must join anew."
+        )
 
 
 def _update(
-    member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client_id: str, topics: Mapping[str, TopicView]
+    member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client_id: str, topics: Mapping[str, GroupTopic]
 ) -> None:
     """Take over what a heartbeat says; what it leaves out is as before."""
     member.instance_id = request.instance_id if request.instance_id is not None else member.instance_id

@@ -38,7 +38,7 @@ class ConsumerGroupState(Enum):
     STABLE = "Stable"
 
 
-class TopicView(NamedTuple):
+class GroupTopic(NamedTuple):
     """What a plan needs to know of a topic."""
 
     topic_id: UUID
@@ -102,7 +102,7 @@ class ConsumerGroup:
     planned_at: float = -inf
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     target: dict[str, Places] = field(default_factory=dict)
-    seen: dict[str, TopicView] = field(default_factory=dict)
+    seen: dict[str, GroupTopic] = field(default_factory=dict)
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -137,9 +137,11 @@ class ConsumerGroup:
             owned = [TopicPartition(names[one.topic_id], one.partition) for one in target if one.topic_id in names]
             said = assignor.subscription(sorted(member.topics), owned, self.target_epoch)
             members[member.member_id] = {
-                "topics": said.topics, "user_data": said.user_data, "generation": said.generation_id,
+                "topics": said.topics,
+                "user_data": said.user_data,
+                "generation": said.generation_id,
                 "instance_id": member.instance_id,
-            }  # fmt: skip
+            }
         assert assignor.rebalance is Rebalance.EAGER  # a plan that holds back what moves would be no target
         plan = make_plan(assignor, GroupView.of({name: view.partitions for name, view in self.seen.items()}, members))
         self.target = {

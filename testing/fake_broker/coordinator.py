@@ -19,10 +19,10 @@ from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse,
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.group import (
-    Group,
+    FakeGroup,
+    FakeMember,
     GroupState,
     JoinReply,
-    Member,
     SyncReply,
     protocols_of,
     rebalance_timeout_s,
@@ -35,7 +35,7 @@ class GroupCoordinator:
 
     def __init__(self, settings: CoordinatorSettings | None = None) -> None:
         self.settings = settings or CoordinatorSettings()
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, FakeGroup] = {}
         self._numbers = count(1)
 
     def join(
@@ -46,7 +46,7 @@ class GroupCoordinator:
         if error:
             reply(_refused(error, request.member_id))
             return
-        group = self.groups.setdefault(request.group_id, Group(request.group_id))
+        group = self.groups.setdefault(request.group_id, FakeGroup(request.group_id))
         member_id, instance_id = request.member_id, request.group_instance_id
         full = len(group.members) + len(group.pending) >= self.settings.group_max_size
         if full and member_id not in group.members and member_id not in group.pending:
@@ -140,7 +140,7 @@ class GroupCoordinator:
         if group is None or (not group.members and group.state is GroupState.EMPTY):
             if generation >= 0:
                 return codes.ILLEGAL_GENERATION if group is None else codes.UNKNOWN_MEMBER_ID
-            self.groups.setdefault(group_id, Group(group_id))
+            self.groups.setdefault(group_id, FakeGroup(group_id))
             return codes.NONE
         if generation < 0 and not member_id:
             return codes.UNKNOWN_MEMBER_ID
@@ -180,7 +180,7 @@ class GroupCoordinator:
             return codes.UNKNOWN_MEMBER_ID
         return codes.NONE
 
-    def _member_error(self, group: Group | None, member_id: str, instance_id: str | None, generation: int) -> int:
+    def _member_error(self, group: FakeGroup | None, member_id: str, instance_id: str | None, generation: int) -> int:
         if group is None:
             return codes.UNKNOWN_MEMBER_ID
         if error := _identity_error(group, member_id, instance_id):
@@ -189,7 +189,7 @@ class GroupCoordinator:
 
     def _add(
         self,
-        group: Group,
+        group: FakeGroup,
         member_id: str,
         client_id: str | None,
         request: JoinGroupRequest,
@@ -197,7 +197,7 @@ class GroupCoordinator:
         reply: JoinReply,
     ) -> None:
         session_s = request.session_timeout_ms / 1000
-        member = Member(
+        member = FakeMember(
             member_id,
             request.group_instance_id,
             session_s,
@@ -215,7 +215,9 @@ class GroupCoordinator:
         member.joining = reply
         self._rebalance(group, now)
 
-    def _rejoin(self, group: Group, member: Member, request: JoinGroupRequest, now: float, reply: JoinReply) -> None:
+    def _rejoin(
+        self, group: FakeGroup, member: FakeMember, request: JoinGroupRequest, now: float, reply: JoinReply
+    ) -> None:
         changed = [*member.protocols.items()] != [*protocols_of(request).items()]  # their order is the member's vote
         leads_stable = group.state is GroupState.STABLE and member.member_id == group.leader
         if group.state is not GroupState.PREPARING and not changed and not leads_stable:
@@ -231,7 +233,7 @@ class GroupCoordinator:
         self._rebalance(group, now)
 
     def _replace_static(
-        self, group: Group, request: JoinGroupRequest, version: int, now: float, reply: JoinReply
+        self, group: FakeGroup, request: JoinGroupRequest, version: int, now: float, reply: JoinReply
     ) -> None:
         """A static member is back under its name without an id: it gets a new one, the old is fenced (KIP-345)."""
         assert request.group_instance_id is not None
@@ -264,7 +266,7 @@ class GroupCoordinator:
             old.joining = reply
             self._rebalance(group, now)
 
-    def _rebalance(self, group: Group, now: float) -> None:
+    def _rebalance(self, group: FakeGroup, now: float) -> None:
         """Enter PREPARING, or go on in it."""
         if group.state is not GroupState.PREPARING:
             if group.state is GroupState.COMPLETING:
@@ -278,7 +280,7 @@ class GroupCoordinator:
             group.deadline = now + (delay_s if group.gathering else _rebalance_timeout_s(group))
         self._progress(group, now)
 
-    def _give_up(self, group: Group) -> None:
+    def _give_up(self, group: FakeGroup) -> None:
         """A generation that never became stable; what one that did has assigned is shown until the next one has."""
         for member in group.members.values():
             member.assignment = b""
@@ -286,14 +288,14 @@ class GroupCoordinator:
                 reply, member.syncing = member.syncing, None
                 reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
 
-    def _progress(self, group: Group, now: float) -> None:
+    def _progress(self, group: FakeGroup, now: float) -> None:
         """Begin the generation when everyone has joined and no given id is still out."""
         if group.state is not GroupState.PREPARING or group.pending or group.gathering:
             return
         if all(member.joining is not None for member in group.members.values()):
             self._begin(group, now)
 
-    def _time_is_up(self, group: Group, now: float) -> None:
+    def _time_is_up(self, group: FakeGroup, now: float) -> None:
         if group.state is GroupState.PREPARING:
             for member in [each for each in group.members.values() if each.joining is None]:
                 if member.instance_id is None:  # a static member has its session timeout to come back
@@ -308,7 +310,7 @@ class GroupCoordinator:
             group.deadline = None
             self._rebalance(group, now)
 
-    def _begin(self, group: Group, now: float) -> None:
+    def _begin(self, group: FakeGroup, now: float) -> None:
         group.generation += 1
         group.deadline, group.gathering = None, False
         if not group.members:
@@ -327,7 +329,7 @@ class GroupCoordinator:
                 _touch(member, now)
                 reply(_joined(group, member))
 
-    def _stabilize(self, group: Group, given: dict[str, bytes], now: float) -> None:
+    def _stabilize(self, group: FakeGroup, given: dict[str, bytes], now: float) -> None:
         group.state = GroupState.STABLE
         group.deadline = group.deadline if group.unsynced else None
         for member in group.members.values():
@@ -338,19 +340,19 @@ class GroupCoordinator:
                 _touch(member, now)
                 reply(_synced(group, member))
 
-    def _has_synced(self, group: Group, member: Member) -> None:
+    def _has_synced(self, group: FakeGroup, member: FakeMember) -> None:
         group.unsynced.discard(member.member_id)
         if not group.unsynced:
             group.deadline = None
 
-    def _remove(self, group: Group, member: Member, now: float) -> None:
+    def _remove(self, group: FakeGroup, member: FakeMember, now: float) -> None:
         self._forget(group, member)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING):
             self._rebalance(group, now)
         else:
             self._progress(group, now)
 
-    def _forget(self, group: Group, member: Member) -> None:
+    def _forget(self, group: FakeGroup, member: FakeMember) -> None:
         del group.members[member.member_id]
         group.unsynced.discard(member.member_id)
         if member.instance_id is not None:
@@ -363,7 +365,7 @@ class GroupCoordinator:
             group.leader = next(iter(group.members), None)
 
 
-def _identity_error(group: Group, member_id: str, instance_id: str | None) -> int:
+def _identity_error(group: FakeGroup, member_id: str, instance_id: str | None) -> int:
     if instance_id is not None:
         if instance_id not in group.static:
             return codes.UNKNOWN_MEMBER_ID
@@ -372,11 +374,11 @@ def _identity_error(group: Group, member_id: str, instance_id: str | None) -> in
     return codes.NONE if member_id in group.members else codes.UNKNOWN_MEMBER_ID
 
 
-def _rebalance_timeout_s(group: Group) -> float:
+def _rebalance_timeout_s(group: FakeGroup) -> float:
     return max((member.rebalance_timeout_s for member in group.members.values()), default=0.0)
 
 
-def _touch(member: Member, now: float) -> None:
+def _touch(member: FakeMember, now: float) -> None:
     member.deadline = now + member.session_timeout_s
 
 
@@ -384,7 +386,7 @@ def _refused(error: int, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name="", generation_id=-1)
 
 
-def _joined(group: Group, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
+def _joined(group: FakeGroup, member: FakeMember, *, skip_assignment: bool = False) -> JoinGroupResponse:
     leads = member.member_id == group.leader
     protocol = group.protocol or ""
     return JoinGroupResponse(
@@ -398,7 +400,7 @@ def _joined(group: Group, member: Member, *, skip_assignment: bool = False) -> J
     )
 
 
-def _listing(members: Iterable[Member], protocol: str) -> tuple[JoinGroupResponseMember, ...]:
+def _listing(members: Iterable[FakeMember], protocol: str) -> tuple[JoinGroupResponseMember, ...]:
     return tuple(
         JoinGroupResponseMember(
             member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.protocols[protocol]
@@ -407,7 +409,7 @@ def _listing(members: Iterable[Member], protocol: str) -> tuple[JoinGroupRespons
     )
 
 
-def _synced(group: Group, member: Member) -> SyncGroupResponse:
+def _synced(group: FakeGroup, member: FakeMember) -> SyncGroupResponse:
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
     )

@@ -41,7 +41,7 @@ class Committed(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Member:
+class FakeMember:
     """A member as its coordinator sees it; `joining` and `syncing` hold the answer it is waiting for."""
 
     member_id: str
@@ -68,7 +68,7 @@ class Member:
 
 
 @dataclass(eq=False, slots=True)
-class Group:
+class FakeGroup:
     """One group; `pending` maps member ids given out but not yet used (KIP-394) to when they are forgotten.
 
     `gathering`: a group that was empty waits for more members until its deadline, however many have joined.
@@ -84,7 +84,7 @@ class Group:
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, FakeMember] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
     pending: dict[str, float] = field(default_factory=dict)
     offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class GroupSnapshot(NamedTuple):
     offsets: dict[TopicPartition, Committed]
 
 
-def snapshot(group: Group) -> GroupSnapshot:
+def snapshot(group: FakeGroup) -> GroupSnapshot:
     """A copy that stays as it is."""
     return GroupSnapshot(
         group.state,

@@ -7,7 +7,7 @@ from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.consumer_coordinator import ConsumerCoordinator
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupState
 from kohort.testing.fake_broker.coordinator import GroupCoordinator
-from kohort.testing.fake_broker.group import Committed, Group, GroupState
+from kohort.testing.fake_broker.group import Committed, FakeGroup, GroupState
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 
 NEWEST_COMMIT = 9
@@ -24,11 +24,11 @@ class Groups:
         self.consumer = ConsumerCoordinator(self.settings)
         self._undecided: dict[tuple[str, int], dict[TopicPartition, Committed]] = {}
 
-    def of(self, group_id: str) -> Group | ConsumerGroup | None:
+    def of(self, group_id: str) -> FakeGroup | ConsumerGroup | None:
         """The group of this name, whichever kind it is."""
         return self.consumer.groups.get(group_id) or self.classic.groups.get(group_id)
 
-    def all(self) -> list[Group | ConsumerGroup]:
+    def all(self) -> list[FakeGroup | ConsumerGroup]:
         """Every group there is."""
         return [*self.classic.groups.values(), *self.consumer.groups.values()]
 
@@ -36,7 +36,7 @@ class Groups:
         """Whether a classic member may join; an empty group of the other kind is made anew, its offsets stay."""
         other = self.consumer.groups.get(group_id)
         if other is not None and other.state is ConsumerGroupState.EMPTY:
-            self.classic.groups[group_id] = Group(group_id, offsets=self.consumer.groups.pop(group_id).offsets)
+            self.classic.groups[group_id] = FakeGroup(group_id, offsets=self.consumer.groups.pop(group_id).offsets)
         return group_id not in self.consumer.groups
 
     def become_consumer(self, group_id: str) -> bool:

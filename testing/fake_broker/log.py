@@ -12,7 +12,7 @@ _HEAD_BYTES = 61  # up to and with the record count of a magic 2 batch
 _LENGTH_AT, _EPOCH_AT, _MAGIC_AT, _LAST_DELTA_AT, _MAX_TIMESTAMP_AT = 8, 12, 16, 23, 35
 
 
-class Batch(NamedTuple):
+class StoredBatch(NamedTuple):
     """One batch; `data` carries `base_offset` already."""
 
     base_offset: int
@@ -28,7 +28,7 @@ class FakeLog:
     def __init__(self) -> None:
         self.start = 0
         self.end = 0
-        self._batches: list[Batch] = []
+        self._batches: list[StoredBatch] = []
 
     def append(self, data: bytes, epoch: int = 0) -> int:
         """Take one or more magic 2 batches, under a leader of this epoch; returns the first one's new base offset.
@@ -46,12 +46,12 @@ class FakeLog:
         max_timestamp = struct.unpack_from(">q", data, _MAX_TIMESTAMP_AT)[0]
         # The checksum covers neither base offset nor leader epoch, so that a broker can write them without reading all.
         placed = struct.pack(">q", base_offset) + data[8:_EPOCH_AT] + struct.pack(">i", epoch) + data[_MAGIC_AT:]
-        self._batches.append(Batch(base_offset, base_offset + last_delta, max_timestamp, placed, epoch))
+        self._batches.append(StoredBatch(base_offset, base_offset + last_delta, max_timestamp, placed, epoch))
         self.end = base_offset + last_delta + 1
 
     def append_raw(self, data: bytes, *, records: int) -> None:
         """Take bytes that need not be a batch at all, standing for `records` offsets: what a damaged disk serves."""
-        self._batches.append(Batch(self.end, self.end + records - 1, -1, data))
+        self._batches.append(StoredBatch(self.end, self.end + records - 1, -1, data))
         self.end += records
 
     def read(self, offset: int, max_bytes: int, stop: int | None = None) -> bytes:

@@ -55,5 +55,8 @@ def marker(producer_id: int, producer_epoch: int, *, committed: bool) -> bytes:
     """The control batch that ends a transaction."""
     return encode(
         [(_MARKER.pack(0, int(committed)), _MARKED)],
-        producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True,
-    )  # fmt: skip
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )

@@ -40,7 +40,7 @@ class Transactional:
 Settle = Callable[[Transactional, bool], None]
 
 
-class Transactions:
+class FakeTransactions:
     """All transactional ids of one cluster; producer ids are counted, so that a run repeats itself."""
 
     def __init__(self, settle: Settle) -> None:

@@ -10,7 +10,7 @@ from kohort.consistent_region.state import StateHandle
 _LENGTH = struct.Struct(">Q")
 
 
-class History:
+class SimHistory:
     """A state that remembers every record it was ever given, in order: the strictest there is."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class History:
 class Twin:
     """A history and a state of the user's in one snapshot, so that the one can be held against the other."""
 
-    def __init__(self, history: History, state: StateHandle) -> None:
+    def __init__(self, history: SimHistory, state: StateHandle) -> None:
         self.history = history
         self.state = state
 

@@ -8,14 +8,14 @@ from uuid import UUID
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import RegionError
-from kohort.consistent_region.offsets import Position
-from kohort.coordinator_client.hooks import Assigned, Cause, Lost, RebalanceHooks, Revoked, Why
+from kohort.consistent_region.offsets import RegionPosition
+from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceHooks, RebalanceReason, Revoked
 
 if TYPE_CHECKING:
     from kohort.testing.simulation.world import World
 
 TOPIC = "t"
-CAUSE = Cause(Why.COORDINATOR_ASKED)
+CAUSE = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
 TOPIC_ID = UUID(int=7)
 SESSION_S, REBALANCE_S = 3.0, 4.0
 
@@ -54,7 +54,7 @@ def holds(condition: bool, invariant: str, text: str) -> None:
         raise Violation(f"{invariant}: {text}")
 
 
-class Log:
+class SimLog:
     """Partitions with offsets that have gaps, as compaction and transactions leave them."""
 
     def __init__(self, partitions: int) -> None:
@@ -77,7 +77,7 @@ class Log:
 
 
 @dataclass(slots=True)
-class Group:
+class SimGroup:
     """The group's coordinator: EAGER, or COOPERATIVE where partitions are handed over; sessions by virtual time."""
 
     world: "World"
@@ -240,8 +240,8 @@ class SimConsumer:
     def topic_id(self, topic: str) -> UUID:
         return TOPIC_ID
 
-    def position_of(self, partition: TopicPartition) -> Position:
-        return Position(self.positions[partition], 0, TOPIC_ID)
+    def position_of(self, partition: TopicPartition) -> RegionPosition:
+        return RegionPosition(self.positions[partition], 0, TOPIC_ID)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
         stored = self.world.group.committed

@@ -14,23 +14,23 @@ from typing import Any
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView, Ticket
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import RegionError
 from kohort.consistent_region.manifest import decode
 from kohort.consistent_region.offsets import Positions
-from kohort.consistent_region.region_driver import Conductor
+from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.region_record import decode_record
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import StateHandle
-from kohort.consistent_region.states import Phase, RegionState
+from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.store import Key
 from kohort.consistent_region.triggers import OperatorDriven, Periodic, Trigger
 from kohort.testing.simulation.faults import Faults, FlakyStore, Killed
-from kohort.testing.simulation.history import History, Twin, applied, split
-from kohort.testing.simulation.kafka import Group, Log, SimConsumer, SimRecord, Violation, holds
+from kohort.testing.simulation.history import SimHistory, Twin, applied, split
+from kohort.testing.simulation.kafka import SimConsumer, SimGroup, SimLog, SimRecord, Violation, holds
 
 GROUP, REGION = "g", "r"
 LEAST_FAULTS, LEAST_CHECKPOINTS = 5, 3
@@ -53,14 +53,16 @@ _STEPS_S = (0.001, 0.01, 0.02, 0.08)
 _QUIET_STEPS_S = (0.005, 0.01, 0.04, 0.1)
 
 
-class WatchedCoordinator(Coordinator):
+class WatchedCoordinator(RegionCoordinator):
     """Checks who got a contribution accepted."""
 
     __slots__ = ()
 
-    def contribute(self, ticket: Ticket, barrier: Barrier, offsets: Positions, state: bytes) -> RegionView:
+    def contribute(
+        self, ticket: CheckpointTicket, barrier: Barrier, offsets: Positions, state: bytes
+    ) -> MembershipView:
         try:
-            return Coordinator.contribute(self, ticket, barrier, offsets, state)
+            return RegionCoordinator.contribute(self, ticket, barrier, offsets, state)
         finally:
             self.store.world.check_writer(ticket, barrier)  # type: ignore[attr-defined]
 
@@ -73,7 +75,7 @@ class Node:
         self.name = name
         member_id = name if world.faults.static else f"{name}#{world.serial()}"
         self.consumer = SimConsumer(world, member_id)
-        self.history = History()
+        self.history = SimHistory()
         self.own = world.under_test.state() if world.under_test else None
         self.member = RegionMember(name, world.settings)
         coordinator = WatchedCoordinator(
@@ -84,7 +86,7 @@ class Node:
             barrier_timeout_s=world.settings.barrier_timeout_s,
             lease_s=world.lease_s,
         )
-        self.conductor = Conductor(
+        self.conductor = RegionDriver(
             self.member,
             coordinator,
             self.consumer,
@@ -116,7 +118,7 @@ class Node:
         partition = TopicPartition(record.topic, record.partition)
         at = f"{self.name} {partition.partition}@{record.offset}"
         holds(member.state is RegionState.RECORDS_FETCHED, "I4", f"{at} in {member.state.name}")
-        holds(member.phase is Phase.OPEN, "I4", f"{at} in {member.phase.name}")
+        holds(member.phase is RegionPhase.OPEN, "I4", f"{at} in {member.phase.name}")
         position = member.offsets.next_of(partition)
         holds(position is not None, "I11", f"{at} is of a partition that is not counted for")
         assert position is not None
@@ -140,8 +142,8 @@ class World:
         self.chance = random.Random(seed)
         self.began_at = self.now = 1000.0
         self.faults = Faults.drawn(self.chance)
-        self.log = Log(self.chance.randint(1, 6))
-        self.group = Group(self)
+        self.log = SimLog(self.chance.randint(1, 6))
+        self.group = SimGroup(self)
         self.first_partitions = len(self.log.offsets)
         self.store = FlakyStore(self)
         self.outage_until = 0.0
@@ -406,7 +408,7 @@ class World:
         self.checkpoints += 1
         self.note(f"checkpoint {sequence} {sorted(offsets.items())}")
 
-    def check_writer(self, ticket: Ticket, barrier: Barrier) -> None:
+    def check_writer(self, ticket: CheckpointTicket, barrier: Barrier) -> None:
         data = self.store.get(Key("region", GROUP))
         assert data is not None
         if f'"{ticket.member}"'.encode() not in data:

@@ -10,7 +10,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.network.errors import ConnectionFailed, UnknownTopic
 from kohort.network.requests import Endpoint
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
 
@@ -19,7 +19,9 @@ Name = Callable[[str], str]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_group_is_listed_described_moved_and_deleted(protocol: str, broker: Broker, topic: str, unique: Name) -> None:
+def test_a_group_is_listed_described_moved_and_deleted(
+    protocol: str, broker: SelectedBroker, topic: str, unique: Name
+) -> None:
     group, tp = unique("group"), TopicPartition(topic, 1)
     produce(broker.bootstrap, topic, numbers(0, 20), partition=1)
     with Admin(broker.bootstrap) as admin:
@@ -51,7 +53,7 @@ def test_a_group_is_listed_described_moved_and_deleted(protocol: str, broker: Br
         assert admin.committed(group) == {}
 
 
-def test_a_static_member_is_removed_by_its_name_and_is_fenced(broker: Broker, topic: str, unique: Name) -> None:
+def test_a_static_member_is_removed_by_its_name_and_is_fenced(broker: SelectedBroker, topic: str, unique: Name) -> None:
     group = unique("group")
     with (
         Admin(broker.bootstrap) as admin,
@@ -66,7 +68,7 @@ def test_a_static_member_is_removed_by_its_name_and_is_fenced(broker: Broker, to
         poll_until(consumer, lambda: len(consumer.timeline()) > 1)  # it is told, and joins again
 
 
-def test_topics_are_made_described_and_deleted(broker: Broker, unique: Name) -> None:
+def test_topics_are_made_described_and_deleted(broker: SelectedBroker, unique: Name) -> None:
     topic = unique("topic")
     with Admin(broker.bootstrap) as admin:
         admin.create_topic(topic, partitions=2, configs={"retention.ms": "60000"})
@@ -85,7 +87,7 @@ def test_topics_are_made_described_and_deleted(broker: Broker, unique: Name) -> 
             admin.describe_topic(topic)
 
 
-def test_offsets_by_time(broker: Broker, topic: str) -> None:
+def test_offsets_by_time(broker: SelectedBroker, topic: str) -> None:
     tp = TopicPartition(topic, 0)
     produce(broker.bootstrap, topic, numbers(0, 3))
     with Admin(broker.bootstrap) as admin:
@@ -95,7 +97,7 @@ def test_offsets_by_time(broker: Broker, topic: str) -> None:
             admin.reset_offsets("g", {TopicPartition(topic, 99): 0})
 
 
-def test_settings_versions_rights_and_the_newest_record(broker: Broker, topic: str) -> None:
+def test_settings_versions_rights_and_the_newest_record(broker: SelectedBroker, topic: str) -> None:
     p0 = TopicPartition(topic, 0)
     produce(broker.bootstrap, topic, numbers(0, 1))
     with Admin(broker.bootstrap) as admin:
@@ -114,7 +116,9 @@ def test_settings_versions_rights_and_the_newest_record(broker: Broker, topic: s
         assert abs(newest[p0] - time.time() * 1000) < 600_000
 
 
-def test_another_broker_is_asked_if_one_cannot_be_reached(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_broker_is_asked_if_one_cannot_be_reached(
+    broker: SelectedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nowhere = Endpoint("127.0.0.1", 1)
     monkeypatch.setattr("random.random", lambda: 0.5)  # among equals, the first is asked
     with Admin([str(nowhere), broker.bootstrap]) as admin:

@@ -13,7 +13,7 @@ from kohort.admin import topics as admin_topics
 from kohort.cli.topic import app
 from kohort.network.errors import UnknownTopic
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter
 
 P0 = TopicPartition("topic", 0)
@@ -132,7 +132,7 @@ def test_a_topic_that_is_not_there_is_missed_after_its_grace(monkeypatch: pytest
 
 @pytest.mark.broker
 def test_a_topic_is_described_with_its_offsets_right_after_it_was_made(
-    broker: Broker, unique: Callable[[str], str]
+    broker: SelectedBroker, unique: Callable[[str], str]
 ) -> None:
     with Admin(broker.bootstrap) as admin:
         for _ in range(5):

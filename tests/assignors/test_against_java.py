@@ -81,7 +81,7 @@ def as_told_by(group: GroupView, assignor: str) -> GroupView:
     """The same group, its members' user data written by the assignor's own clients."""
     members = {}
     for member in group.members:
-        owned = [group.partition(index) for index in member.claims]
+        owned = [group.partition(index) for index in member.owned_partitions]
         if assignor == "sticky":
             data = build_sticky(StickyUserData(previous_assignment=by_topic(owned), generation=member.generation))
         else:
@@ -94,7 +94,7 @@ def as_told_by(group: GroupView, assignor: str) -> GroupView:
             "instance_id": member.instance_id,
             "user_data": data,
         }
-    spans = zip(group.topics, group.starts, group.starts[1:], strict=False)
+    spans = zip(group.topics, group.topic_offsets, group.topic_offsets[1:], strict=False)
     counts = {topic: (start, stop) for topic, start, stop in spans}
     racks = group.racks
     return GroupView.of(
@@ -108,9 +108,9 @@ def is_valid(plan: Plan) -> bool:
     """Every partition with a member that subscribes to it."""
     group = plan.group
     return all(
-        owner >= 0 and topic in group.members[owner].wants
+        owner >= 0 and topic in group.members[owner].subscribed_topics
         for topic in range(len(group.topics))
-        for owner in plan.owners[group.starts[topic] : group.starts[topic + 1]]
+        for owner in plan.owners[group.topic_offsets[topic] : group.topic_offsets[topic + 1]]
     )
 
 

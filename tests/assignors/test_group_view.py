@@ -16,7 +16,7 @@ def test_topics_nobody_wants_and_topics_without_partitions_are_left_out() -> Non
         {"b": 2, "a": 3, "unwanted": 5, "empty": 0}, {"m": {"topics": ["b", "a", "ghost", "empty", "a"]}}
     )
     assert group.topics == ("a", "b")
-    assert group.starts == (0, 3, 5)
+    assert group.topic_offsets == (0, 3, 5)
     assert group.unknown_topics == ("empty", "ghost")
     assert group.members[0].topics == ("a", "b", "empty", "ghost")
     assert group.partition(3) == TopicPartition("b", 0)
@@ -55,7 +55,7 @@ def test_owned_partitions_in_either_form_and_unknown_ones_dropped() -> None:
     table = {"t": [1, 9, -1], "gone": [0]}
     for owned in (pairs, table):
         group = GroupView.of({"t": 2}, {"m": {"topics": ["t"], "owned": owned}})
-        assert list(group.members[0].claims) == [1]
+        assert list(group.members[0].owned_partitions) == [1]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_group_survives_its_file(tmp_path: Path) -> None:
     path = tmp_path / "group.json"
     path.write_text(json.dumps(to_json(group)))
     again = read(path)
-    assert (again.topics, again.starts, again.members) == (group.topics, group.starts, group.members)
+    assert (again.topics, again.topic_offsets, again.members) == (group.topics, group.topic_offsets, group.members)
     assert (again.racks, again.lag, again.unknown_topics) == (group.racks, group.lag, group.unknown_topics)
 
 

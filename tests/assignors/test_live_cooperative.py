@@ -22,7 +22,7 @@ import pytest
 
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.testing import jars
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.jdk import java
 
 PARTITIONS = 14
@@ -127,9 +127,12 @@ class Ours(InThreads):
                 book.write(name, "lost", (each.partition for each in event.partitions))
 
         with Consumer(
-            self.bootstrap, group=self.group, client_id=name, assignors=["cooperative-sticky"],
+            self.bootstrap,
+            group=self.group,
+            client_id=name,
+            assignors=["cooperative-sticky"],
             heartbeat_interval_ms=HEARTBEAT_MS,
-        ) as consumer:  # fmt: skip
+        ) as consumer:
             consumer.subscribe([self.topic], hooks=Hooks())
             while not stop.is_set():
                 consumer.poll(0.05)
@@ -177,8 +180,11 @@ class Javas(Members):
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
         self.process = subprocess.Popen(
             [str(java()), "-Xmx256m", quiet, "-cp", classpath, str(source), bootstrap, group, topic, str(HEARTBEAT_MS)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
@@ -243,7 +249,7 @@ def settled(book: Book, present: set[str]) -> dict[int, str]:
 @pytest.mark.proves("G-08", "G-09")
 @pytest.mark.parametrize("changes", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
 def test_joins_and_leaves_with_one_owner_each_and_no_stop_for_what_stays(
-    changes: int, broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str]
+    changes: int, broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     topic, group, book, chance = make_topic(PARTITIONS), unique("cooperative"), Book(), random.Random(7)
     with ExitStack() as stack:

@@ -13,12 +13,12 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.replay import replay
 from kohort.protocol import tape
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 UNEVEN = (3, 3, 200, 3, 3)
 
 
-def fill(broker: Broker, topic: str, counts: Sequence[int] = UNEVEN) -> None:
+def fill(broker: SelectedBroker, topic: str, counts: Sequence[int] = UNEVEN) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -40,7 +40,7 @@ def poll_until_shares(members: Sequence[Consumer], wanted: set[frozenset[int]]) 
 
 @pytest.mark.broker
 def test_the_partition_that_waits_most_gets_a_member_of_its_own(
-    broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str]
+    broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     topic, group = make_topic(5), unique("lag")
     fill(broker, topic)
@@ -64,7 +64,7 @@ def test_the_partition_that_waits_most_gets_a_member_of_its_own(
 @pytest.mark.broker
 @pytest.mark.proves("G-03", "G-04")
 def test_by_name_the_leader_measures_by_itself(
-    broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str], tmp_path: Path
+    broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic, group = make_topic(5), unique("lag")
     fill(broker, topic, (203, 3, 200, 3, 3))
@@ -72,9 +72,14 @@ def test_by_name_the_leader_measures_by_itself(
 
     def join(tape: str | None = None) -> Consumer:
         consumer = Consumer(
-            broker.bootstrap, group=group, assignors=["lag"], heartbeat_interval_ms=100,
-            auto_offset_reset="earliest", isolation_level="read_committed", tape=tape,
-        )  # fmt: skip
+            broker.bootstrap,
+            group=group,
+            assignors=["lag"],
+            heartbeat_interval_ms=100,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            tape=tape,
+        )
         consumer.subscribe([topic])
         consumer.pause()
         return consumer

@@ -197,7 +197,7 @@ def test_no_bundle_ever_has_two_owners_and_bundles_are_balanced(data: st.DataObj
             assert len(owners) <= 1, (number, plan)
     complete = [m for m, member in enumerate(group.members) if set(together) <= set(member.topics)]
     orders = group.number_of_topic["orders"]
-    assert set(target.owners[group.starts[orders] : group.starts[orders + 1]]) <= set(complete)
+    assert set(target.owners[group.topic_offsets[orders] : group.topic_offsets[orders + 1]]) <= set(complete)
     if all(set(member.topics) == set(counts) for member in group.members):
         bundles = [len([p for p in target.row(m) if p.topic in ("orders", "other")]) for m in range(len(group.members))]
         assert max(bundles) - min(bundles) <= 1

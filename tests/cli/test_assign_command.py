@@ -20,7 +20,7 @@ from kohort.cli.assigning.simulation import from_numbers, settle, simulate
 from kohort.cli.main import main
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 SIX = ["--topic", "t:12", "--members", "3", "--no-java"]
 
@@ -260,7 +260,10 @@ def test_the_migration_is_told_in_both_clients_words(capsys: pytest.CaptureFixtu
 
 @pytest.mark.broker
 def test_a_live_group_is_read_with_its_lag(
-    broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    broker: SelectedBroker,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from confluent_kafka import Producer
 

@@ -18,8 +18,12 @@ from kohort.testing.readiness import brokers_seen
 def kohort(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "kohort.cli.main", "broker", *arguments],
-        capture_output=True, text=True, check=False, timeout=150, env=env,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+        env=env,
+    )
 
 
 @pytest.fixture

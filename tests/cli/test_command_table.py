@@ -8,7 +8,7 @@ import types
 import pytest
 
 from kohort.cli import main as cli
-from kohort.cli.commands import COMMANDS, Entry, available
+from kohort.cli.commands import COMMANDS, CommandEntry, available
 from kohort.common.errors import KohortError
 
 
@@ -27,7 +27,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     module = types.ModuleType("probe_command")
     module.__spec__ = types.SimpleNamespace(name="probe_command")  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "probe_command", module)
-    monkeypatch.setitem(COMMANDS, "probe", Entry("probe_command", "Probes."))
+    monkeypatch.setitem(COMMANDS, "probe", CommandEntry("probe_command", "Probes."))
     return module
 
 
@@ -54,7 +54,7 @@ def test_help_imports_no_command_and_no_extra() -> None:
 def test_command_without_a_module_is_not_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(COMMANDS, "ghost", Entry("kohort.cli.ghost_of_a_command", "Haunts."))
+    monkeypatch.setitem(COMMANDS, "ghost", CommandEntry("kohort.cli.ghost_of_a_command", "Haunts."))
     assert cli.main([]) == 0
     assert "ghost" not in capsys.readouterr().out
     assert cli.main(["ghost"]) == 2

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.connection_options import Connection, properties
+from kohort.cli.connection_options import ConnectionOptions, properties
 from kohort.cli.main import main
 from kohort.common.errors import KohortError
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 FILE = """
 # everybody's
@@ -45,9 +45,14 @@ def told(
 def test_a_profile_adds_to_what_is_everybodys_and_java_is_understood(file: Path) -> None:
     assert told({}, config=file, profile="local") == {"client.id": "ops", "bootstrap.servers": "localhost:9092"}
     assert told({}, config=file, profile="prod") == {
-        "client.id": "ops", "bootstrap.servers": "kafka-1:9093,kafka-2:9093", "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "s3 cret", "ssl.ca.location": "/ca.pem",
-    }  # fmt: skip
+        "client.id": "ops",
+        "bootstrap.servers": "kafka-1:9093,kafka-2:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "s3 cret",
+        "ssl.ca.location": "/ca.pem",
+    }
 
 
 def test_what_is_typed_wins_over_the_environment_which_wins_over_a_file_nobody_typed(file: Path) -> None:
@@ -65,16 +70,23 @@ def test_a_file_of_kcats_will_do(tmp_path: Path) -> None:
     path = tmp_path / "kcat.conf"
     path.write_text("metadata.broker.list=kafka:9092\nsecurity.protocol=SASL_SSL\nsasl.mechanisms=PLAIN\n")
     assert told({}, config=path) == {
-        "bootstrap.servers": "kafka:9092", "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN",
-    }  # fmt: skip
+        "bootstrap.servers": "kafka:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+    }
     environment = {"KOHORT_CONFIG": str(path), "KOHORT_BOOTSTRAP": "env:1"}
     assert told(environment)["bootstrap.servers"] == "env:1"
     assert told(environment, "", None, None, "metadata.broker.list=x:2")["bootstrap.servers"] == "x:2"
 
 
 def test_every_setting_has_its_variable() -> None:
-    environment = {"KOHORT_BOOTSTRAP": "a:1", "KOHORT_SASL_PASSWORD": "p", "KOHORT_REQUEST_TIMEOUT_MS": "5",
-                   "KOHORT_BROKER_VERSION": "4.3.1", "HOME": "/nowhere"}  # fmt: skip
+    environment = {
+        "KOHORT_BOOTSTRAP": "a:1",
+        "KOHORT_SASL_PASSWORD": "p",
+        "KOHORT_REQUEST_TIMEOUT_MS": "5",
+        "KOHORT_BROKER_VERSION": "4.3.1",
+        "HOME": "/nowhere",
+    }
     assert told(environment) == {"bootstrap.servers": "a:1", "sasl.password": "p", "request.timeout.ms": "5"}
 
 
@@ -121,7 +133,7 @@ def test_a_profile_of_no_file_and_a_file_that_is_none(tmp_path: Path) -> None:
 
 def test_a_connection_does_not_show_passwords_and_one_from_outside_is_no_member() -> None:
     typed = ("bootstrap.servers=a:1", "sasl.password=canary", "group.id=billing", "enable.auto.commit=true")
-    connection = Connection(x=typed)
+    connection = ConnectionOptions(x=typed)
     assert "canary" not in repr(connection)
     assert connection.properties["group.id"] == "billing"
     assert connection.outside() == {"bootstrap.servers": "a:1", "sasl.password": "canary"}
@@ -129,7 +141,7 @@ def test_a_connection_does_not_show_passwords_and_one_from_outside_is_no_member(
 
 @pytest.mark.broker
 def test_a_command_goes_where_the_profile_says(
-    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    broker: SelectedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config"
     path.write_text(f"[here]\nbootstrap.servers={broker.bootstrap}\n[nowhere]\nbootstrap.servers=127.0.0.1:1\n")

@@ -15,7 +15,7 @@ import pytest
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter, Call
 from tests.coordinator_client.consumer_helpers import numbers, produce
 
@@ -23,7 +23,7 @@ Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(broker: Broker, topic: str, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(broker: SelectedBroker, topic: str, capfd: pytest.CaptureFixture[str]) -> Run:
     """`run("--limit", "3")` consumes `topic`, ten records in each of two partitions, and is what was printed."""
     for partition in (0, 1):
         produce(broker.bootstrap, topic, numbers(partition * 100, 10), partition=partition)
@@ -83,7 +83,7 @@ def test_wrong_words_are_one_line(run: Run) -> None:
 
 
 @pytest.mark.broker
-def test_a_file_for_members_makes_no_member(run: Run, broker: Broker, unique: Callable[[str], str]) -> None:
+def test_a_file_for_members_makes_no_member(run: Run, broker: SelectedBroker, unique: Callable[[str], str]) -> None:
     group = unique("group")
     member = ("-X", f"group.id={group}", "-X", "enable.auto.commit=true", "-X", "auto.commit.interval.ms=10")
     assert len(offsets(run("--json", *member))) == 20
@@ -93,7 +93,9 @@ def test_a_file_for_members_makes_no_member(run: Run, broker: Broker, unique: Ca
 
 
 @pytest.mark.broker
-def test_nothing_to_read_is_said_and_is_no_error(broker: Broker, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_read_is_said_and_is_no_error(
+    broker: SelectedBroker, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["consume", topic, "-b", broker.bootstrap]) == 0
     printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", "nothing to read there\n")

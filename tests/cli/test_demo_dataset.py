@@ -13,11 +13,26 @@ from kohort.cli.demo import dataset
 from kohort.cli.demo.tally import Aircraft, Totals, by_carrier, merged, of_rows, tally
 
 ROW = {
-    "year": "2013", "month": "1", "day": "1", "dep_time": "517", "sched_dep_time": "515", "dep_delay": "2",
-    "arr_time": "830", "sched_arr_time": "819", "arr_delay": "11", "carrier": "UA", "flight": "1545",
-    "tailnum": "N14228", "origin": "EWR", "dest": "IAH", "air_time": "227", "distance": "1400", "hour": "5",
-    "minute": "15", "time_hour": "2013-01-01T10:00:00Z",
-}  # fmt: skip
+    "year": "2013",
+    "month": "1",
+    "day": "1",
+    "dep_time": "517",
+    "sched_dep_time": "515",
+    "dep_delay": "2",
+    "arr_time": "830",
+    "sched_arr_time": "819",
+    "arr_delay": "11",
+    "carrier": "UA",
+    "flight": "1545",
+    "tailnum": "N14228",
+    "origin": "EWR",
+    "dest": "IAH",
+    "air_time": "227",
+    "distance": "1400",
+    "hour": "5",
+    "minute": "15",
+    "time_hour": "2013-01-01T10:00:00Z",
+}
 CANCELLED = {**ROW, "dep_time": "NA", "dep_delay": "NA", "arr_time": "NA", "arr_delay": "NA", "air_time": "NA"}
 DIVERTED_AWAY = {**ROW, "arr_time": "NA", "arr_delay": "NA", "air_time": "NA"}
 DIVERTED_LATE = {**ROW, "arr_delay": "NA", "air_time": "NA"}

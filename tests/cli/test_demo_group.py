@@ -11,15 +11,15 @@ from kohort.cli.demo.crew import Crew, MemberFailed, member_arguments
 from kohort.cli.demo.flight_state import FlightState
 from kohort.cli.demo.group_act import GroupStalled, play
 from kohort.cli.demo.ledger import Ledger
-from kohort.cli.demo.outcome import Outcome
-from kohort.cli.demo.region_view import RegionView
+from kohort.cli.demo.outcome import DemoOutcome
+from kohort.cli.demo.region_view import DemoRegionView
 from kohort.cli.demo.tally import Aircraft, Totals
-from kohort.cli.demo.watch import View, Watch
+from kohort.cli.demo.watch import MemberWatch, View
 from kohort.common import TopicPartition
-from kohort.consistent_region.coordinator import Coordinator
-from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.coordinator import RegionCoordinator
+from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.store import SqliteStore
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 ENDS = {0: 40, 1: 40}
 
@@ -50,7 +50,7 @@ class QuietScreen:
     def group(self, view: View) -> None:
         self.views.append(view)
 
-    def outcome(self, outcome: Outcome, names: dict[str, str], report: str) -> None: ...
+    def outcome(self, outcome: DemoOutcome, names: dict[str, str], report: str) -> None: ...
 
 
 class MadeUpCrew:
@@ -153,19 +153,19 @@ def test_a_region_without_a_checkpoint_is_not_taken_for_done(ledger: Ledger, mon
 
 
 def test_what_the_group_came_to_is_what_its_checkpoint_says_and_not_its_ledger(ledger: Ledger, tmp_path: Path) -> None:
-    group = Coordinator(SqliteStore(tmp_path / "region.db"), "demo", "g")
+    group = RegionCoordinator(SqliteStore(tmp_path / "region.db"), "demo", "g")
     ticket = group.register("ada").ticket
     place = TopicPartition("flights", 0)
-    group.put_initial(ticket, {place: Position(0)})
+    group.put_initial(ticket, {place: RegionPosition(0)})
     group.report(ticket, 1, 1)
     state = FlightState("ada", ledger)
-    with RegionView(tmp_path / "region.db", "g") as region:
+    with DemoRegionView(tmp_path / "region.db", "g") as region:
         assert (region.newest, region.offsets(), region.totals()) == (0, {}, {})
         for offset in range(30):
             state.count(Landing("flights", 0, offset))
         barrier = group.begin_checkpoint(ticket, 0).barrier
         assert barrier is not None
-        group.contribute(ticket, barrier, {place: Position(30)}, state.snapshot({}))
+        group.contribute(ticket, barrier, {place: RegionPosition(30)}, state.snapshot({}))
         for offset in range(30, 50):  # after the checkpoint: undone, and done again
             state.count(Landing("flights", 0, offset))
         state.reset_initial()
@@ -180,7 +180,7 @@ def test_what_the_group_came_to_is_what_its_checkpoint_says_and_not_its_ledger(l
 
 
 def test_rates_are_of_the_last_moments_and_states_follow_the_ledger(ledger: Ledger) -> None:
-    watch = Watch(ledger, ENDS, dict)
+    watch = MemberWatch(ledger, ENDS, dict)
     ledger.note("ada", "started")
     assert watch.look(0).members[0].state == "joining"
     ledger.note("ada", "assigned", generation=1, partitions=[0, 1])
@@ -207,13 +207,17 @@ def wait_for_the_end(crew: Crew) -> None:
 
 @pytest.mark.broker
 def test_a_member_that_fails_is_told_with_its_last_words(
-    ledger: Ledger, broker: Broker, unique: Callable[[str], str]
+    ledger: Ledger, broker: SelectedBroker, unique: Callable[[str], str]
 ) -> None:
     arguments = member_arguments(
-        bootstrap=broker.bootstrap, group=unique("group"), topic="t", ledger=ledger.path,
-        region=ledger.path.with_name("region.db"), assignor="rang",
+        bootstrap=broker.bootstrap,
+        group=unique("group"),
+        topic="t",
+        ledger=ledger.path,
+        region=ledger.path.with_name("region.db"),
+        assignor="rang",
         records_per_second=0.0,
-    )  # fmt: skip
+    )
     with Crew(ledger, arguments) as crew:
         crew.start("ada")
         with pytest.raises(MemberFailed, match=r"rang.*member=ada"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.cli.demo.ledger import Ledger, LedgerBroken, Slice, check_tiling
+from kohort.cli.demo.ledger import Ledger, LedgerBroken, LedgerSlice, check_tiling
 from kohort.common import TopicPartition
 
 PLACE = TopicPartition("flights", 3)
@@ -113,9 +113,9 @@ def test_whoever_writes_late_is_marked_as_reading_again(ledger: Ledger) -> None:
 )
 def test_slices_that_do_not_tile_are_named(second: tuple[int, int, bool]) -> None:
     start, stop, reread = second
-    good = Slice(1, 0, "ada", 1, "flights", 0, 0, 100, False)
+    good = LedgerSlice(1, 0, "ada", 1, "flights", 0, 0, 100, False)
     with pytest.raises(LedgerBroken, match=r"slice 2 .*topic=flights, partition=0, member=ben"):
-        check_tiling([good, Slice(2, 0, "ben", 2, "flights", 0, start, stop, reread)])
+        check_tiling([good, LedgerSlice(2, 0, "ben", 2, "flights", 0, start, stop, reread)])
     assert check_tiling([good]) == {TopicPartition("flights", 0): (0, 100)}
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from kohort.cli.demo import charts, report
 from kohort.cli.demo.filling import Filled, chunks
-from kohort.cli.demo.ledger import Happening, Slice
-from kohort.cli.demo.outcome import Outcome, Reading, Sample
+from kohort.cli.demo.ledger import Happening, LedgerSlice
+from kohort.cli.demo.outcome import DemoOutcome, Sample, SparkReading
 from kohort.cli.demo.tally import Aircraft, Totals
-from kohort.cli.demo.timeline import Reset, Span, owners, resets, spans
+from kohort.cli.demo.timeline import DemoReset, TimelineSpan, owners, resets, spans
 
 T0 = 1_795_262_000_000
 NAMES = {"UA": "United Air Lines Inc.", "B6": "JetBlue & Sons <Airways>"}
@@ -19,16 +19,29 @@ NAMES = {"UA": "United Air Lines Inc.", "B6": "JetBlue & Sons <Airways>"}
 
 def happenings() -> tuple[Happening, ...]:
     told = [
-        (0, "ada", "started", -1, ()), (0, "ben", "started", -1, ()), (50, "cleo", "started", -1, ()),
-        (900, "ada", "assigned", 1, (0, 1)), (920, "ben", "assigned", 1, (2, 3)), (940, "cleo", "assigned", 1, (4, 5)),
-        (3100, "ben", "killed", -1, ()), (3600, "dora", "started", -1, ()),
-        (4200, "ada", "revoked", 1, (0, 1)), (4250, "cleo", "revoked", 1, (4, 5)),
-        (4200, "ada", "undone", -1, ()), (4250, "cleo", "undone", -1, ()), (5000, "ben", "started", -1, ()),
-        (9000, "ada", "assigned", 2, (0, 1)), (9010, "cleo", "assigned", 2, (2, 3)),
+        (0, "ada", "started", -1, ()),
+        (0, "ben", "started", -1, ()),
+        (50, "cleo", "started", -1, ()),
+        (900, "ada", "assigned", 1, (0, 1)),
+        (920, "ben", "assigned", 1, (2, 3)),
+        (940, "cleo", "assigned", 1, (4, 5)),
+        (3100, "ben", "killed", -1, ()),
+        (3600, "dora", "started", -1, ()),
+        (4200, "ada", "revoked", 1, (0, 1)),
+        (4250, "cleo", "revoked", 1, (4, 5)),
+        (4200, "ada", "undone", -1, ()),
+        (4250, "cleo", "undone", -1, ()),
+        (5000, "ben", "started", -1, ()),
+        (9000, "ada", "assigned", 2, (0, 1)),
+        (9010, "cleo", "assigned", 2, (2, 3)),
         (9015, "dora", "assigned", 2, (4, 5)),
-        (9100, "ada", "went_back", 2, ()), (9120, "cleo", "went_back", 2, ()), (10000, "ada", "checkpoint", 2, ()),
-        (12800, "ada", "left", 2, ()), (12850, "cleo", "left", 2, ()), (12900, "dora", "left", 2, ()),
-    ]  # fmt: skip
+        (9100, "ada", "went_back", 2, ()),
+        (9120, "cleo", "went_back", 2, ()),
+        (10000, "ada", "checkpoint", 2, ()),
+        (12800, "ada", "left", 2, ()),
+        (12850, "cleo", "left", 2, ()),
+        (12900, "dora", "left", 2, ()),
+    ]
     causes = {"undone": "partitions moved", "went_back": "to checkpoint 4", "checkpoint": "checkpoint 5 is complete"}
     return tuple(
         Happening(i, T0 + at, who, kind, gen, parts, causes.get(kind, ""))
@@ -36,7 +49,7 @@ def happenings() -> tuple[Happening, ...]:
     )
 
 
-def outcome() -> Outcome:
+def outcome() -> DemoOutcome:
     totals = {
         Aircraft("UA", "N14228"): Totals(100, 98, 97, 2, 140_000, 512),
         Aircraft("UA", "N24211"): Totals(50, 50, 50, 0, 70_000, -20),
@@ -48,18 +61,27 @@ def outcome() -> Outcome:
     lag = [sum(ends.values()) - n for n in (0, 0, 90, 180, 200, 200, 210, 400, records)]
     samples = [Sample(T0 + 400 + i * 1500, {p: int(left / 6) for p in range(6)}, left) for i, left in enumerate(lag)]
     slices = (
-        Slice(1, T0 + 1000, "ben", 1, "flights", 2, 0, 60, False),
-        Slice(2, T0 + 9100, "cleo", 2, "flights", 2, 40, 60, True),
-        Slice(3, T0 + 9100, "cleo", 2, "flights", 2, 60, 106, False),
+        LedgerSlice(1, T0 + 1000, "ben", 1, "flights", 2, 0, 60, False),
+        LedgerSlice(2, T0 + 9100, "cleo", 2, "flights", 2, 40, 60, True),
+        LedgerSlice(3, T0 + 9100, "cleo", 2, "flights", 2, 60, 106, False),
     )
-    return Outcome(
-        title="kohort demo", broker="Apache Kafka 4.3.1", topic="flights",
-        filled=Filled(chunks(records, ("java", "librdkafka")), 12.8), ends=ends, committed=ends,
-        saved=ends, checkpoint=7, happenings=happenings(), slices=slices, samples=tuple(samples),
-        reread=20, dataset=totals,
-        group=Reading("group", records, 11.9, 0.9, totals),
-        spark=(Reading("kafka_rdd", records, 4.2, 3.9, dict(totals)),),
-    )  # fmt: skip
+    return DemoOutcome(
+        title="kohort demo",
+        broker="Apache Kafka 4.3.1",
+        topic="flights",
+        filled=Filled(chunks(records, ("java", "librdkafka")), 12.8),
+        ends=ends,
+        committed=ends,
+        saved=ends,
+        checkpoint=7,
+        happenings=happenings(),
+        slices=slices,
+        samples=tuple(samples),
+        reread=20,
+        dataset=totals,
+        group=SparkReading("group", records, 11.9, 0.9, totals),
+        spark=(SparkReading("kafka_rdd", records, 4.2, 3.9, dict(totals)),),
+    )
 
 
 class Outline(HTMLParser):
@@ -131,10 +153,10 @@ def test_offsets_that_disagree_turn_the_verdict() -> None:
 
 def test_spans_follow_ownership_through_a_kill_and_an_eager_rebalance() -> None:
     told = spans(happenings(), T0 + 13_000)
-    assert [s for s in told if s.member == "ben"] == [Span("ben", 1, (2, 3), T0 + 920, T0 + 3100, "killed")]
+    assert [s for s in told if s.member == "ben"] == [TimelineSpan("ben", 1, (2, 3), T0 + 920, T0 + 3100, "killed")]
     assert [s for s in told if s.member == "ada"] == [
-        Span("ada", 1, (0, 1), T0 + 900, T0 + 4200, "revoked"),
-        Span("ada", 2, (0, 1), T0 + 9000, T0 + 12800, "left"),
+        TimelineSpan("ada", 1, (0, 1), T0 + 900, T0 + 4200, "revoked"),
+        TimelineSpan("ada", 2, (0, 1), T0 + 9000, T0 + 12800, "left"),
     ]
     early, late = ([one for one in happenings() if one.at_ms <= T0 + until] for until in (4250, 9015))
     assert owners(early) == {"ada": (), "cleo": (), "dora": ()}
@@ -148,9 +170,9 @@ def test_a_cooperative_revocation_keeps_the_rest() -> None:
         Happening(3, 30, "ada", "assigned", 2, (0, 1), ""),
     ]
     assert spans(told, 40) == [
-        Span("ada", 1, (0, 1, 2), 10, 20, "revoked"),
-        Span("ada", 1, (0, 1), 20, 30, "assigned"),
-        Span("ada", 2, (0, 1), 30, 40, "open"),
+        TimelineSpan("ada", 1, (0, 1, 2), 10, 20, "revoked"),
+        TimelineSpan("ada", 1, (0, 1), 20, 30, "assigned"),
+        TimelineSpan("ada", 2, (0, 1), 30, 40, "open"),
     ]
 
 
@@ -164,8 +186,8 @@ def test_every_partition_has_its_own_bar_where_it_was_owned() -> None:
 
 def test_resets_are_bands_that_say_why_and_to_where() -> None:
     assert resets(happenings()) == [
-        Reset("ada", T0 + 4200, T0 + 9100, "partitions moved", "to checkpoint 4"),
-        Reset("cleo", T0 + 4250, T0 + 9120, "partitions moved", "to checkpoint 4"),
+        DemoReset("ada", T0 + 4200, T0 + 9100, "partitions moved", "to checkpoint 4"),
+        DemoReset("cleo", T0 + 4250, T0 + 9120, "partitions moved", "to checkpoint 4"),
     ]
     axis = charts.Axis(T0, T0 + 13_000)
     picture = charts.timeline(["ada", "ben", "cleo", "dora"], spans(happenings(), T0 + 13_000), happenings(), axis)
@@ -182,7 +204,7 @@ def test_a_reset_that_a_kill_cut_short_ends_there() -> None:
         Happening(3, 30, "ada", "killed", -1, (), ""),
         Happening(4, 40, "ben", "undone", 1, (), "open"),
     ]
-    assert resets(told) == [Reset("ada", 10, 30, "why", "")]
+    assert resets(told) == [DemoReset("ada", 10, 30, "why", "")]
 
 
 @pytest.mark.parametrize(("highest", "step"), [(1, 1), (9, 2), (40, 10), (1_001_615, 500_000), (2_400_000, 500_000)])

@@ -18,7 +18,7 @@ from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record
 from kohort.spark.plan import plan
 from kohort.spark.reader import read_range
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.ports import free_ports
 from kohort.testing.topics import leaders
 
@@ -30,7 +30,7 @@ def demo(*options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=580, check=False, env=dict(os.environ))
 
 
-def test_the_demo_ends_with_equal_totals_and_leaves_a_report(broker: Broker, tmp_path: Path) -> None:
+def test_the_demo_ends_with_equal_totals_and_leaves_a_report(broker: SelectedBroker, tmp_path: Path) -> None:
     ended = demo("--bootstrap", broker.bootstrap, "--records", "6000", "--folder", str(tmp_path))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "The totals are equal" in ended.stdout
@@ -56,7 +56,7 @@ def test_the_demo_ends_with_equal_totals_and_leaves_a_report(broker: Broker, tmp
 
 
 def test_every_producer_writes_every_codec_and_totals_survive_the_trip(
-    broker: Broker, unique: Callable[[str], str]
+    broker: SelectedBroker, unique: Callable[[str], str]
 ) -> None:
     topic = unique("flights")
     producers.create_topic(broker.bootstrap, topic, 6)
@@ -95,7 +95,7 @@ def test_nobody_at_the_address_is_one_error() -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_producer_that_cannot_write_says_so(broker: Broker) -> None:
+def test_a_producer_that_cannot_write_says_so(broker: SelectedBroker) -> None:
     plan_ = chunks(50, ["java"])
     with pytest.raises(ProducerFailed, match="producer=java"):
         fill(broker.bootstrap, "no such/topic", dataset.events(dataset.flights()), plan_, lambda done, chunk: None)

@@ -16,11 +16,11 @@ from kohort.cli.doctor.facts import Case, heard_since, offsets_partition
 from kohort.cli.doctor.rules import RULES
 from kohort.cli.main import main
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client import Consumer, Why
+from kohort.coordinator_client import Consumer, RebalanceReason
 from kohort.protocol.apis.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import FakeBroker, RealBroker, RealCluster
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter, Call
 from kohort.testing.plain_wire import ask
 from kohort.testing.ports import free_ports
@@ -47,7 +47,7 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
     return ran
 
 
-def watched(doctor: Doctor, broker: Broker, group: str, rule: str) -> dict[str, Any]:
+def watched(doctor: Doctor, broker: SelectedBroker, group: str, rule: str) -> dict[str, Any]:
     """What it finds once it has looked for as long as a slow machine needs to show it."""
     found: dict[str, Any] = {}
     for seconds in ("3", "12", "48"):
@@ -59,7 +59,11 @@ def watched(doctor: Doctor, broker: Broker, group: str, rule: str) -> dict[str, 
 
 @pytest.mark.broker
 def test_a_healthy_group_gets_a_clean_bill(
-    broker: Broker, make_topic: Callable[..., str], unique: Name, doctor: Doctor, capsys: pytest.CaptureFixture[str]
+    broker: SelectedBroker,
+    make_topic: Callable[..., str],
+    unique: Name,
+    doctor: Doctor,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     topic, group = make_topic(1), unique("group")
     produce(broker.bootstrap, topic, numbers(0, 5))
@@ -76,23 +80,34 @@ def test_a_healthy_group_gets_a_clean_bill(
 
 
 @pytest.mark.broker
-def test_settings_that_the_broker_refuses(broker: Broker, doctor: Doctor, tmp_path: Path) -> None:
+def test_settings_that_the_broker_refuses(broker: SelectedBroker, doctor: Doctor, tmp_path: Path) -> None:
     file = tmp_path / "consumer.properties"
     file.write_text("session.timeout.ms=50\nheartbeat.interval.ms=40\nmax.poll.records=500\nmax.poll.interval.ms=40\n")
-    told = doctor(broker.bootstrap, "-F", str(file), "--ms-per-record", "2.5",
-                  "-X", "partition.assignment.strategy=cooperative-sticky,range")  # fmt: skip
+    told = doctor(
+        broker.bootstrap,
+        "-F",
+        str(file),
+        "--ms-per-record",
+        "2.5",
+        "-X",
+        "partition.assignment.strategy=cooperative-sticky,range",
+    )
     assert set(told["found"]) == {"session-timeout", "heartbeat", "poll-interval", "poll-budget", "migration"}
     assert "100 to 1800000" in told["found"]["session-timeout"]["what"]
 
 
 @pytest.mark.broker
-def test_a_group_of_another_kind(broker: Broker, unique: Name, doctor: Doctor) -> None:
+def test_a_group_of_another_kind(broker: SelectedBroker, unique: Name, doctor: Doctor) -> None:
     group = unique("workers")
     doctor(broker.bootstrap, "-g", group, code=0)  # the coordinator is there now
     values = {
-        "group_id": group, "session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000, "member_id": "",
-        "protocol_type": "connect", "protocols": ({"name": "default", "metadata": b""},),
-    }  # fmt: skip
+        "group_id": group,
+        "session_timeout_ms": 30_000,
+        "rebalance_timeout_ms": 30_000,
+        "member_id": "",
+        "protocol_type": "connect",
+        "protocols": ({"name": "default", "metadata": b""},),
+    }
     entry = API["JoinGroup"]
     answer = ask(broker.bootstrap, entry.key, 2, entry.request.build(values, 2), timeout_s=20)
     assert entry.response.parse(answer, 2).error_code == 0
@@ -100,7 +115,9 @@ def test_a_group_of_another_kind(broker: Broker, unique: Name, doctor: Doctor) -
 
 
 @pytest.mark.broker
-def test_members_that_do_not_fit(broker: Broker, make_topic: Callable[..., str], unique: Name, doctor: Doctor) -> None:
+def test_members_that_do_not_fit(
+    broker: SelectedBroker, make_topic: Callable[..., str], unique: Name, doctor: Doctor
+) -> None:
     topic, group = make_topic(1), unique("group")
     with ExitStack() as stack:
         first, second = (
@@ -137,7 +154,7 @@ class KeepsWhatItHas:
 
 
 @pytest.mark.broker
-def test_one_that_keeps_what_others_let_go(broker: Broker, topic: str, unique: Name, doctor: Doctor) -> None:
+def test_one_that_keeps_what_others_let_go(broker: SelectedBroker, topic: str, unique: Name, doctor: Doctor) -> None:
     group = unique("group")
     with ExitStack() as stack:
         keeper = stack.enter_context(
@@ -155,7 +172,7 @@ def test_one_that_keeps_what_others_let_go(broker: Broker, topic: str, unique: N
 
 @pytest.mark.broker
 @pytest.mark.skipif("consumer" not in PROTOCOLS, reason="KIP-848 is on from Kafka 4.0")
-def test_members_of_both_protocols(broker: Broker, topic: str, unique: Name, doctor: Doctor) -> None:
+def test_members_of_both_protocols(broker: SelectedBroker, topic: str, unique: Name, doctor: Doctor) -> None:
     group = unique("group")
     with (
         Consumer(broker.bootstrap, group=group, protocol="consumer") as new,
@@ -170,7 +187,7 @@ def test_members_of_both_protocols(broker: Broker, topic: str, unique: Name, doc
 
 
 @pytest.mark.broker
-def test_an_instance_id_that_two_have(broker: Broker, topic: str, unique: Name, doctor: Doctor) -> None:
+def test_an_instance_id_that_two_have(broker: SelectedBroker, topic: str, unique: Name, doctor: Doctor) -> None:
     group, enough = unique("group"), threading.Event()
 
     def restart() -> None:
@@ -194,7 +211,7 @@ def test_an_instance_id_that_two_have(broker: Broker, topic: str, unique: Name, 
 
 @pytest.mark.broker
 def test_a_rebalance_that_waits_for_one_who_does_not_poll(
-    broker: Broker, topic: str, unique: Name, doctor: Doctor
+    broker: SelectedBroker, topic: str, unique: Name, doctor: Doctor
 ) -> None:
     group = unique("group")
     with ExitStack() as stack:
@@ -211,7 +228,7 @@ def test_a_rebalance_that_waits_for_one_who_does_not_poll(
 
 @pytest.mark.broker
 def test_a_member_that_outran_its_poll_interval_is_on_its_tape(
-    broker: Broker, topic: str, unique: Name, doctor: Doctor, tmp_path: Path
+    broker: SelectedBroker, topic: str, unique: Name, doctor: Doctor, tmp_path: Path
 ) -> None:
     tape = tmp_path / "member.tape"
     with Consumer(
@@ -219,7 +236,7 @@ def test_a_member_that_outran_its_poll_interval_is_on_its_tape(
     ) as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, lambda: len(consumer.assignment) == 3)
-        while not any(one.cause.why is Why.POLL_STALLED for one in consumer.timeline()):
+        while not any(one.cause.reason is RebalanceReason.POLL_STALLED for one in consumer.timeline()):
             time.sleep(0.05)  # which is what it is about
         poll_until(consumer, lambda: len(consumer.assignment) == 3)
     told = doctor(broker.bootstrap, "--tape", str(tape))
@@ -228,7 +245,7 @@ def test_a_member_that_outran_its_poll_interval_is_on_its_tape(
 
 @pytest.mark.broker
 def test_offsets_that_the_log_no_longer_has_and_lag_that_grows(
-    broker: Broker, topic: str, unique: Name, doctor: Doctor
+    broker: SelectedBroker, topic: str, unique: Name, doctor: Doctor
 ) -> None:
     from confluent_kafka import Producer
     from confluent_kafka import TopicPartition as Place
@@ -265,7 +282,7 @@ def test_offsets_that_the_log_no_longer_has_and_lag_that_grows(
 
 
 @pytest.mark.broker
-def test_who_has_written_to_the_offsets_topic_is_heard(broker: Broker, topic: str, unique: Name) -> None:
+def test_who_has_written_to_the_offsets_topic_is_heard(broker: SelectedBroker, topic: str, unique: Name) -> None:
     properties = {"bootstrap.servers": broker.bootstrap}
     for group in (unique("group"), unique("another"), unique("third")):
         with Consumer(broker.bootstrap, group=group) as consumer:
@@ -307,7 +324,7 @@ def test_a_groups_partition_is_javas_hash_of_its_name(group: str, hashed: int) -
 
 @pytest.mark.broker
 def test_records_from_the_future(
-    broker: Broker, make_topic: Callable[..., str], doctor: Doctor, capsys: pytest.CaptureFixture[str]
+    broker: SelectedBroker, make_topic: Callable[..., str], doctor: Doctor, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from confluent_kafka import Producer
 
@@ -348,8 +365,16 @@ def test_an_advertised_address_that_nobody_can_reach(unkind: RealBroker, doctor:
 @pytest.mark.broker
 def test_rights_that_are_missing_and_topics_made_by_accident(unkind: RealBroker, doctor: Doctor) -> None:
     assert set(doctor(unkind.bootstrap)["found"]) == {"auto-create"}
-    alice = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN",
-             "-X", "sasl.username=alice", "-X", "sasl.password=s3cret"]  # fmt: skip
+    alice = [
+        "-X",
+        "security.protocol=SASL_PLAINTEXT",
+        "-X",
+        "sasl.mechanism=PLAIN",
+        "-X",
+        "sasl.username=alice",
+        "-X",
+        "sasl.password=s3cret",
+    ]
     told = doctor(unkind.bootstrap_sasl, *alice, "-g", "strangers", "-t", "open", "-t", "closed")
     assert told["found"]["group-rights"]["where"] == "group strangers"
     assert told["found"]["topic-rights"]["where"] == "topic closed"

@@ -14,7 +14,7 @@ import pytest
 from kohort import Consumer, TopicPartition
 from kohort.cli.main import main
 from kohort.fastpath import encode
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 from tests.cli.test_every_command import ALL, WITHOUT_JSON
 from tests.cli.test_region_command import Region
@@ -27,7 +27,7 @@ RECORDS = 10
 class Place:
     """Where a command is typed: what is there is what it asks for."""
 
-    def __init__(self, broker: Broker, unique: Callable[[str], str], folder: Path, stack: ExitStack) -> None:
+    def __init__(self, broker: SelectedBroker, unique: Callable[[str], str], folder: Path, stack: ExitStack) -> None:
         self.broker, self.folder, self.stack = broker, folder, stack
         self._unique = unique
 
@@ -176,7 +176,7 @@ ELSEWHERE = dict.fromkeys(("broker start", "broker stop", "broker status"), "tes
 
 
 @pytest.fixture
-def place(broker: Broker, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Place]:
+def place(broker: SelectedBroker, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Place]:
     with ExitStack() as stack:
         yield Place(broker, unique, tmp_path, stack)
 

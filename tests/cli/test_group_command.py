@@ -15,7 +15,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.states import MemberState
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
 
@@ -23,7 +23,7 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(broker: SelectedBroker, capsys: pytest.CaptureFixture[str]) -> Run:
     """`run("group", "list", "--json")` is what it printed, parsed if that is JSON; `code=1` expects an error."""
 
     def ran(*arguments: str, code: int = 0) -> Any:
@@ -37,7 +37,7 @@ def run(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
-def committed(broker: Broker, topic: str, unique: Callable[[str], str]) -> str:
+def committed(broker: SelectedBroker, topic: str, unique: Callable[[str], str]) -> str:
     """A group that has read 5 of 8 records of partition 0 and has gone."""
     group = unique("group")
     produce(broker.bootstrap, topic, numbers(0, 8))
@@ -79,7 +79,9 @@ def test_a_group_is_seen_moved_and_deleted(run: Run, committed: str, topic: str,
 
 
 @pytest.mark.broker
-def test_members_are_seen_and_removed(run: Run, broker: Broker, topic: str, unique: Callable[[str], str]) -> None:
+def test_members_are_seen_and_removed(
+    run: Run, broker: SelectedBroker, topic: str, unique: Callable[[str], str]
+) -> None:
     group = unique("group")
     produce(broker.bootstrap, topic, numbers(0, 4))
     with Consumer(broker.bootstrap, group=group, group_instance_id="i-1", heartbeat_interval_ms=200) as consumer:
@@ -105,8 +107,12 @@ def test_members_are_seen_and_removed(run: Run, broker: Broker, topic: str, uniq
 def test_nothing_is_changed_without_a_yes(
     run: Run, committed: str, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking = (("group", "offsets", "reset", committed, "--to", "0"), ("group", "delete", committed),
-              ("group", "remove-members", committed), ("topic", "delete", topic))  # fmt: skip
+    asking = (
+        ("group", "offsets", "reset", committed, "--to", "0"),
+        ("group", "delete", committed),
+        ("group", "remove-members", committed),
+        ("topic", "delete", topic),
+    )
     for command in asking:
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert "Aborted" in run(*command, code=1)
@@ -130,7 +136,7 @@ def test_wrong_words_are_one_line(run: Run, committed: str, tmp_path: Path) -> N
 
 @pytest.mark.broker
 def test_a_properties_file_of_kafkas_own_tools_will_do(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: SelectedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -17,11 +17,11 @@ from kohort.assignors.range import RangeAssignor
 from kohort.cli.group_timeline import drawing, plain
 from kohort.cli.main import main
 from kohort.coordinator_client.group.leader_assignment import AssignorFailed
-from kohort.coordinator_client.group.rebalance_history import Phase, Rebalance
+from kohort.coordinator_client.group.rebalance_history import RebalancePhase, RebalanceRecord
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 
 def assignor_name(assignor: str | Assignor) -> str:
@@ -29,8 +29,8 @@ def assignor_name(assignor: str | Assignor) -> str:
 
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-TOLD = Rebalance(
-    Cause(Why.COORDINATOR_ASKED),
+TOLD = RebalanceRecord(
+    RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS),
     started_at=2.0,
     ended_at=3.5,
     outcome=MemberState.STABLE,
@@ -38,9 +38,9 @@ TOLD = Rebalance(
     protocol="cooperative-sticky",
     leader=True,
     phases=(
-        Phase(MemberState.REVOKING, 2.0, 2.25),
-        Phase(MemberState.JOINING, 2.25, 3.25),
-        Phase(MemberState.SYNCING, 3.25, 3.5),
+        RebalancePhase(MemberState.REVOKING, 2.0, 2.25),
+        RebalancePhase(MemberState.JOINING, 2.25, 3.25),
+        RebalancePhase(MemberState.SYNCING, 3.25, 3.5),
     ),
     members_joined=frozenset({"m3"}),
     members_left=frozenset({"m1"}),
@@ -53,7 +53,7 @@ TOLD = Rebalance(
 )
 
 
-def shown(rebalances: tuple[Rebalance, ...], now: float) -> str:
+def shown(rebalances: tuple[RebalanceRecord, ...], now: float) -> str:
     console = Console(file=io.StringIO(), width=200, color_system=None)
     console.print(drawing(rebalances, now))
     assert isinstance(console.file, io.StringIO)
@@ -86,7 +86,9 @@ def test_a_rebalance_is_drawn_with_its_cause_phases_moves_and_refusals() -> None
 
 
 def test_one_under_way_lasts_until_now_and_an_empty_history_says_so() -> None:
-    waiting = Rebalance(Cause(Why.FIRST_JOIN), 1.0, phases=(Phase(MemberState.JOINING, 1.0),))
+    waiting = RebalanceRecord(
+        RebalanceCause(RebalanceReason.FIRST_JOIN), 1.0, phases=(RebalancePhase(MemberState.JOINING, 1.0),)
+    )
     assert "under way  4.000 s" in shown((waiting,), 5.0)
     assert plain(waiting, 5.0)["ended_s"] is None
     assert shown((), 0.0) == "no rebalance yet\n"
@@ -116,7 +118,7 @@ class MyCooperative(CooperativeStickyAssignor):
 @pytest.mark.broker
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", Mine(), MyCooperative()], ids=assignor_name)
 def test_the_tape_of_a_life_tells_what_the_living_consumer_told(
-    assignor: str | Assignor, broker: Broker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    assignor: str | Assignor, broker: SelectedBroker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "life.tape"
     quick: Any = {"assignors": [assignor], "heartbeat_interval_ms": 300, "session_timeout_ms": 6_000}

@@ -15,14 +15,14 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce
 
 LINES, COLUMNS = 24, 100
 
 
 @pytest.fixture
-def group(broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str]) -> str:
+def group(broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str]) -> str:
     """It has committed 0 in each of 50 partitions, of which three hold records."""
     name, topic = unique("group"), make_topic(50)
     for partition, count in ((7, 3), (31, 9), (49, 1)):
@@ -34,7 +34,7 @@ def group(broker: Broker, make_topic: Callable[..., str], unique: Callable[[str]
     return name
 
 
-def command(broker: Broker, group: str, *options: str) -> list[str]:
+def command(broker: SelectedBroker, group: str, *options: str) -> list[str]:
     typed = ["group", "lag", group, "--watch", "--every", "0.1", "-b", broker.bootstrap, *options]
     return [sys.executable, "-m", "kohort.cli.main", *typed]
 
@@ -49,7 +49,7 @@ def running(arguments: list[str]) -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.mark.broker
-def test_a_pipe_gets_a_line_a_look(broker: Broker, group: str) -> None:
+def test_a_pipe_gets_a_line_a_look(broker: SelectedBroker, group: str) -> None:
     with running(command(broker, group, "--json")) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
@@ -62,7 +62,7 @@ def test_a_pipe_gets_a_line_a_look(broker: Broker, group: str) -> None:
 
 
 @pytest.mark.broker
-def test_a_pipe_without_json_gets_table_after_table(broker: Broker, group: str) -> None:
+def test_a_pipe_without_json_gets_table_after_table(broker: SelectedBroker, group: str) -> None:
     with running(command(broker, group)) as process:
         assert process.stdout is not None
         captions = 0
@@ -73,7 +73,7 @@ def test_a_pipe_without_json_gets_table_after_table(broker: Broker, group: str) 
 
 
 @pytest.mark.broker
-def test_a_terminal_is_filled_and_not_overrun(broker: Broker, group: str) -> None:
+def test_a_terminal_is_filled_and_not_overrun(broker: SelectedBroker, group: str) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "LINES": str(LINES), "COLUMNS": str(COLUMNS)}

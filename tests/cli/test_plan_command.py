@@ -15,11 +15,11 @@ from kohort.cli.main import main
 from kohort.cli.plan import bound
 from kohort.spark import PlanError
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 
 @pytest.fixture
-def thirty(broker: Broker, topic: str) -> str:
+def thirty(broker: SelectedBroker, topic: str) -> str:
     """Ten records in each of three partitions."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n in range(30):
@@ -54,7 +54,7 @@ def test_no_name_is_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.broker
 def test_ranges_and_gaps_of_what_a_group_has_not_read(
-    broker: Broker, thirty: str, unique: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    broker: SelectedBroker, thirty: str, unique: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     group = unique("group")
     with Consumer(broker.bootstrap, group=group) as consumer:
@@ -66,12 +66,17 @@ def test_ranges_and_gaps_of_what_a_group_has_not_read(
     assert main([*asked, "--max-records", "5", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert [(one["partition"], one["start"], one["stop"]) for one in found["ranges"]] == [
-        (0, 4, 7), (0, 7, 10), (2, 0, 5), (2, 5, 10)
-    ]  # fmt: skip
+        (0, 4, 7),
+        (0, 7, 10),
+        (2, 0, 5),
+        (2, 5, 10),
+    ]
     assert found["offsets"] == 16
     assert [(gap["partition"], gap["kind"], gap["first"], gap["last"]) for gap in found["gaps"]] == [
-        (0, "retention", 2, 4), (1, "rewound", 10, 25), (2, "new", 0, 0)
-    ]  # fmt: skip
+        (0, "retention", 2, 4),
+        (1, "rewound", 10, 25),
+        (2, "new", 0, 0),
+    ]
     assert main([*asked, "--max-bytes", "1", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["ranges"]) > 4
     assert main(asked) == 0
@@ -83,7 +88,7 @@ def test_ranges_and_gaps_of_what_a_group_has_not_read(
 
 
 @pytest.mark.broker
-def test_one_partition_and_a_pattern(broker: Broker, thirty: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_partition_and_a_pattern(broker: SelectedBroker, thirty: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["plan", "--bootstrap", broker.bootstrap, "--json"]
     assert main([*asked, "--partition", f"{thirty}:1", "--min-partitions", "2"]) == 0
     assert [one["partition"] for one in json.loads(capsys.readouterr().out)["ranges"]] == [1, 1]

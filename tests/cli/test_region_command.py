@@ -17,11 +17,11 @@ import pytest
 from kohort import ConsistentRegion, TopicPartition
 from kohort.cli.main import main
 from kohort.consistent_region import DictState, Periodic
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import ResetFailedError
-from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.store import Key, SqliteStore
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 P0 = TopicPartition("t", 0)
 
@@ -31,9 +31,9 @@ class Region:
 
     def __init__(self, path: Path) -> None:
         self.url = f"sqlite:///{path}"
-        self.coordinator = Coordinator(SqliteStore(path), "bills", "billing", kept_checkpoints=5)
+        self.coordinator = RegionCoordinator(SqliteStore(path), "bills", "billing", kept_checkpoints=5)
         self.ticket = self.coordinator.register("one").ticket
-        self.coordinator.put_initial(self.ticket, {P0: Position(0)})
+        self.coordinator.put_initial(self.ticket, {P0: RegionPosition(0)})
         for number in range(1, 6):
             self.checkpoint(number)
 
@@ -43,7 +43,7 @@ class Region:
         barrier = self.coordinator.begin_checkpoint(self.ticket, epoch).barrier
         assert barrier is not None
         state = json.dumps({"a": number}).encode()
-        self.coordinator.contribute(self.ticket, barrier, {P0: Position(10 * number)}, state)
+        self.coordinator.contribute(self.ticket, barrier, {P0: RegionPosition(10 * number)}, state)
 
 
 @pytest.fixture
@@ -98,11 +98,13 @@ def test_a_region_forgets_where_it_was_in_a_topic_that_is_gone(region: Region, c
     """A checkpoint that has an offset of it says nothing of it any more; one that is made anew begins anew."""
     gone, more = TopicPartition("gone", 0), TopicPartition("gone", 1)
     coordinator, ticket = region.coordinator, region.ticket
-    coordinator.put_initial(ticket, {gone: Position(3), more: Position(4)})
+    coordinator.put_initial(ticket, {gone: RegionPosition(3), more: RegionPosition(4)})
     coordinator.go_back(ticket, 6, 3)
     barrier = coordinator.begin_checkpoint(ticket, 0).barrier
     assert barrier is not None
-    coordinator.contribute(ticket, barrier, {P0: Position(60), gone: Position(7), more: Position(8)}, b"{}")
+    coordinator.contribute(
+        ticket, barrier, {P0: RegionPosition(60), gone: RegionPosition(7), more: RegionPosition(8)}, b"{}"
+    )
     late = coordinator.register("late").ticket  # and has no part in any checkpoint
     for each in (late, ticket):
         coordinator.deregister(each)
@@ -113,12 +115,12 @@ def test_a_region_forgets_where_it_was_in_a_topic_that_is_gone(region: Region, c
     assert coordinator.go_back(late, 7, 0).state is None
     back = coordinator.go_back(ticket, 7, 1)
     assert back.view.epoch == 1
-    assert dict(back.seeks) == {P0: Position(60)}
+    assert dict(back.seeks) == {P0: RegionPosition(60)}
     assert back.manifest is not None
     part = back.manifest.contributions[0]
-    assert (back.state, part.offsets, part.taken_at[gone]) == (b"{}", {P0: Position(60)}, Position(7))
-    coordinator.put_initial(ticket, {gone: Position(1)})
-    assert dict(coordinator.seeks()) == {P0: Position(60), gone: Position(1)}
+    assert (back.state, part.offsets, part.taken_at[gone]) == (b"{}", {P0: RegionPosition(60)}, RegionPosition(7))
+    coordinator.put_initial(ticket, {gone: RegionPosition(1)})
+    assert dict(coordinator.seeks()) == {P0: RegionPosition(60), gone: RegionPosition(1)}
     assert coordinator.begin_checkpoint(ticket, 1).barrier is None  # somebody has to have the new one, too
     coordinator.go_back(ticket, 7, 2)
     assert coordinator.begin_checkpoint(ticket, 1).barrier is not None
@@ -192,7 +194,7 @@ def test_both_ask_first_and_no_is_no(
 
 def test_status_and_retire_leave_a_late_checkpoint_to_the_members(region: Region, command: Callable[..., Any]) -> None:
     # The command does not know that this region may go back as often as it has to.
-    patient = Coordinator(
+    patient = RegionCoordinator(
         region.coordinator.store, "bills", "billing", barrier_timeout_s=0.01, max_consecutive_resets=1000
     )
     for _ in range(6):
@@ -231,7 +233,7 @@ def test_a_region_that_goes_on_is_shown_as_of_one_moment(
 
 @pytest.mark.broker
 def test_a_running_region_follows_an_operator_back_and_counts_exactly(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, command: Callable[..., Any]
+    broker: SelectedBroker, make_topic: Callable[..., str], tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     topic, url = make_topic(2), f"sqlite:///{tmp_path}/region.db"
     state = DictState()
@@ -240,9 +242,18 @@ def test_a_running_region_follows_an_operator_back_and_counts_exactly(
         totals["n"] = totals.get("n", 0) + 1
 
     one = ConsistentRegion(
-        "live", group=f"live-{topic}", topics=[topic], bootstrap=broker.bootstrap, member="one", coordinator=url,
-        trigger=Periodic(0.2), state=state, handler=count, start_position="beginning", kept_checkpoints=100,
-    )  # fmt: skip
+        "live",
+        group=f"live-{topic}",
+        topics=[topic],
+        bootstrap=broker.bootstrap,
+        member="one",
+        coordinator=url,
+        trigger=Periodic(0.2),
+        state=state,
+        handler=count,
+        start_position="beginning",
+        kept_checkpoints=100,
+    )
     running = threading.Thread(target=one.run)
     running.start()
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
@@ -294,10 +305,27 @@ def test_what_a_member_is_called_orders_the_terminal_nothing(
 
 NEWEST = "00000000000000000005"
 HOSTILE: list[Any] = [
-    None, True, -1, 2**63, 10**4_000, 1e308, float("nan"), "", "\x1b[2J\n\u202e../../x", "x" * 100_000, [], {}, [[]],
-    {"\x1b[2J": {"0": []}}, {"../..": [1, 2, 3, 4, 5, 6, 7]}, {"t": {"-1": [1, 1, ""]}}, ["\ud800"],
-    {"\ud800": {"0": [1, 1, "0" * 32]}}, {"\ud800": [1, 2, 3, 4, 5]}, "\ud800",
-]  # fmt: skip
+    None,
+    True,
+    -1,
+    2**63,
+    10**4_000,
+    1e308,
+    float("nan"),
+    "",
+    "\x1b[2J\n\u202e../../x",
+    "x" * 100_000,
+    [],
+    {},
+    [[]],
+    {"\x1b[2J": {"0": []}},
+    {"../..": [1, 2, 3, 4, 5, 6, 7]},
+    {"t": {"-1": [1, 1, ""]}},
+    ["\ud800"],
+    {"\ud800": {"0": [1, 1, "0" * 32]}},
+    {"\ud800": [1, 2, 3, 4, 5]},
+    "\ud800",
+]
 
 
 def test_no_record_of_a_region_makes_a_traceback_or_orders_the_terminal(

@@ -15,7 +15,7 @@ from kohort.cli.main import main
 from kohort.protocol import tape
 from kohort.protocol.tape import Taped
 from kohort.protocol.wire import WireConnection
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 
 HEARTBEAT = {"group_id": "billing", "generation_id": 3, "member_id": "m-1"}
@@ -170,15 +170,30 @@ def test_a_torn_tape_names_its_line(capsys: pytest.CaptureFixture[str], tmp_path
 
 @pytest.mark.parametrize(
     "change",
-    [{"api": "OfTomorrow"}, {"api": 12}, {"version": "3"}, {"direction": "up"}, {"time_s": "0"}, {"frame": "AAAA"},
-     {"node": "\udcff"}],
-)  # fmt: skip
+    [
+        {"api": "OfTomorrow"},
+        {"api": 12},
+        {"version": "3"},
+        {"direction": "up"},
+        {"time_s": "0"},
+        {"frame": "AAAA"},
+        {"node": "\udcff"},
+    ],
+)
 @pytest.mark.parametrize("command", [("explain",), ("replay",), ("replay", "--member")])
 def test_a_line_that_is_no_frame_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, ...], change: dict[str, object]
 ) -> None:
-    whole = {"time_s": 0.0, "node": "h:1", "connection": 0, "direction": "request", "api": "Heartbeat", "version": 3,
-             "correlation_id": 1, "frame": "AAAADAAMAAMAAAABAAAAAA=="}  # fmt: skip
+    whole = {
+        "time_s": 0.0,
+        "node": "h:1",
+        "connection": 0,
+        "direction": "request",
+        "api": "Heartbeat",
+        "version": 3,
+        "correlation_id": 1,
+        "frame": "AAAADAAMAAMAAAABAAAAAA==",
+    }
     file = tmp_path / "life.tape"
     line = json.dumps(whole | change, ensure_ascii=False).encode(errors="surrogateescape")
     file.write_bytes(line.replace(b'"node": "\xff"', b'"\xff": 1') + b"\n")
@@ -194,7 +209,7 @@ def test_the_table_of_apis(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 @pytest.mark.broker
-def test_apis_beside_a_brokers(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_apis_beside_a_brokers(broker: SelectedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "apis", "--bootstrap", broker.bootstrap, "--json")
     rows = {row["key"]: row for row in json.loads(out)}
     assert code == 0
@@ -238,7 +253,7 @@ def test_a_properties_file_says_what_a_recorded_member_offers_and_keeps_its_own_
 
 
 def test_record_then_replay_through_the_member(
-    broker: Broker, topic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    broker: SelectedBroker, topic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = str(tmp_path / "a.tape")
     where = ("--bootstrap", broker.bootstrap, "--group", topic, "--topic", topic)

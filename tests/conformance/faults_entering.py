@@ -21,9 +21,25 @@ from tests.conformance.bending import (
 
 # Every later request of a member names its generation: checks of SyncGroup, Heartbeat and commits fail as well.
 OF_GENERATIONS = (
-    "B18a", "B2", "B3a", "B23", "C2a", "C3a", "C3b", "C5", "C5b", "C7b", "C8", "C11", "C12", "C13", "C14", "D1b", "F6a",
+    "B18a",
+    "B2",
+    "B3a",
+    "B23",
+    "C2a",
+    "C3a",
+    "C3b",
+    "C5",
+    "C5b",
+    "C7b",
+    "C8",
+    "C11",
+    "C12",
+    "C13",
+    "C14",
+    "D1b",
+    "F6a",
     "N7",
-)  # fmt: skip
+)
 
 FAULTS: tuple[Fault, ...] = (
     # A: ApiVersions and FindCoordinator

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.main import main
-from kohort.conformance.broker_under_test import Target, parse_address
+from kohort.conformance.broker_under_test import BrokerUnderTest, parse_address
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
 from kohort.conformance.errors import TargetUnreachable
 from kohort.conformance.runner import conduct
-from kohort.conformance.verdict import Verdict
+from kohort.conformance.verdict import CheckVerdict
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.testing.fake_broker import Answer, Close, FakeBroker
 
@@ -43,7 +43,7 @@ def server(serve: Callable[[socket.socket], object]) -> Iterator[str]:
 
 
 def reach(address: str) -> None:
-    asyncio.run(Target.reach(address))
+    asyncio.run(BrokerUnderTest.reach(address))
 
 
 def test_nothing_listens() -> None:
@@ -107,7 +107,7 @@ def test_no_rights_on_groups_is_said_before_anything_else() -> None:
         )
 
         async def run() -> None:
-            target = await Target.reach(broker.bootstrap)
+            target = await BrokerUnderTest.reach(broker.bootstrap)
             await conduct(target, CHECKS)
 
         with pytest.raises(TargetUnreachable, match="GROUP_AUTHORIZATION_FAILED"):
@@ -117,8 +117,8 @@ def test_no_rights_on_groups_is_said_before_anything_else() -> None:
 def test_no_right_to_make_topics_rules_out_what_needs_them() -> None:
     with FakeBroker(versions={"CreateTopics": None, "Metadata": (0, 3)}) as broker:
 
-        async def run() -> dict[str, tuple[Verdict, str]]:
-            target = await Target.reach(broker.bootstrap)
+        async def run() -> dict[str, tuple[CheckVerdict, str]]:
+            target = await BrokerUnderTest.reach(broker.bootstrap)
             await target.prepare()
             target.topics, target.topic_error = (), "CreateTopics says TOPIC_AUTHORIZATION_FAILED"
             from kohort.conformance.runner import plan
@@ -129,7 +129,7 @@ def test_no_right_to_make_topics_rules_out_what_needs_them() -> None:
 
         known = asyncio.run(run())
         assert known["F1"] == (
-            Verdict.NOT_APPLICABLE,
+            CheckVerdict.NOT_APPLICABLE,
             "no topic could be made: CreateTopics says TOPIC_AUTHORIZATION_FAILED",
         )
         assert "B4" not in known
@@ -139,7 +139,7 @@ def test_a_broker_that_dies_ends_the_run_early() -> None:
     broker = FakeBroker()
 
     async def run() -> int:
-        target = await Target.reach(broker.bootstrap)
+        target = await BrokerUnderTest.reach(broker.bootstrap)
         seen = 0
 
         def count(result: object) -> None:
@@ -151,7 +151,7 @@ def test_a_broker_that_dies_ends_the_run_early() -> None:
         report = await conduct(target, CHECKS, selection=Selection.of("B*", CHECKS), timing=False, on_result=count)
         assert report.ended_early == "the broker stopped answering"
         assert report.left_behind
-        assert report.counts[Verdict.PASS] >= 10
+        assert report.counts[CheckVerdict.PASS] >= 10
         return report.exit_code
 
     assert asyncio.run(run()) == 3
@@ -204,7 +204,7 @@ def test_nothing_is_left_on_a_broker_whose_members_leave_one_by_one(highest: int
     with FakeBroker(versions={"LeaveGroup": (0, highest)}) as broker:
 
         async def run() -> tuple[str, ...]:
-            target = await Target.reach(broker.bootstrap)
+            target = await BrokerUnderTest.reach(broker.bootstrap)
             report = await conduct(target, CHECKS, selection=Selection.of("B13,B14", CHECKS), timing=False)
             assert report.results
             return report.left_behind

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.conformance.broker_under_test import Target
+from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Check, Selection
 from kohort.conformance.report import Report
 from kohort.conformance.runner import conduct
-from kohort.conformance.verdict import Verdict
-from kohort.testing.broker_selection import Broker
+from kohort.conformance.verdict import CheckVerdict
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 
 pytestmark = pytest.mark.broker
@@ -25,14 +25,14 @@ def address(request: pytest.FixtureRequest) -> str:
     named: str = request.config.getoption("--bootstrap")
     if named:
         return named
-    broker: Broker = request.getfixturevalue("broker")
+    broker: SelectedBroker = request.getfixturevalue("broker")
     return broker.bootstrap
 
 
 @pytest.fixture(scope="module")
 def report(address: str) -> Report:
     async def run() -> Report:
-        target = await Target.reach(address)
+        target = await BrokerUnderTest.reach(address)
         return await conduct(target, CHECKS, selection=SELECTION)
 
     return asyncio.run(run())
@@ -43,22 +43,22 @@ def test_check(check: Check, report: Report) -> None:
     """Not applicable is no failure, and no skip either: the reason is the verdict."""
     results = [result for result in report.results if result.check == check.id]
     assert results or check.id in LEFT_OUT.split(",")
-    bad = [result for result in results if result.verdict in (Verdict.FAIL, Verdict.BLOCKED)]
+    bad = [result for result in results if result.verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED)]
     frames = "\n".join(str(frame) for frame in bad[0].frames) if bad else ""
     assert not bad, f"{[result.cell for result in bad]}: {bad[0].reason}\n{frames}"
 
 
 def test_run_was_whole(report: Report) -> None:
     assert not report.ended_early
-    assert report.counts[Verdict.PASS] > 0
+    assert report.counts[CheckVerdict.PASS] > 0
 
 
 def test_most_checks_apply_to_the_reference(report: Report, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--bootstrap"):
         pytest.skip("how much of it applies to another broker is that broker's own business")
-    assert report.counts[Verdict.PASS] > 900
+    assert report.counts[CheckVerdict.PASS] > 900
     # A broker of one node, without users and without a wait at first joins, rules out some; nothing else may.
-    reasons = {result.reason for result in report.results if result.verdict is Verdict.NOT_APPLICABLE}
+    reasons = {result.reason for result in report.results if result.verdict is CheckVerdict.NOT_APPLICABLE}
     assert len(reasons) < 20, reasons
 
 
@@ -71,7 +71,7 @@ def test_clean_up_leaves_nothing_and_touches_nothing_else(
     create_topic(address, topic)
 
     async def run() -> tuple[set[str], set[str], set[str]]:
-        target = await Target.reach(address)
+        target = await BrokerUnderTest.reach(address)
         partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
         values: dict[str, object] = {
             "group_id": topic,
@@ -81,7 +81,7 @@ def test_clean_up_leaves_nothing_and_touches_nothing_else(
         await target.request("OffsetCommit", values, at_most=9)
         before = await groups(target)
         await conduct(target, CHECKS, selection=Selection.of("F*,H*,B1", CHECKS), timing=False)
-        again = await Target.reach(address)
+        again = await BrokerUnderTest.reach(address)
         names = await again.request("Metadata", {"topics": None}, at_most=7)
         after = await groups(again)
         await again.close()
@@ -94,6 +94,6 @@ def test_clean_up_leaves_nothing_and_touches_nothing_else(
     assert not [name for name in (*topics, *after) if name.startswith("kohort-conformance-")]
 
 
-async def groups(target: Target) -> set[str]:
+async def groups(target: BrokerUnderTest) -> set[str]:
     answer = await target.request("ListGroups", {"states_filter": (), "types_filter": ()})
     return {entry.group_id for entry in answer.groups}

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from kohort.conformance.broker_control import Commands
-from kohort.conformance.broker_under_test import Target
+from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
 from kohort.conformance.errors import Blocked
-from kohort.conformance.runner import Stop, plan, play
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.runner import RunStopped, plan, play
+from kohort.conformance.verdict import CheckVerdict, Result
 from kohort.protocol.errors import CODES
 from kohort.testing.fake_broker import Alter, Call, CoordinatorSettings, FakeBroker
 
@@ -54,7 +54,7 @@ def judged(
     """Results by check. `settings`: what the scripted broker, which has no DescribeConfigs, would tell of itself."""
 
     async def run() -> dict[str, Result]:
-        target = await Target.reach(broker.bootstrap)
+        target = await BrokerUnderTest.reach(broker.bootstrap)
         target.operator = operator
         await target.prepare()
         target.settings = settings or {}
@@ -102,8 +102,11 @@ def test_sound_broker_is_seen_loading_and_passes() -> None:
         loads(broker, operator, SOUND)
         found = judged(broker, operator, "A10*,N3*")
     assert {name: result.verdict for name, result in found.items()} == {
-        "A10a": Verdict.PASS, "A10b": Verdict.PASS, "N3a": Verdict.PASS, "N3b": Verdict.NOT_APPLICABLE,
-    }  # fmt: skip
+        "A10a": CheckVerdict.PASS,
+        "A10b": CheckVerdict.PASS,
+        "N3a": CheckVerdict.PASS,
+        "N3b": CheckVerdict.NOT_APPLICABLE,
+    }
 
 
 @pytest.mark.parametrize(("longest_ms", "is_judged"), [(40_000, True), (10_000, False)])
@@ -113,7 +116,7 @@ def test_restarts_keep_to_the_longest_session_that_the_broker_allows(longest_ms:
         loads(broker, operator, SOUND)
         settings = {"group.max.session.timeout.ms": str(longest_ms)}
         found = judged(broker, operator, "A10a,A10b,N3a", settings)
-    verdict = Verdict.PASS if is_judged else Verdict.NOT_APPLICABLE
+    verdict = CheckVerdict.PASS if is_judged else CheckVerdict.NOT_APPLICABLE
     assert {name: result.verdict for name, result in found.items()} == dict.fromkeys(("A10a", "A10b", "N3a"), verdict)
     if not is_judged:
         assert "sessions end after 10000 ms at most" in found["N3a"].reason
@@ -121,10 +124,10 @@ def test_restarts_keep_to_the_longest_session_that_the_broker_allows(longest_ms:
 
 def test_an_interrupted_restart_leaves_no_broker_down() -> None:
     with FakeBroker() as broker:
-        operator, stop = Puppeteer(broker), Stop()
+        operator, stop = Puppeteer(broker), RunStopped()
 
         async def run() -> str:
-            target = await Target.reach(broker.bootstrap)
+            target = await BrokerUnderTest.reach(broker.bootstrap)
             target.operator = operator
             await target.prepare()
             stopped = operator.stop
@@ -147,7 +150,7 @@ def test_an_interrupted_restart_leaves_no_broker_down() -> None:
 def test_broker_that_loads_in_no_time_is_not_judged_on_loading() -> None:
     with FakeBroker() as broker:
         found = judged(broker, Puppeteer(broker), "A10*")
-    assert {result.verdict for result in found.values()} == {Verdict.NOT_APPLICABLE}
+    assert {result.verdict for result in found.values()} == {CheckVerdict.NOT_APPLICABLE}
     assert "before anybody could ask" in found["A10a"].reason
 
 
@@ -167,7 +170,7 @@ def test_broker_that_answers_before_it_knows_is_caught(api: str, code: str, chec
         operator = Puppeteer(broker)
         loads(broker, operator, SOUND | {api: CODES[code]})
         found = judged(broker, operator, "A10*")
-    assert found[check].verdict is Verdict.FAIL
+    assert found[check].verdict is CheckVerdict.FAIL
     assert code in found[check].observed
 
 
@@ -181,7 +184,7 @@ def test_coordinator_that_comes_back_without_offsets_is_caught() -> None:
                 await super().start(node)
 
         found = judged(broker, Forgetful(broker), "N3a")
-    assert found["N3a"].verdict is Verdict.FAIL
+    assert found["N3a"].verdict is CheckVerdict.FAIL
     assert found["N3a"].what == "the offset"
 
 
@@ -189,7 +192,7 @@ def test_failover_in_a_cluster() -> None:
     with FakeBroker(nodes=3) as broker:
         broker._cluster.coordinator_nodes = _Elsewhere(2)
         found = judged(broker, Puppeteer(broker, moves=True), "N3b")
-    assert found["N3b"].verdict is Verdict.PASS, found["N3b"].reason
+    assert found["N3b"].verdict is CheckVerdict.PASS, found["N3b"].reason
 
 
 def test_old_coordinator_that_goes_on_is_caught() -> None:
@@ -200,7 +203,7 @@ def test_old_coordinator_that_goes_on_is_caught() -> None:
             lambda call: Alter(lambda response: response._replace(error_code=0)) if call.node == 2 else None,
         )
         found = judged(broker, Puppeteer(broker, moves=True), "N3b")
-    assert found["N3b"].verdict is Verdict.FAIL
+    assert found["N3b"].verdict is CheckVerdict.FAIL
     assert "old coordinator" in found["N3b"].what
 
 

@@ -15,24 +15,24 @@ import pytest
 
 from kohort.cli import conformance
 from kohort.cli.main import main
-from kohort.conformance.broker_under_test import Target
+from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
-from kohort.conformance.check_context import Scene
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
 from kohort.conformance.report import Report
 from kohort.conformance.retry_timing import BRIEF_S, TRIES, Expected
-from kohort.conformance.runner import Stop, conduct
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.runner import RunStopped, conduct
+from kohort.conformance.verdict import CheckVerdict, Result
 from kohort.testing.fake_broker import Alter, FakeBroker, Hold
 from tests.conformance.bending import altered, code
 
 BY_ID = {check.id: check for check in CHECKS}
 
 
-def conducted(broker: FakeBroker, only: str, stop: Stop | None = None, **how: object) -> Report:
+def conducted(broker: FakeBroker, only: str, stop: RunStopped | None = None, **how: object) -> Report:
     async def run() -> Report:
-        target = await Target.reach(broker.bootstrap)
+        target = await BrokerUnderTest.reach(broker.bootstrap)
         return await conduct(target, CHECKS, selection=Selection.of(only, CHECKS), timing=False, stop=stop, **how)  # type: ignore[arg-type]
 
     return asyncio.run(run())
@@ -47,8 +47,21 @@ def test_a_signal_ends_the_run_and_every_report_is_written(
         hold = Hold()
         broker.control("Heartbeat", lambda call: hold)
         output = tmp_path / "report"
-        command = [sys.executable, "-m", "kohort.cli.main", "conformance", "--bootstrap", broker.bootstrap,
-                   "--only", "B1,B4,D3c", "--at-a-time", "64", "--json", "--output", str(output)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "kohort.cli.main",
+            "conformance",
+            "--bootstrap",
+            broker.bootstrap,
+            "--only",
+            "B1,B4,D3c",
+            "--at-a-time",
+            "64",
+            "--json",
+            "--output",
+            str(output),
+        ]
         for kind in ("html", "md", "json", "junit"):
             command += ["--report", kind]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as running:
@@ -70,7 +83,7 @@ def test_a_signal_ends_the_run_and_every_report_is_written(
 
 def test_the_first_request_to_stop_keeps_what_was_judged_and_cleans_up() -> None:
     with FakeBroker() as broker:
-        stop, seen = Stop(), list[Result]()
+        stop, seen = RunStopped(), list[Result]()
 
         def count(result: Result) -> None:
             seen.append(result)
@@ -79,14 +92,14 @@ def test_the_first_request_to_stop_keeps_what_was_judged_and_cleans_up() -> None
 
         report = conducted(broker, "B*", stop, on_result=count, at_a_time=1)
         assert 5 <= len(report.results) < 20
-        assert {result.verdict for result in report.results} <= {Verdict.PASS, Verdict.NOT_APPLICABLE}
+        assert {result.verdict for result in report.results} <= {CheckVerdict.PASS, CheckVerdict.NOT_APPLICABLE}
         assert (report.ended_early, report.left_behind, report.exit_code) == ("enough", (), 3)
         assert broker._cluster.groups.classic.groups == {}
 
 
 def test_the_second_request_ends_cleaning_up_too() -> None:
     with FakeBroker() as broker:
-        stop, hold = Stop(), Hold()
+        stop, hold = RunStopped(), Hold()
         broker.control("DeleteGroups", lambda call: hold)
 
         def twice(result: Result) -> None:
@@ -101,7 +114,7 @@ def test_the_second_request_ends_cleaning_up_too() -> None:
 
 def test_a_request_to_stop_before_the_first_check_is_reported_as_well() -> None:
     with FakeBroker() as broker:
-        stop = Stop()
+        stop = RunStopped()
         stop.request("at once")
         report = conducted(broker, "B4", stop)
         assert (report.results, report.ended_early, report.exit_code) == ((), "at once", 3)
@@ -109,7 +122,7 @@ def test_a_request_to_stop_before_the_first_check_is_reported_as_well() -> None:
 
 def test_a_run_that_nothing_stops_comes_to_its_end() -> None:
     with FakeBroker() as broker:
-        report = conducted(broker, "B4", Stop())
+        report = conducted(broker, "B4", RunStopped())
         assert (report.ended_early, report.exit_code) == ("", 0)
 
 
@@ -130,10 +143,10 @@ def test_waits_end_early_and_in_growing_steps_once_they_were_in_vain() -> None:
         altered("Heartbeat", code("REBALANCE_IN_PROGRESS", "NONE"))(broker)
 
         async def run() -> tuple[list[int], Expected]:
-            target = await Target.reach(broker.bootstrap)
+            target = await BrokerUnderTest.reach(broker.bootstrap)
             counts = []
             for serial in range(TRIES + 1):
-                scene = Scene(target, BY_ID["D2a"], 4, serial)
+                scene = CheckContext(target, BY_ID["D2a"], 4, serial)
                 (leader,) = await scene.stable(1)
                 before = len(broker.calls_of("Heartbeat"))
                 with pytest.raises(Blocked, match="REBALANCE_IN_PROGRESS"):
@@ -154,7 +167,7 @@ def test_a_response_that_lacks_what_a_check_reads_is_a_fail() -> None:
         broker.control("DeleteGroups", lambda call: Alter(lambda response: response._replace(results=())))
         report = conducted(broker, "H4b@2")
     (result,) = report.results
-    assert result.verdict is Verdict.FAIL
+    assert result.verdict is CheckVerdict.FAIL
     assert "the response's shape" in result.reason
 
 
@@ -224,11 +237,11 @@ def test_a_signal_while_a_started_broker_stops_is_one_after_the_run(
 def test_a_signal_before_the_run_ends_the_command_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def reach(*_: object) -> Target:
+    async def reach(*_: object) -> BrokerUnderTest:
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the signal did not raise")
 
-    monkeypatch.setattr(Target, "reach", reach)
+    monkeypatch.setattr(BrokerUnderTest, "reach", reach)
     output = tmp_path / "report"
     assert main(["conformance", "--bootstrap", "127.0.0.1:1", "--output", str(output), "--report", "json"]) == 130
     assert not output.with_suffix(".json").exists()
@@ -241,6 +254,6 @@ def test_a_broker_that_never_signals_a_rebalance_fails_its_rows_and_is_not_asked
         report = conducted(broker, "B16,B17,D2a,E7")
         heartbeats = len(broker.calls_of("Heartbeat"))
     assert {result.check for result in report.results} == {"B16", "B17", "D2a", "E7"}
-    assert [result.cell for result in report.results if result.verdict is not Verdict.FAIL] == []
+    assert [result.cell for result in report.results if result.verdict is not CheckVerdict.FAIL] == []
     assert {result.what.partition(" of ")[0] for result in report.results} == {"Heartbeat"}
     assert heartbeats < 60 * len(report.results)

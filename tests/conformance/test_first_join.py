@@ -6,11 +6,11 @@ from itertools import count
 import pytest
 
 from kohort.conformance import join_group
-from kohort.conformance.broker_under_test import Target
+from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.catalogue import CHECKS
 from kohort.conformance.check import Selection
 from kohort.conformance.runner import plan, play
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.verdict import CheckVerdict, Result
 from kohort.testing.fake_broker import Action, Call, CoordinatorSettings, Delay, FakeBroker
 
 DELAY_MS = 300
@@ -19,7 +19,7 @@ ONE_STEP = "B19@3"  # without MEMBER_ID_REQUIRED: two JoinGroups for each try
 
 def judged(broker: FakeBroker) -> Result:
     async def run() -> Result:
-        target = await Target.reach(broker.bootstrap)
+        target = await BrokerUnderTest.reach(broker.bootstrap)
         await target.prepare()
         target.settings = {"group.initial.rebalance.delay.ms": str(DELAY_MS)}
         (result,), _ = await play(target, plan(target, CHECKS, Selection.of(ONE_STEP, CHECKS)))
@@ -46,7 +46,7 @@ def late(broker: FakeBroker, *, tries: int, seconds: float) -> None:
 
 def test_two_that_join_within_the_delay_are_in_one_generation() -> None:
     with delaying() as broker:
-        assert judged(broker).verdict is Verdict.PASS
+        assert judged(broker).verdict is CheckVerdict.PASS
         assert len(broker.calls_of("JoinGroup")) == 2
 
 
@@ -55,7 +55,7 @@ def test_a_second_join_that_comes_after_the_delay_is_tried_again(tries: int, mon
     monkeypatch.setattr(join_group, "SAME_GENERATION_S", 0.5)
     with delaying() as broker:
         late(broker, tries=tries, seconds=1.0)
-        assert judged(broker).verdict is Verdict.PASS
+        assert judged(broker).verdict is CheckVerdict.PASS
 
 
 def test_a_second_join_that_is_never_in_the_generation_is_a_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,10 +63,10 @@ def test_a_second_join_that_is_never_in_the_generation_is_a_fail(monkeypatch: py
     with delaying() as broker:
         late(broker, tries=3, seconds=1.0)
         result = judged(broker)
-    assert (result.verdict, result.what) == (Verdict.FAIL, "JoinGroup of both")
+    assert (result.verdict, result.what) == (CheckVerdict.FAIL, "JoinGroup of both")
 
 
 def test_a_broker_without_the_delay_that_it_announces_is_a_fail() -> None:
     with FakeBroker() as broker:
         result = judged(broker)
-    assert (result.verdict, result.what) == (Verdict.FAIL, "the time until it was complete")
+    assert (result.verdict, result.what) == (CheckVerdict.FAIL, "the time until it was complete")

@@ -20,14 +20,16 @@ from kohort.conformance.errors import ConformanceError, ProfileError, SelectionE
 from kohort.conformance.frame_log import Frame, readable
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.verdict import CheckVerdict, Result
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 
 FRAMES = (
     Frame(0, 1, True, "Heartbeat", 4, {"group_id": "<b>&amp;", "generation_id": 1}),
     Frame(3, 1, False, "Heartbeat", 4, HeartbeatResponse(error_code=25)),
 )
-FAILED = Result("D1a", 4, Verdict.FAIL, "Heartbeat: expected NONE", "Heartbeat", "NONE", "UNKNOWN_MEMBER_ID", 5, FRAMES)
+FAILED = Result(
+    "D1a", 4, CheckVerdict.FAIL, "Heartbeat: expected NONE", "Heartbeat", "NONE", "UNKNOWN_MEMBER_ID", 5, FRAMES
+)
 
 
 def report(*results: Result, name: str = "a <broker>") -> Report:
@@ -43,8 +45,8 @@ def test_the_command_is_told_without_passwords(option: str, between: str, monkey
     assert conformance._command() == f"kohort conformance {option}{between}me:... --only B1 --property a=b:c"
 
 
-PASSED = Result("D1a", 3, Verdict.PASS, took_ms=4, frames=FRAMES)
-OUT = Result("B19", -1, Verdict.NOT_APPLICABLE, "no delay | none")
+PASSED = Result("D1a", 3, CheckVerdict.PASS, took_ms=4, frames=FRAMES)
+OUT = Result("B19", -1, CheckVerdict.NOT_APPLICABLE, "no delay | none")
 WHOLE = report(PASSED, FAILED, OUT)
 
 
@@ -73,11 +75,11 @@ def test_what_is_no_report_is_one_error(tmp_path: Path, text: str) -> None:
 def test_exit_codes() -> None:
     assert report(PASSED).exit_code == 0
     assert WHOLE.exit_code == 1
-    blocked = Result("D1a", 4, Verdict.BLOCKED)
+    blocked = Result("D1a", 4, CheckVerdict.BLOCKED)
     assert report(PASSED, blocked).exit_code == 3
     assert report(blocked).exit_code == 3
     assert report(FAILED, blocked).exit_code == 1
-    assert report(PASSED, replace(FAILED, verdict=Verdict.DEVIATION)).exit_code == 0
+    assert report(PASSED, replace(FAILED, verdict=CheckVerdict.DEVIATION)).exit_code == 0
     assert report(OUT).exit_code == 3
     assert Report(WHOLE.subject, "", 0, "", (PASSED,), ended_early="it died").exit_code == 3
 
@@ -130,8 +132,12 @@ def test_markdown_holds_what_a_broker_says_as_text_and_nothing_else() -> None:
     left = "\n".join(bare)
     assert not re.search(r"FORGED|script|alert|http|www|@|bold|link|&lt|`", left)
     assert [line for line in bare if line.startswith("#")] == [
-        "# Conformance of ", "## What did not pass", "### D1a: While Stable", "## Every check", "## Left behind",
-    ]  # fmt: skip
+        "# Conformance of ",
+        "## What did not pass",
+        "### D1a: While Stable",
+        "## Every check",
+        "## Left behind",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -191,11 +197,11 @@ def test_profile_accepts_what_it_names_and_no_more(tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
     path.write_text('name = "X"\n[[deviation]]\ncheck = "D1a"\nversions = "4+"\nreason = "known"\n')
     profile = Profile.load(path)
-    assert profile.judge(FAILED).verdict is Verdict.DEVIATION
+    assert profile.judge(FAILED).verdict is CheckVerdict.DEVIATION
     assert "known" in profile.judge(FAILED).reason
     assert profile.judge(PASSED) is PASSED
-    assert profile.judge(Result("D1a", 4, Verdict.BLOCKED)).verdict is Verdict.BLOCKED
-    assert "passes, although" in profile.judge(Result("D1a", 4, Verdict.PASS)).reason
+    assert profile.judge(Result("D1a", 4, CheckVerdict.BLOCKED)).verdict is CheckVerdict.BLOCKED
+    assert "passes, although" in profile.judge(Result("D1a", 4, CheckVerdict.PASS)).reason
 
 
 @pytest.mark.parametrize(
@@ -229,7 +235,7 @@ def test_selection() -> None:
 
 
 def test_comparison_shows_disagreement_only() -> None:
-    other = report(PASSED, Result("D1a", 4, Verdict.PASS), Result("B1", 9, Verdict.FAIL, "x"), OUT)
+    other = report(PASSED, Result("D1a", 4, CheckVerdict.PASS), Result("B1", 9, CheckVerdict.FAIL, "x"), OUT)
     found = differences(WHOLE, other)
     assert [(entry.check, entry.version, entry.is_one_sided) for entry in found] == [("D1a", 4, False), ("B1", 9, True)]
 
@@ -258,7 +264,7 @@ def test_what_reports_hold_is_neither_style_nor_order_to_the_terminal(
     fault = replace(FAILED, reason=told, observed=told)
     left, right = tmp_path / "left.json", tmp_path / "right.json"
     left.write_text(report(PASSED, fault, name="[red]one").dump())
-    right.write_text(report(PASSED, replace(FAILED, verdict=Verdict.PASS)).dump())
+    right.write_text(report(PASSED, replace(FAILED, verdict=CheckVerdict.PASS)).dump())
     assert main(["conformance", "compare", str(left), str(right)]) == 1
     conformance._summary(Report.load(left))
     said = capsys.readouterr().out

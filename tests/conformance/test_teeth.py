@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from kohort.conformance.broker_under_test import Target
+from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.catalogue import CHECKS
-from kohort.conformance.check import Check, Kind, Need
-from kohort.conformance.runner import Plan, plan, play
-from kohort.conformance.verdict import Result, Verdict
+from kohort.conformance.check import Check, CheckKind, Need
+from kohort.conformance.runner import RunPlan, plan, play
+from kohort.conformance.verdict import CheckVerdict, Result
 from kohort.protocol.catalogue import API
 from kohort.testing.fake_broker import FakeBroker
 from tests.conformance import (
@@ -40,20 +40,23 @@ AT_A_TIME = 4  # one interpreter plays them all, so that more make each slower, 
 OF_EVERY_CHECK = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopics", "DescribeConfigs"})
 TRIES_ALONE = 3
 SCRIPTED = (
-    *faults_entering.FAULTS, *faults_staying.FAULTS, *faults_showing.FAULTS, *faults_assigning.FAULTS,
+    *faults_entering.FAULTS,
+    *faults_staying.FAULTS,
+    *faults_showing.FAULTS,
+    *faults_assigning.FAULTS,
     *faults_in_transactions.FAULTS,
-)  # fmt: skip
+)
 EVERY = 4
 WAITING = faults_waiting.FAULTS
-Verdicts = dict[str, Verdict]
+Verdicts = dict[str, CheckVerdict]
 
 
 def is_quick(check: Check) -> bool:
-    return check.kind is not Kind.TIMING
+    return check.kind is not CheckKind.TIMING
 
 
 def is_slow(check: Check) -> bool:
-    return check.kind is Kind.TIMING and Need.OPERATOR not in check.needs
+    return check.kind is CheckKind.TIMING and Need.OPERATOR not in check.needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,11 @@ def results_of(address: str, wanted: Callable[[Check], bool]) -> list[Result]:
     """The checks against the broker, in their highest versions."""
 
     async def run() -> list[Result]:
-        target = await Target.reach(address)
+        target = await BrokerUnderTest.reach(address)
         await target.prepare()
         laid = plan(target, filter(wanted, CHECKS))
         highest = dict(laid.cells)  # versions go up, so that the last one stays
-        results, ended_early = await play(target, Plan(tuple(highest.items()), ()), at_a_time=64)
+        results, ended_early = await play(target, RunPlan(tuple(highest.items()), ()), at_a_time=64)
         await target.clean_up()
         await target.close()
         assert not ended_early
@@ -112,7 +115,7 @@ def sound(wanted: Callable[[Check], bool]) -> Baseline:
     found = {result.check: result.verdict for result in results}
     crowded: set[str] = set()
     for _ in range(TRIES_ALONE):
-        late = {check for check, got in found.items() if got in (Verdict.FAIL, Verdict.BLOCKED)}
+        late = {check for check, got in found.items() if got in (CheckVerdict.FAIL, CheckVerdict.BLOCKED)}
         if not late:
             break
         crowded |= late
@@ -165,9 +168,13 @@ def caught(fault: Fault, outcomes: Outcomes) -> None:
     baseline = outcomes.baseline.verdicts
 
     def failed(found: Verdicts) -> set[str]:
-        return {check for check, got in found.items() if got is Verdict.FAIL and baseline[check] is not Verdict.FAIL}
+        return {
+            check
+            for check, got in found.items()
+            if got is CheckVerdict.FAIL and baseline[check] is not CheckVerdict.FAIL
+        }
 
-    assert baseline[fault.caught_by[0]] is Verdict.PASS, "its own check does not pass without the fault"
+    assert baseline[fault.caught_by[0]] is CheckVerdict.PASS, "its own check does not pass without the fault"
     noticed = failed(outcomes.of[fault.name].result())
     for _ in range(TRIES_ALONE):
         if fault.caught_by[0] in noticed:
@@ -204,7 +211,9 @@ def test_fault_of_a_clock_is_caught_by_its_check_and_by_no_other(fault: Fault, o
 
 def test_scripted_broker_passes_the_whole_suite(of_scripted: Outcomes, of_waiting: Outcomes) -> None:
     found = of_scripted.baseline.verdicts | of_waiting.baseline.verdicts
-    assert {check: verdict for check, verdict in found.items() if verdict in (Verdict.FAIL, Verdict.BLOCKED)} == {}
+    assert {
+        check: verdict for check, verdict in found.items() if verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED)
+    } == {}
 
 
 def test_every_section_has_teeth() -> None:

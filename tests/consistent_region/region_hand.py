@@ -7,21 +7,21 @@ from uuid import UUID
 
 from kohort import TopicPartition
 from kohort.consistent_region import DictState
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import CoordinatorUnavailable
-from kohort.consistent_region.offsets import Position
-from kohort.consistent_region.region_driver import Conductor
+from kohort.consistent_region.offsets import RegionPosition
+from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore
 from kohort.consistent_region.triggers import Manual
-from kohort.coordinator_client.hooks import Assigned, Cause, Lost, Revoked, Why
-from kohort.coordinator_client.offsets.describe_group import GroupMate
+from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceReason, Revoked
+from kohort.coordinator_client.offsets.describe_group import MemberDescription
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.testing.simulation import SimRecord
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-CAUSE = Cause(Why.COORDINATOR_ASKED)
+CAUSE = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
 
 
 class Where(NamedTuple):
@@ -43,7 +43,7 @@ class HandConsumer:
         self.positions: dict[TopicPartition, int] = {}
         self.polls = 0
         self.waited_s = 0.0
-        self.mates: list[GroupMate] | Exception = []
+        self.mates: list[MemberDescription] | Exception = []
         self.paused: list[bool] = []
 
     def poll(self, timeout_s: float) -> list[list[SimRecord]]:
@@ -74,7 +74,7 @@ class HandConsumer:
         self.committed_now |= offsets
         on_done(offsets, None)
 
-    def group_members(self, timeout_s: float) -> list[GroupMate]:
+    def group_members(self, timeout_s: float) -> list[MemberDescription]:
         if isinstance(self.mates, Exception):
             raise self.mates
         return self.mates
@@ -134,9 +134,9 @@ class Hand:
         self.consumer = HandConsumer()
         self.state = DictState()
         self.member = RegionMember(name, RegionSettings(trigger=Manual(), look_interval_s=0.01, **settings))
-        self.coordinator = Coordinator(store, "r", "g", lambda: self.now, lease_s=30.0)
+        self.coordinator = RegionCoordinator(store, "r", "g", lambda: self.now, lease_s=30.0)
         self.low = False
-        self.conductor = Conductor(
+        self.conductor = RegionDriver(
             self.member,
             self.coordinator,
             self.consumer,
@@ -192,5 +192,5 @@ class Hand:
         assert self.member.base is not None
         return self.member.base
 
-    def manifest_positions(self) -> dict[TopicPartition, Position]:
+    def manifest_positions(self) -> dict[TopicPartition, RegionPosition]:
         return dict(self.coordinator.manifest(self.coordinator.checkpoints()[-1]).offsets)

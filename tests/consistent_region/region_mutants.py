@@ -16,12 +16,12 @@ from typing import Any
 
 from kohort.consistent_region import coordinator_rules, region_member, start_positions
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.coordinator import Coordinator, Return
+from kohort.consistent_region.coordinator import RegionCoordinator, Return
 from kohort.consistent_region.offsets import OffsetManager, SeekMap
-from kohort.consistent_region.region_driver import Conductor
+from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.region_record import MemberRecord
-from kohort.consistent_region.states import READING, Phase, RegionState
+from kohort.consistent_region.states import READING, RegionPhase, RegionState
 from kohort.testing.simulation import history as world_history
 from kohort.testing.simulation import world
 from kohort.testing.simulation.kafka import SimConsumer, Violation
@@ -35,7 +35,7 @@ def nothing(_original: Any) -> Any:
 
 def _take_in_any_phase(original: Any) -> Any:
     def take(self: RegionMember, now: float) -> object:
-        phase, self._phase = self._phase, Phase.OPEN
+        phase, self._phase = self._phase, RegionPhase.OPEN
         try:
             return original(self, now)
         finally:
@@ -56,7 +56,7 @@ def _shifted(by: int) -> Callable[[Any], Any]:
 
 
 def _go_back_to_the_initial(original: Any) -> Any:
-    def go_back(self: Coordinator, *args: Any) -> Return:
+    def go_back(self: RegionCoordinator, *args: Any) -> Return:
         back = original(self, *args)
         return Return(back.view, back.manifest, back.state, SeekMap(None, self.initial()))
 
@@ -172,7 +172,7 @@ def _drained_backwards(original: Any) -> Any:
 
 
 def _snapshot_without_the_last(original: Any) -> Any:
-    def snapshot(self: world_history.History, offsets: Any) -> bytes:
+    def snapshot(self: world_history.SimHistory, offsets: Any) -> bytes:
         for applied in self.applied.values():
             if applied:
                 applied.pop()
@@ -191,11 +191,11 @@ def _never_counted(_original: Any) -> Any:
 
 
 def _queued_twice(original: Any) -> Any:
-    return lambda self, event: original(self, ev.Polled([*event.records, *event.records]))
+    return lambda self, event: original(self, ev.RecordsPolled([*event.records, *event.records]))
 
 
 def _last_dropped(original: Any) -> Any:
-    return lambda self, event: original(self, ev.Polled(list(event.records)[:-1] or event.records))
+    return lambda self, event: original(self, ev.RecordsPolled(list(event.records)[:-1] or event.records))
 
 
 def _discovered_at_the_end(_original: Any) -> Any:
@@ -239,10 +239,10 @@ def _forgets_what_it_read(self: RegionMember, _event: object) -> None:
 MUTANTS: dict[str, list[Mutant]] = {
     "the queue is not cleared": [(RegionMember, "_clear", nothing)],
     "a reset does not seek": [(SimConsumer, "seek", nothing)],
-    "a reset does not restore": [(world_history.History, "restore", nothing)],
-    "a reset does not begin the state anew": [(world_history.History, "reset_initial", nothing)],
-    "a reset seeks to the initial offsets": [(Coordinator, "go_back", _go_back_to_the_initial)],
-    "an assignment seeks to the initial offsets": [(Coordinator, "seeks", _seeks_to_the_initial)],
+    "a reset does not restore": [(world_history.SimHistory, "restore", nothing)],
+    "a reset does not begin the state anew": [(world_history.SimHistory, "reset_initial", nothing)],
+    "a reset seeks to the initial offsets": [(RegionCoordinator, "go_back", _go_back_to_the_initial)],
+    "an assignment seeks to the initial offsets": [(RegionCoordinator, "seeks", _seeks_to_the_initial)],
     "offsets are one too high": [(OffsetManager, "positions", _shifted(1))],
     "offsets are one too low": [(OffsetManager, "positions", _shifted(-1))],
     "advancing by one too many": [(OffsetManager, "advance", _one_too_many)],
@@ -258,10 +258,10 @@ MUTANTS: dict[str, list[Mutant]] = {
     "a relaunch is a first life": [(RegionMember, "_on_registered", _first_life_always)],
     "a reset keeps the offsets": [(RegionMember, "_on_went_back", _epoch_of_ours_kept)],
     "committed when contributed": [(RegionMember, "_on_contributed", _commit_when_contributed)],
-    "committed one more": [(Conductor, "_commit", _commit_one_more)],
-    "a snapshot lacks the last record": [(world_history.History, "snapshot", _snapshot_without_the_last)],
+    "committed one more": [(RegionDriver, "_commit", _commit_one_more)],
+    "a snapshot lacks the last record": [(world_history.SimHistory, "snapshot", _snapshot_without_the_last)],
     "missing initial offsets are remembered as missing": [
-        (Coordinator, "initial", _initial_cached),
+        (RegionCoordinator, "initial", _initial_cached),
         (coordinator_rules, "put_initial", _initial_rewritten),
     ],
     "discovered partitions begin at their end": [(start_positions, "_by", _discovered_at_the_end)],

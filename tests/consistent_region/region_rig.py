@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from kohort import TopicPartition
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.checkpoint_barrier import Barrier, RegionView
-from kohort.consistent_region.offsets import Position
-from kohort.consistent_region.ready import Ready
+from kohort.consistent_region.checkpoint_barrier import Barrier, MembershipView
+from kohort.consistent_region.offsets import RegionPosition
+from kohort.consistent_region.ready import RegionReady
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 
@@ -29,35 +29,35 @@ class Rig:
     def __init__(self, settings: RegionSettings | None = None, name: str = "a") -> None:
         self.member = RegionMember(name, settings or RegionSettings())
         self.now = 100.0
-        self.view = RegionView(epoch=0, newest=None, barrier=None, age_s=0.0)
+        self.view = MembershipView(epoch=0, newest=None, barrier=None, age_s=0.0)
 
-    def step(self, event: ev.Event) -> Ready:
+    def step(self, event: ev.Event) -> RegionReady:
         self.member.step(event, self.now)
         return self.ready()
 
-    def ready(self) -> Ready:
+    def ready(self) -> RegionReady:
         return self.member.ready(self.now)
 
-    def sees(self, **changes: object) -> Ready:
+    def sees(self, **changes: object) -> RegionReady:
         """The coordinator's view changes, and the member looks."""
         values = {name: getattr(self.view, name) for name in ("epoch", "newest", "barrier", "age_s", "stopped")}
-        self.view = RegionView(**(values | changes))
+        self.view = MembershipView(**(values | changes))
         return self.step(ev.Looked(self.view))
 
     def subscribed(self, *, relaunched: bool = False) -> "Rig":
         self.step(ev.Registered(self.view, relaunched))
-        self.step(ev.Subscribed())
+        self.step(ev.RegionSubscribed())
         return self
 
-    def assigned(self, starts: dict[TopicPartition, int], generation: int = 5) -> Ready:
-        positions = {one: Position(to) for one, to in starts.items()}
-        return self.step(ev.Assigned(frozenset(starts), generation, positions, self.view))
+    def assigned(self, starts: dict[TopicPartition, int], generation: int = 5) -> RegionReady:
+        positions = {one: RegionPosition(to) for one, to in starts.items()}
+        return self.step(ev.PartitionsAssigned(frozenset(starts), generation, positions, self.view))
 
     def reading(self, *records: Rec, starts: dict[TopicPartition, int] | None = None) -> "Rig":
         """In RECORDS_FETCHED with these records queued."""
         self.subscribed()
         self.assigned(starts or {P0: 0, P1: 0})
-        self.step(ev.Polled(records or tuple(recs(P0, 0, 1, 2))))
+        self.step(ev.RecordsPolled(records or tuple(recs(P0, 0, 1, 2))))
         return self
 
     def handle(self, count: int = 1) -> list[ev.RecordLike]:
@@ -70,13 +70,13 @@ class Rig:
             done.append(record)
         return done
 
-    def barrier(self, sequence: int = 1, *, generation: int = 5, members: tuple[str, ...] = ("a", "b")) -> Ready:
+    def barrier(self, sequence: int = 1, *, generation: int = 5, members: tuple[str, ...] = ("a", "b")) -> RegionReady:
         return self.sees(barrier=Barrier(sequence, self.view.epoch, generation, members))
 
-    def went_back(self, starts: dict[TopicPartition, int], **changes: object) -> Ready:
+    def went_back(self, starts: dict[TopicPartition, int], **changes: object) -> RegionReady:
         values = {name: getattr(self.view, name) for name in ("epoch", "newest", "barrier", "age_s", "stopped")}
-        self.view = RegionView(**(values | changes))
-        return self.step(ev.WentBack(self.view, {one: Position(to) for one, to in starts.items()}))
+        self.view = MembershipView(**(values | changes))
+        return self.step(ev.WentBack(self.view, {one: RegionPosition(to) for one, to in starts.items()}))
 
     def offsets(self) -> dict[TopicPartition, int]:
         return {one: position.offset for one, position in self.member.offsets.positions().items()}

@@ -18,7 +18,7 @@ from kohort.consistent_region.errors import (
     StaleManifest,
 )
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode, merged
-from kohort.consistent_region.offsets import OffsetManager, Position, SeekMap
+from kohort.consistent_region.offsets import OffsetManager, RegionPosition, SeekMap
 
 P0, P1, P2 = (TopicPartition("payments", n) for n in range(3))
 HEAD_BYTES = 22
@@ -26,7 +26,7 @@ HEAD_BYTES = 22
 
 def contribution(member: str, offsets: dict[TopicPartition, int], state: bytes = b"state") -> Contribution:
     return Contribution(
-        member, {one: Position(to, 3, UUID(int=7)) for one, to in offsets.items()}, StateReference.of(state)
+        member, {one: RegionPosition(to, 3, UUID(int=7)) for one, to in offsets.items()}, StateReference.of(state)
     )
 
 
@@ -45,7 +45,7 @@ def test_sequences_come_back(sequence: int) -> None:
     again = decode(encode(manifest(sequence)), sequence=sequence)
     assert again == manifest(sequence)
     assert again.members == ("a", "b", "idle")
-    assert again.offsets[P2] == Position(2**40, 3, UUID(int=7))
+    assert again.offsets[P2] == RegionPosition(2**40, 3, UUID(int=7))
 
 
 def test_an_idle_members_empty_offsets_are_a_contribution() -> None:
@@ -147,17 +147,17 @@ def test_a_partition_without_an_owner_keeps_the_checkpoint_from_completing() -> 
 
 @pytest.mark.proves("CR-18")
 def test_zero_is_an_offset_and_less_is_none() -> None:
-    assert Position.of(0) == Position(0)
+    assert RegionPosition.of(0) == RegionPosition(0)
     with pytest.raises(ValueError, match="negative"):
-        Position.of(-1)
-    assert P1 not in SeekMap(initial={P0: Position(0)})
-    assert SeekMap(initial={P0: Position(0)})[P0].offset == 0
+        RegionPosition.of(-1)
+    assert P1 not in SeekMap(initial={P0: RegionPosition(0)})
+    assert SeekMap(initial={P0: RegionPosition(0)})[P0].offset == 0
 
 
 @pytest.mark.proves("CR-65")
 def test_a_reset_goes_to_the_checkpoint_and_else_to_the_initial_offset() -> None:
-    seeks = SeekMap({P0: Position(10)}, {P0: Position(1), P1: Position(2)})
-    assert seeks.starts([P2, P1, P0]) == {P0: Position(10), P1: Position(2)}
+    seeks = SeekMap({P0: RegionPosition(10)}, {P0: RegionPosition(1), P1: RegionPosition(2)})
+    assert seeks.starts([P2, P1, P0]) == {P0: RegionPosition(10), P1: RegionPosition(2)}
 
 
 @pytest.mark.proves("I5")
@@ -165,8 +165,8 @@ def test_offsets_grow_and_only_a_seek_takes_them_back() -> None:
     offsets = OffsetManager()
     offsets.register([P0, P1])
     assert offsets.unplaced == {P0, P1}
-    offsets.place({P0: Position(5), P2: Position(9)})
-    assert dict(offsets.positions()) == {P0: Position(5)}
+    offsets.place({P0: RegionPosition(5), P2: RegionPosition(9)})
+    assert dict(offsets.positions()) == {P0: RegionPosition(5)}
     assert offsets.advance(P0, 8)
     assert not offsets.advance(P2, 10)
     for wrong in (8, 7):
@@ -175,7 +175,7 @@ def test_offsets_grow_and_only_a_seek_takes_them_back() -> None:
     with pytest.raises(ValueError, match="does not follow"):
         offsets.advance(P1, 1)
     offsets.register([P0, P2])
-    assert dict(offsets.positions()) == {P0: Position(8)}
+    assert dict(offsets.positions()) == {P0: RegionPosition(8)}
     assert offsets.partitions == {P0, P2}
-    offsets.place({P0: Position(5)})
+    offsets.place({P0: RegionPosition(5)})
     assert offsets.positions()[P0].offset == 5

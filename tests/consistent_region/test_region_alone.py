@@ -14,10 +14,10 @@ import pytest
 
 from kohort import ConsistentRegion, Consumer, TopicPartition
 from kohort.consistent_region import OperatorDriven, Periodic, SqliteState
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import ConfigurationError, DataLossError, RegionError
 from kohort.consistent_region.store import SqliteStore
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 SCHEMA = "CREATE TABLE seen (part INTEGER, at INTEGER, value BLOB, PRIMARY KEY (part, at))"
 
@@ -33,7 +33,7 @@ class Alone:
 
     def __init__(self, bootstrap: str, topic: str, path: Path) -> None:
         self.bootstrap, self.topic, self.path = bootstrap, topic, path
-        self.region = Coordinator(SqliteStore(path), "alone", f"alone-{topic}")
+        self.region = RegionCoordinator(SqliteStore(path), "alone", f"alone-{topic}")
 
     def made(self, **changes: Any) -> ConsistentRegion:
         given: dict[str, Any] = {
@@ -98,7 +98,7 @@ class Alone:
 
 
 @pytest.fixture
-def alone(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> Iterator[Alone]:
+def alone(broker: SelectedBroker, make_topic: Callable[..., str], tmp_path: Path) -> Iterator[Alone]:
     made = Alone(broker.bootstrap, make_topic(2), tmp_path / "region.db")
     yield made
     made.region.store.close()

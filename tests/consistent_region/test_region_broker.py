@@ -15,10 +15,10 @@ import confluent_kafka
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import NotRegisteredError
 from kohort.consistent_region.store import SqliteStore
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 PARTITIONS, KEYS = 6, 10
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ class Crew:
     def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
         self.bootstrap, self.topic, self.folder = bootstrap, topic, folder
         self.path = folder / "region.db"
-        self.region = Coordinator(SqliteStore(self.path), "totals", f"totals-{topic}")
+        self.region = RegionCoordinator(SqliteStore(self.path), "totals", f"totals-{topic}")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.sent: Counter[str] = Counter()
 
@@ -97,7 +97,7 @@ def crew(bootstrap: str, topic: str, folder: Path) -> Iterator[Crew]:
 @pytest.mark.broker
 @pytest.mark.proves("I1", "I2", "CR-85", "CR-01", "CR-27", "B-33")
 def test_three_processes_killed_and_stopped_count_every_record_once(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+    broker: SelectedBroker, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = make_topic(PARTITIONS)
     with crew(broker.bootstrap, topic, tmp_path) as region, Consumer(broker.bootstrap) as reader:

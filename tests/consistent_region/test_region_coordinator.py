@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kohort import TopicPartition
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import (
     BarrierOver,
     ConfigurationError,
@@ -25,7 +25,7 @@ from kohort.consistent_region.errors import (
     ResetFailedError,
 )
 from kohort.consistent_region.manifest import StateReference
-from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_record import decode_record, encode_record
 from kohort.consistent_region.store import Key, MemoryStore, SqliteStore, Store
@@ -41,8 +41,8 @@ class World:
         self.again = again
         self.now = 1000.0
 
-    def coordinator(self, region: str = "r", group: str = "g", store: Store | None = None) -> Coordinator:
-        return Coordinator(store or self.store, region, group, lambda: self.now)
+    def coordinator(self, region: str = "r", group: str = "g", store: Store | None = None) -> RegionCoordinator:
+        return RegionCoordinator(store or self.store, region, group, lambda: self.now)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -62,8 +62,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         store.close()
 
 
-def at(**offsets: int) -> dict[TopicPartition, Position]:
-    return {TopicPartition("t", int(name[1:])): Position(to) for name, to in offsets.items()}
+def at(**offsets: int) -> dict[TopicPartition, RegionPosition]:
+    return {TopicPartition("t", int(name[1:])): RegionPosition(to) for name, to in offsets.items()}
 
 
 class Two:
@@ -153,7 +153,7 @@ def test_initial_offsets_are_written_once_and_absence_is_never_remembered(world:
     assert two.c.initial()[P2].offset == 0
     assert two.c.put_initial(two.a, at(p2=70))[P2].offset == 0  # the loser reads what the winner wrote
     with pytest.raises(ValueError, match="negative"):
-        two.c.put_initial(two.a, {TopicPartition("t", 9): Position(-1)})
+        two.c.put_initial(two.a, {TopicPartition("t", 9): RegionPosition(-1)})
 
 
 @pytest.mark.proves("CR-55", "CR-57", "CR-65", "I2", "A5")
@@ -432,7 +432,7 @@ def test_the_record_comes_back_from_its_bytes(world: World) -> None:
 def test_a_file_survives_its_processes_and_locks_end_in_a_typed_error(tmp_path: Path) -> None:
     path = tmp_path / "region.db"
     store = SqliteStore(path, timeout_s=0.05)
-    coordinator = Coordinator(store, "r", "g", lambda: 0.0)
+    coordinator = RegionCoordinator(store, "r", "g", lambda: 0.0)
     ticket = coordinator.register("a").ticket
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -443,7 +443,7 @@ def test_a_file_survives_its_processes_and_locks_end_in_a_typed_error(tmp_path: 
     other.close()
     coordinator.report(ticket, 5, 1)
     store.close()
-    again = Coordinator(SqliteStore(path), "r", "g", lambda: 0.0)
+    again = RegionCoordinator(SqliteStore(path), "r", "g", lambda: 0.0)
     assert again.record().members["a"].generation == 5
     again.store.close()
 
@@ -469,7 +469,7 @@ def test_a_file_that_another_is_just_making_is_waited_for(tmp_path: Path) -> Non
 @pytest.mark.proves("B-45")
 def test_a_process_killed_inside_a_transaction_leaves_nothing_of_it(tmp_path: Path) -> None:
     path = tmp_path / "region.db"
-    coordinator = Coordinator(SqliteStore(path), "r", "g", lambda: 0.0)
+    coordinator = RegionCoordinator(SqliteStore(path), "r", "g", lambda: 0.0)
     coordinator.register("a")
     program = (
         "import os, sys\n"
@@ -524,7 +524,7 @@ def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
     path = tmp_path / "region.db"
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(CoordinatorUnavailable, match="not a database"):
-        Coordinator(SqliteStore(path), "r", "g").register("a")
+        RegionCoordinator(SqliteStore(path), "r", "g").register("a")
 
 
 def test_coordinators_by_url(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kohort import TopicPartition
 from kohort.consistent_region import DictState
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import (
     BarrierOver,
     DataLossError,
@@ -24,13 +24,13 @@ from kohort.consistent_region.errors import (
 from kohort.consistent_region.group_check import client_id
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
 from kohort.consistent_region.memory_pressure import memory_low
-from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.ready import Polling, RequestReset
-from kohort.consistent_region.states import Phase, RegionState
+from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.store import Key, MemoryStore
 from kohort.coordinator_client.errors import TopicRecreated, Truncation
-from kohort.coordinator_client.offsets.describe_group import GroupMate
-from kohort.coordinator_client.offsets.offset_reset import Gap
+from kohort.coordinator_client.offsets.describe_group import MemberDescription
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.network.errors import OperationTimeout
 from kohort.testing.simulation import SimRecord
 from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand
@@ -184,10 +184,10 @@ def test_a_lease_of_a_clock_that_began_anew_is_none() -> None:
 
 def test_a_lease_that_is_longer_than_ones_own_is_one_all_the_same() -> None:
     store, now = MemoryStore(), 100.0
-    patient = Coordinator(store, "r", "g", lambda: now, lease_s=120.0)
-    other = Coordinator(store, "r", "g", lambda: now, lease_s=30.0)
+    patient = RegionCoordinator(store, "r", "g", lambda: now, lease_s=120.0)
+    other = RegionCoordinator(store, "r", "g", lambda: now, lease_s=30.0)
     idle, reading = patient.register("idle").ticket, other.register("reading").ticket
-    other.put_initial(reading, {P0: Position(0)})
+    other.put_initial(reading, {P0: RegionPosition(0)})
     patient.report(idle, 5, 0)
     other.report(reading, 5, 1)
     # Left out, it would have the region go back after every checkpoint.
@@ -218,14 +218,14 @@ def test_a_late_member_completes_for_all_who_have_contributed_before() -> None:
     store = MemoryStore()
     a, b = two(store)
     a.member.make_consistent(a.now)
-    a.until(lambda: a.member.phase is Phase.AWAITING)
+    a.until(lambda: a.member.phase is RegionPhase.AWAITING)
     contributed = a.coordinator.record().contributions
     a.turn(5)
     assert a.coordinator.record().contributions == contributed  # counted once, and not asked again
     b.now = a.now
     b.until(lambda: b.member.base is not None)
     a.turn(3)
-    assert (a.member.base, a.member.phase) == (b.member.base, Phase.OPEN)
+    assert (a.member.base, a.member.phase) == (b.member.base, RegionPhase.OPEN)
     late = Hand(store, "c")
     back = late.coordinator.go_back(late.conductor.ticket, 5, 0)  # type: ignore[arg-type]
     assert back.manifest is not None  # who comes later reads what is complete, and waits for nobody
@@ -235,8 +235,8 @@ def test_a_late_member_completes_for_all_who_have_contributed_before() -> None:
 @pytest.mark.proves("CR-60")
 def test_news_of_other_checkpoints_is_ignored_and_what_completed_before_is_used_at_once() -> None:
     rig = Rig().reading()
-    assert rig.barrier(7).phase is Phase.DRAINED
-    assert rig.barrier(8, members=("b",)).phase is Phase.OPEN  # ours was given up; the other is not for us
+    assert rig.barrier(7).phase is RegionPhase.DRAINED
+    assert rig.barrier(8, members=("b",)).phase is RegionPhase.OPEN  # ours was given up; the other is not for us
     hand = alone()
     sequence = hand.member.base
     assert sequence is not None
@@ -255,7 +255,7 @@ def test_news_of_other_checkpoints_is_ignored_and_what_completed_before_is_used_
     rig = Rig().reading()
     rig.barrier(3)
     rig.sees(newest=3, barrier=None)
-    assert (rig.member.base, rig.member.phase, rig.member.state) == (3, Phase.OPEN, RegionState.RECORDS_FETCHED)
+    assert (rig.member.base, rig.member.phase, rig.member.state) == (3, RegionPhase.OPEN, RegionState.RECORDS_FETCHED)
 
 
 @pytest.mark.proves("CR-60", "I10")
@@ -266,7 +266,7 @@ def test_a_checkpoint_that_was_given_up_is_not_complete_because_a_later_one_is()
     a.checkpoint(b)
     a.reads(P0, 2)
     a.member.make_consistent(a.now)
-    a.until(lambda: a.member.phase is Phase.AWAITING)
+    a.until(lambda: a.member.phase is RegionPhase.AWAITING)
     # Here its process stands still, and another's start ends the barrier.
     late = Hand(store, "late")
     b.revoked()
@@ -314,9 +314,9 @@ def test_what_is_not_assigned_any_more_is_left_out_of_the_commit() -> None:
     hand.consumer.committed_now.clear()
     hand.reads(P0, 2)
     hand.member.make_consistent(hand.now)
-    hand.until(lambda: hand.member.phase is not Phase.OPEN)
+    hand.until(lambda: hand.member.phase is not RegionPhase.OPEN)
     hand.consumer.assignment = frozenset({P0})  # the hook has not run yet
-    hand.until(lambda: hand.member.phase is Phase.OPEN)
+    hand.until(lambda: hand.member.phase is RegionPhase.OPEN)
     hand.turn()
     assert hand.consumer.committed_now == {P0: 3}
 
@@ -388,8 +388,8 @@ def test_a_drain_that_outlasts_membership_ends_in_a_reset() -> None:
     rig = Rig().reading()
     rig.barrier()
     assert rig.ready().polling is Polling.STOPPED  # heartbeats are the group client's, on a thread of its own
-    ready = rig.step(ev.Lost(5))
-    assert (ready.state, ready.phase) == (RegionState.CR_RESET_PENDING, Phase.OPEN)
+    ready = rig.step(ev.PartitionsLost(5))
+    assert (ready.state, ready.phase) == (RegionState.CR_RESET_PENDING, RegionPhase.OPEN)
     assert isinstance(ready.ask, RequestReset)
     assert ready.ask.forced
     assert ready.polling is Polling.THROTTLED
@@ -402,11 +402,11 @@ def test_a_drain_that_outlasts_membership_ends_in_a_reset() -> None:
 @pytest.mark.proves("CR-74", "B-39")
 def test_a_manifest_names_topics_and_epochs_and_a_topic_made_anew_is_refused() -> None:
     hand = alone()
-    assert hand.manifest_positions()[P0] == Position(2, 0, UUID(int=1))
+    assert hand.manifest_positions()[P0] == RegionPosition(2, 0, UUID(int=1))
     hand.consumer.epochs[P0] = 3
     hand.reads(P0, 2)
     hand.checkpoint()
-    assert hand.manifest_positions() == {P0: Position(3, 3, UUID(int=1)), P1: Position(0, -1, UUID(int=1))}
+    assert hand.manifest_positions() == {P0: RegionPosition(3, 3, UUID(int=1)), P1: RegionPosition(0, -1, UUID(int=1))}
     hand.lost()
     hand.assigned(P0, P1, generation=6)
     hand.consumer.ids["t"] = UUID(int=2)
@@ -438,10 +438,10 @@ def test_epochs_follow_the_handled_record_and_not_the_fetched_one() -> None:
         hand.reads(P0, *offsets)
     assert (hand.state["0"][-1], hand.member.queued) == (3, 2)
     hand.checkpoint()
-    assert hand.manifest_positions()[P0] == Position(4, 4, UUID(int=1))
+    assert hand.manifest_positions()[P0] == RegionPosition(4, 4, UUID(int=1))
     hand.until(lambda: hand.state["0"][-1] == 5)
     hand.checkpoint()
-    assert hand.manifest_positions()[P0] == Position(6, 5, UUID(int=1))
+    assert hand.manifest_positions()[P0] == RegionPosition(6, 5, UUID(int=1))
 
 
 @pytest.mark.proves("CR-74", "B-38", "B-39")
@@ -463,7 +463,7 @@ def test_a_position_that_the_log_does_not_have_tells_loss_from_truncation(
     start: int, expected: type[Exception]
 ) -> None:
     hand = alone()
-    hand.conductor.on_gap(Gap(P0, 5, start, "out of range"))
+    hand.conductor.on_gap(OffsetReset(P0, 5, start, "out of range"))
     with pytest.raises(expected):
         hand.turn()
 
@@ -474,7 +474,7 @@ def test_a_position_that_the_log_does_not_have_tells_loss_from_truncation(
 @pytest.mark.proves("CR-87")
 def test_a_stranger_in_the_group_is_named() -> None:
     hand = alone()
-    own = GroupMate("id-1", client_id("kohort", "r", "a"), "/10.0.0.1")
+    own = MemberDescription("id-1", client_id("kohort", "r", "a"), "/10.0.0.1")
     hand.consumer.mates = OperationTimeout("no answer")
     hand.turn(100)  # who cannot be asked is asked again
     hand.consumer.mates = [own]
@@ -482,8 +482,8 @@ def test_a_stranger_in_the_group_is_named() -> None:
     polls = hand.consumer.polls
     hand.revoked()
     hand.assigned(P0, generation=6)
-    stranger = GroupMate("id-2", "billing-report", "/10.0.0.9")
-    never_registered = GroupMate("id-3", client_id("kohort", "r", "z"), "/10.0.0.8")
+    stranger = MemberDescription("id-2", "billing-report", "/10.0.0.9")
+    never_registered = MemberDescription("id-3", client_id("kohort", "r", "z"), "/10.0.0.8")
     hand.consumer.mates = [own, stranger, never_registered]
     with pytest.raises(StrangerError, match=r"billing-report at /10\.0\.0\.9 \(id-2\), kohort/r/z at"):
         hand.turn(100)
@@ -495,17 +495,17 @@ def test_a_stranger_in_the_group_is_named() -> None:
 def test_partitions_that_nobody_has_any_more_are_named() -> None:
     hand = alone()
     name = client_id("kohort", "r", "a")
-    hand.consumer.mates = [GroupMate("id-1", name, "/10.0.0.1", frozenset({P0}))]
+    hand.consumer.mates = [MemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
     hand.turn(400)  # nobody has P1 for a while: another may get it
-    hand.consumer.mates = [GroupMate("id-1", name, "/10.0.0.1", None)]
+    hand.consumer.mates = [MemberDescription("id-1", name, "/10.0.0.1", None)]
     hand.turn(600)
-    hand.consumer.mates = [GroupMate("id-1", name, "/10.0.0.1", frozenset({P0, P1}))]
+    hand.consumer.mates = [MemberDescription("id-1", name, "/10.0.0.1", frozenset({P0, P1}))]
     hand.revoked()
     hand.assigned(P0, P1, generation=6)
     hand.turn(600)
     hand.revoked()
     hand.assigned(P0, generation=7)
-    hand.consumer.mates = [GroupMate("id-1", name, "/10.0.0.1", frozenset({P0}))]
+    hand.consumer.mates = [MemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
     with pytest.raises(UnreadError, match=r"partitions=t-1\); a topic that was deleted"):
         hand.turn(1_000)
     assert hand.member.state is RegionState.FAILED
@@ -556,7 +556,7 @@ def test_low_memory_is_the_hosts_or_the_cgroups(tmp_path: Path) -> None:
 
 
 def test_manifests_without_carried_states_are_the_bytes_that_they_were() -> None:
-    part = Contribution("a", {TopicPartition("t", 0): Position(5)}, StateReference.of(b"x"))
+    part = Contribution("a", {TopicPartition("t", 0): RegionPosition(5)}, StateReference.of(b"x"))
     assert b"carried" not in encode(Manifest("r", "g", 1, 0, 3, (part,)))
 
 

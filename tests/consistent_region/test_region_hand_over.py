@@ -16,13 +16,13 @@ from kohort import ConsistentRegion, TopicPartition
 from kohort.consistent_region import DictState, Periodic, coordinator_rules, region_member
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import hand_over as handing
-from kohort.consistent_region.checkpoint_barrier import Ticket
-from kohort.consistent_region.coordinator import Coordinator
-from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.checkpoint_barrier import CheckpointTicket
+from kohort.consistent_region.coordinator import RegionCoordinator
+from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region import consumer_settings
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore, SqliteStore
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.simulation import world
 from kohort.testing.simulation.kafka import Violation
 from tests.consistent_region.region_rig import P0 as R0
@@ -47,25 +47,25 @@ class Pair:
     """Two members of a region of three partitions, of which the first has all."""
 
     def __init__(self) -> None:
-        self.region = Coordinator(MemoryStore(), "r", "g", clock=lambda: 100.0)
+        self.region = RegionCoordinator(MemoryStore(), "r", "g", clock=lambda: 100.0)
         self.a = self.region.register("a").ticket
         self.b = self.region.register("b").ticket
-        self.region.put_initial(self.a, dict.fromkeys((P0, P1, P2), Position(0)))
+        self.region.put_initial(self.a, dict.fromkeys((P0, P1, P2), RegionPosition(0)))
         self.taken = self.region.take(self.a, 0, 1, [P0, P1, P2])
 
     def checkpoint(self, generation: int) -> None:
         barrier = self.region.begin_checkpoint(self.a, self.region.look().epoch).barrier
         assert barrier is not None
-        offsets = {one: Position(7) for one, name in self.region.record().held.items() if name == "a"}
+        offsets = {one: RegionPosition(7) for one, name in self.region.record().held.items() if name == "a"}
         self.region.contribute(self.a, barrier, offsets, b"a")
-        offsets = {one: Position(9) for one, name in self.region.record().held.items() if name == "b"}
+        offsets = {one: RegionPosition(9) for one, name in self.region.record().held.items() if name == "b"}
         self.region.contribute(self.b, barrier, offsets, b"b")
         assert self.region.look().newest == barrier.sequence
         assert barrier.generation == generation
 
-    def move(self) -> handing.Taken:
+    def move(self) -> handing.HandedOver:
         """P2 from a, who has read up to 5, to b."""
-        _, handed = self.region.hand_over(self.a, 0, 2, {P2: Position(5)})
+        _, handed = self.region.hand_over(self.a, 0, 2, {P2: RegionPosition(5)})
         assert handed
         self.region.take(self.a, 0, 2, [P0, P1])
         return self.region.take(self.b, 0, 2, [P2])
@@ -73,9 +73,9 @@ class Pair:
 
 def test_what_is_handed_over_is_read_on_from_there_and_the_next_checkpoint_has_both() -> None:
     pair = Pair()
-    assert pair.taken.starts == dict.fromkeys((P0, P1, P2), Position(0))
+    assert pair.taken.starts == dict.fromkeys((P0, P1, P2), RegionPosition(0))
     taken = pair.move()
-    assert (taken.starts, taken.missing, taken.view.epoch) == ({P2: Position(5)}, frozenset(), 0)
+    assert (taken.starts, taken.missing, taken.view.epoch) == ({P2: RegionPosition(5)}, frozenset(), 0)
     assert pair.region.record().moved == ("a", "b")
     pair.checkpoint(2)
     record = pair.region.record()
@@ -85,7 +85,7 @@ def test_what_is_handed_over_is_read_on_from_there_and_the_next_checkpoint_has_b
 
 def test_while_nobody_has_it_no_checkpoint_begins() -> None:
     pair = Pair()
-    pair.region.hand_over(pair.a, 0, 2, {P2: Position(5)})
+    pair.region.hand_over(pair.a, 0, 2, {P2: RegionPosition(5)})
     pair.region.take(pair.a, 0, 2, [P0, P1])
     pair.region.take(pair.b, 0, 2, [])
     assert pair.region.begin_checkpoint(pair.a, 0).barrier is None
@@ -94,7 +94,7 @@ def test_while_nobody_has_it_no_checkpoint_begins() -> None:
 def test_what_its_holder_lost_is_missing_and_so_is_what_was_handed_over_once_already() -> None:
     pair = Pair()
     assert pair.region.take(pair.b, 0, 2, [P0]).missing == {P0}
-    pair.region.hand_over(pair.a, 0, 2, {P2: Position(5)})
+    pair.region.hand_over(pair.a, 0, 2, {P2: RegionPosition(5)})
     c = pair.region.register("c").ticket
     assert pair.region.take(pair.b, 0, 2, [P2]).missing == frozenset()
     assert pair.region.take(c, 0, 3, [P2]).missing == {P2}
@@ -103,9 +103,9 @@ def test_what_its_holder_lost_is_missing_and_so_is_what_was_handed_over_once_alr
 @pytest.mark.proves("I8")
 def test_nobody_hands_over_what_is_not_its_own_nor_in_an_epoch_that_is_over() -> None:
     pair = Pair()
-    assert not pair.region.hand_over(pair.b, 0, 0, {P2: Position(5)})[1]
+    assert not pair.region.hand_over(pair.b, 0, 0, {P2: RegionPosition(5)})[1]
     pair.region.request_reset(pair.a, 0, "why", forced=True, generation=None)
-    view, handed = pair.region.hand_over(pair.a, 0, 2, {P2: Position(5)})
+    view, handed = pair.region.hand_over(pair.a, 0, 2, {P2: RegionPosition(5)})
     assert (view.epoch, handed) == (1, False)
     assert pair.region.take(pair.b, 0, 2, [P2]).starts == {}
 
@@ -115,8 +115,8 @@ def test_nobody_hands_over_what_is_not_its_own_nor_in_an_epoch_that_is_over() ->
 def test_whoever_took_part_and_forgets_takes_all_back(whose: str, how: str) -> None:
     pair = Pair()
     pair.move()
-    ticket: Ticket = getattr(pair, whose)
-    other: Ticket = pair.b if whose == "a" else pair.a
+    ticket: CheckpointTicket = getattr(pair, whose)
+    other: CheckpointTicket = pair.b if whose == "a" else pair.a
     match how:
         case "starts again":
             pair.region.register(whose)
@@ -124,7 +124,7 @@ def test_whoever_took_part_and_forgets_takes_all_back(whose: str, how: str) -> N
             pair.region.deregister(ticket)
         case "is gone":
             record = pair.region.record()
-            gone = record.members[whose]._replace(lease_until=0.0)
+            gone = record.members[whose]._replace(lease_deadline=0.0)
             record = replace(record, members={**record.members, whose: gone})
             record = coordinator_rules.begin_checkpoint(record, other, 0, 100.0, 5.0, 5.0)
             assert (record.epoch, record.barrier, record.moved) == (1, None, ())
@@ -149,7 +149,7 @@ def test_whoever_took_no_part_may_forget_alone() -> None:
 
 def test_a_member_that_goes_back_with_what_others_read_further_takes_all_back() -> None:
     pair = Pair()
-    pair.region.hand_over(pair.a, 0, 2, {P2: Position(5)})
+    pair.region.hand_over(pair.a, 0, 2, {P2: RegionPosition(5)})
     assert pair.region.go_back(pair.b, 2, 1, [P2]).view.epoch == 1
     assert pair.region.record().held == {P2: "b"}
 
@@ -158,9 +158,9 @@ def test_what_stays_is_read_on_while_others_move() -> None:
     """A cooperative consumer goes on giving out what it keeps between letting go and the next assignment."""
     rig = Rig(RegionSettings(hand_over=True)).reading(*recs(R0, 0, 1), *recs(R1, 0, 1), starts={R0: 0, R1: 0})
     rig.step(ev.HandedOver(frozenset({R1}), 5, rig.view))
-    rig.step(ev.Polled([*recs(R0, 2, 3), *recs(R1, 2)]))
+    rig.step(ev.RecordsPolled([*recs(R0, 2, 3), *recs(R1, 2)]))
     assert [(one.partition, one.offset) for one in rig.handle(9)] == [(0, 0), (0, 1), (0, 2), (0, 3)]
-    assert rig.member.offsets.next_of(R0) == Position(4)
+    assert rig.member.offsets.next_of(R0) == RegionPosition(4)
 
 
 def test_only_cooperative_assignors_hand_over() -> None:
@@ -214,11 +214,11 @@ def _sought_at_the_checkpoint(original: Any) -> Any:
 
 
 def _dropped_between(original: Any) -> Any:
-    def polled(member: Any, event: ev.Polled) -> None:
+    def polled(member: Any, event: ev.RecordsPolled) -> None:
         if member.generation >= 0:
-            original[ev.Polled](member, event)
+            original[ev.RecordsPolled](member, event)
 
-    return {**original, ev.Polled: polled}
+    return {**original, ev.RecordsPolled: polled}
 
 
 def _memory_never_gone(_original: Any) -> Any:
@@ -267,7 +267,7 @@ def test_a_deliberate_fault_of_a_hand_over_is_found(name: str) -> None:
 
 @pytest.mark.broker
 def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+    broker: SelectedBroker, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic, url = make_topic(6), f"sqlite:///{tmp_path}/region.db"
     made: dict[str, ConsistentRegion] = {}
@@ -280,10 +280,20 @@ def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
 
     def start(name: str) -> ConsistentRegion:
         made[name] = ConsistentRegion(
-            "moving", group=f"moving-{topic}", topics=[topic], bootstrap=broker.bootstrap, member=name, coordinator=url,
-            trigger=Periodic(0.2), state=DictState(), handler=count, start_position="beginning", hand_over=True,
-            heartbeat_interval_ms=200, session_timeout_ms=6_000,
-        )  # fmt: skip
+            "moving",
+            group=f"moving-{topic}",
+            topics=[topic],
+            bootstrap=broker.bootstrap,
+            member=name,
+            coordinator=url,
+            trigger=Periodic(0.2),
+            state=DictState(),
+            handler=count,
+            start_position="beginning",
+            hand_over=True,
+            heartbeat_interval_ms=200,
+            session_timeout_ms=6_000,
+        )
         threads[name] = threading.Thread(target=made[name].run)
         threads[name].start()
         return made[name]
@@ -293,7 +303,7 @@ def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
             producer.produce(topic, value=b"x", partition=one % 6)
         assert producer.flush(30) == 0
 
-    region = Coordinator(SqliteStore(tmp_path / "region.db"), "moving", f"moving-{topic}")
+    region = RegionCoordinator(SqliteStore(tmp_path / "region.db"), "moving", f"moving-{topic}")
 
     def counted() -> int:
         newest = region.look().newest if region.members() else None

@@ -4,8 +4,8 @@ import pytest
 
 from kohort import KohortError, TopicPartition
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.offsets import Position
-from kohort.consistent_region.region_history import KEPT_MOMENTS, Diary, Moment
+from kohort.consistent_region.offsets import RegionPosition
+from kohort.consistent_region.region_history import KEPT_MOMENTS, HistoryEntry, RegionHistory
 from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import MemoryStore
 from kohort.coordinator_client.hooks import Assigned
@@ -18,8 +18,8 @@ class Watched(Rig):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[Moment] = []
-        self.diary = Diary(self.heard.append)
+        self.heard: list[HistoryEntry] = []
+        self.diary = RegionHistory(self.heard.append)
 
     def step(self, event: ev.Event) -> object:  # type: ignore[override]
         ready = super().step(event)
@@ -38,10 +38,10 @@ def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_told_in_order() -> N
     rig.barrier(1)
     rig.step(ev.Contributed(rig.view))
     rig.sees(barrier=None, newest=1)
-    rig.step(ev.Revoked(5))
+    rig.step(ev.PartitionsRevoked(5))
     rig.assigned({P0: 3}, generation=6)
     rig.went_back({P0: 3}, epoch=1)
-    rig.step(ev.Lost(6))
+    rig.step(ev.PartitionsLost(6))
     assert rig.told() == [
         ("state", "EVENT_THREAD_STARTED"),
         ("state", "SUBSCRIBED"),
@@ -73,8 +73,8 @@ def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
     rig = Watched()
     rig.subscribed()
     for generation in range(1, KEPT_MOMENTS + 50):
-        starts = {TopicPartition("t", 0): Position(0)}
-        rig.step(ev.Assigned(frozenset(starts), generation, starts, rig.view))
+        starts = {TopicPartition("t", 0): RegionPosition(0)}
+        rig.step(ev.PartitionsAssigned(frozenset(starts), generation, starts, rig.view))
     assert len(rig.diary.timeline) == KEPT_MOMENTS
     assert rig.diary.timeline[-1].generation == KEPT_MOMENTS + 49
     assert rig.member.state is RegionState.SUBSCRIBED
@@ -83,11 +83,11 @@ def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
 def unheard(hand: Hand, kind: str) -> None:
     """Have `hand` be told of a kind of moment in vain."""
 
-    def tell(moment: Moment) -> None:
+    def tell(moment: HistoryEntry) -> None:
         if moment.kind == kind:
             raise KohortError("nobody listens")
 
-    hand.conductor.diary = Diary(tell)
+    hand.conductor.diary = RegionHistory(tell)
 
 
 @pytest.mark.proves("B-43")
@@ -106,4 +106,4 @@ def test_whoever_hears_of_the_end_and_raises_does_not_keep_the_member_from_sayin
     hand = Hand(MemoryStore())
     unheard(hand, "state")
     hand.conductor.stop()
-    assert hand.coordinator.record().members["a"].lease_until == 0.0
+    assert hand.coordinator.record().members["a"].lease_deadline == 0.0

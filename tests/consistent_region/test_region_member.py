@@ -5,17 +5,17 @@ import pytest
 from kohort import KohortError
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped
-from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.ready import (
     BeginCheckpoint,
+    CheckGroup,
     Contribute,
     GoBack,
-    Look,
     Polling,
     RequestReset,
 )
 from kohort.consistent_region.settings import RegionSettings
-from kohort.consistent_region.states import Phase, RegionState
+from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.triggers import Manual, OperatorDriven, Periodic
 from tests.consistent_region.region_rig import P0, P1, P2, Rec, Rig, recs
 
@@ -39,16 +39,16 @@ def test_a_relaunched_member_takes_nothing_up_before_it_went_back() -> None:
     rig = Rig().subscribed(relaunched=True)
     assert rig.member.state is S.CR_RESET_PENDING
     rig.assigned({P0: 7})
-    rig.step(ev.Polled(recs(P0, 7, 8)))
+    rig.step(ev.RecordsPolled(recs(P0, 7, 8)))
     assert rig.handle() == []
     assert rig.ready().ask == GoBack()
     rig.member = Rig().subscribed(relaunched=True).member
     assert rig.went_back({}).state is S.RESET_COMPLETE
-    rig.step(ev.Revoked(4))
+    rig.step(ev.PartitionsRevoked(4))
     assert rig.member.state is S.RESET_COMPLETE
     rig.assigned({P0: 7})
     assert rig.offsets() == {P0: 7}
-    rig.step(ev.Polled(recs(P0, 7)))
+    rig.step(ev.RecordsPolled(recs(P0, 7)))
     assert rig.handle() == recs(P0, 7)
 
 
@@ -71,8 +71,8 @@ def test_an_assignment_places_every_partition_and_is_counted() -> None:
 def test_only_a_poll_with_records_leaves_the_clean_states() -> None:
     rig = Rig().subscribed()
     rig.assigned({P0: 0})
-    assert rig.step(ev.Polled(())).state is S.SUBSCRIBED
-    assert rig.step(ev.Polled(recs(P0, 0))).state is S.RECORDS_FETCHED
+    assert rig.step(ev.RecordsPolled(())).state is S.SUBSCRIBED
+    assert rig.step(ev.RecordsPolled(recs(P0, 0))).state is S.RECORDS_FETCHED
 
 
 # --- revocation and loss
@@ -86,21 +86,21 @@ def test_a_revocation_with_nothing_read_needs_no_reset(after_reset: bool) -> Non
     if after_reset:
         rig.went_back({P0: 0})
     before = rig.member.state
-    ready = rig.step(ev.Revoked(5))
+    ready = rig.step(ev.PartitionsRevoked(5))
     assert ready.state is before
     assert not isinstance(ready.ask, RequestReset)
-    rig.step(ev.Polled(recs(P0, 0)))
+    rig.step(ev.RecordsPolled(recs(P0, 0)))
     assert rig.member.queued == 0
 
 
 @pytest.mark.proves("CR-22", "CR-56", "I11")
 def test_a_revocation_after_records_asks_for_one_reset_and_drops_what_is_queued() -> None:
     rig = Rig().reading()
-    ready = rig.step(ev.Revoked(5))
+    ready = rig.step(ev.PartitionsRevoked(5))
     assert ready.state is S.CR_RESET_PENDING
     assert ready.ask == RequestReset(0, "partitions moved", True, 5)
     assert ready.polling is Polling.THROTTLED  # rebalances must be able to finish
-    rig.step(ev.Polled(recs(P0, 3)))
+    rig.step(ev.RecordsPolled(recs(P0, 3)))
     assert rig.member.queued == 0
     assert rig.handle() == []
 
@@ -109,15 +109,15 @@ def test_a_revocation_after_records_asks_for_one_reset_and_drops_what_is_queued(
 def test_who_learns_that_the_reset_is_granted_already_asks_for_none() -> None:
     rig = Rig().reading()
     rig.sees(epoch=1)
-    assert rig.step(ev.Revoked(5)).ask == GoBack()
+    assert rig.step(ev.PartitionsRevoked(5)).ask == GoBack()
 
 
 @pytest.mark.proves("CR-26", "CR-31")
 def test_while_a_reset_is_pending_partitions_come_and_go_without_seeks() -> None:
     rig = Rig().reading()
-    rig.step(ev.Revoked(5))
+    rig.step(ev.PartitionsRevoked(5))
     rig.step(ev.ResetGranted(rig.view))
-    assert rig.step(ev.Revoked(5)).ask == GoBack()
+    assert rig.step(ev.PartitionsRevoked(5)).ask == GoBack()
     rig.assigned({P0: 0, P1: 0}, generation=6)
     assert rig.member.state is S.CR_RESET_PENDING
     assert rig.member.queued == 0
@@ -128,13 +128,13 @@ def test_while_a_reset_is_pending_partitions_come_and_go_without_seeks() -> None
 def test_a_pending_reset_takes_the_new_assignment_and_seeks_at_its_end() -> None:
     rig = Rig().reading(*recs(P0, 0, 1))
     rig.handle(2)
-    rig.step(ev.Revoked(5))
+    rig.step(ev.PartitionsRevoked(5))
     rig.assigned({P0: 0, P2: 0}, generation=6)
     assert rig.member.offsets.unplaced == {P0, P2}  # nothing was sought
     ready = rig.went_back({P0: 0, P2: 9}, epoch=1)
     assert ready.state is S.RESET_COMPLETE
     assert rig.offsets() == {P0: 0, P2: 9}
-    rig.step(ev.Polled(recs(P0, 0, 1)))
+    rig.step(ev.RecordsPolled(recs(P0, 0, 1)))
     assert rig.handle(9) == recs(P0, 0, 1)
 
 
@@ -144,8 +144,8 @@ def test_a_loss_asks_for_a_reset_in_every_state_and_commits_nothing(read: bool) 
     rig = Rig().subscribed()
     rig.assigned({P0: 0})
     if read:
-        rig.step(ev.Polled(recs(P0, 0)))
-    ready = rig.step(ev.Lost(5))
+        rig.step(ev.RecordsPolled(recs(P0, 0)))
+    ready = rig.step(ev.PartitionsLost(5))
     assert isinstance(ready.ask, RequestReset)
     assert ready.ask.forced
     assert ready.commit is None
@@ -156,8 +156,8 @@ def test_a_loss_asks_for_a_reset_in_every_state_and_commits_nothing(read: bool) 
 def test_revoked_and_assigned_in_different_polls_seeks_at_the_assignment() -> None:
     rig = Rig().subscribed(relaunched=True)
     rig.went_back({}, newest=3)
-    rig.step(ev.Revoked(5))
-    rig.step(ev.Polled(()))
+    rig.step(ev.PartitionsRevoked(5))
+    rig.step(ev.RecordsPolled(()))
     rig.assigned({P1: 40}, generation=6)
     assert rig.offsets() == {P1: 40}
     assert rig.member.state is S.RESET_COMPLETE
@@ -176,7 +176,7 @@ def test_what_is_submitted_after_its_partition_went_leaves_no_trace_in_the_offse
     rig = Rig().reading()
     record = rig.member.take(rig.now)
     assert record is not None
-    rig.step(ev.Revoked(5))
+    rig.step(ev.PartitionsRevoked(5))
     rig.assigned({P2: 0}, generation=6)
     assert not isinstance(rig.step(ev.ResetGranted(rig.view)).ask, GoBack)  # not while the permit is out
     rig.member.submitted(record, rig.now)
@@ -199,7 +199,7 @@ def test_a_record_that_the_state_holds_already_is_never_handed_out() -> None:
 @pytest.mark.proves("CR-29")
 def test_a_coordinator_that_fails_is_asked_again_later_and_later_and_then_it_is_fatal() -> None:
     rig = Rig().reading()
-    rig.step(ev.Revoked(5))
+    rig.step(ev.PartitionsRevoked(5))
     waits = []
     for _ in range(20):
         ready = rig.step(ev.CoordinatorFailed(KohortError("locked")))
@@ -220,7 +220,7 @@ def test_a_coordinator_that_fails_is_asked_again_later_and_later_and_then_it_is_
 @pytest.mark.proves("CR-29")
 def test_a_reset_that_was_not_answered_is_asked_for_until_it_is() -> None:
     rig = Rig().reading()
-    asks = [rig.step(ev.Revoked(5)).ask, rig.ready().ask, rig.ready().ask]
+    asks = [rig.step(ev.PartitionsRevoked(5)).ask, rig.ready().ask, rig.ready().ask]
     assert all(isinstance(ask, RequestReset) for ask in asks)
 
 
@@ -238,21 +238,21 @@ def test_a_periodic_drain_sets_the_queue_aside_and_brings_it_back_in_order() -> 
     record = rig.member.take(rig.now)
     assert record is not None
     ready = rig.barrier()
-    assert (ready.phase, ready.polling) == (Phase.DRAINING, Polling.STOPPED)
+    assert (ready.phase, ready.polling) == (RegionPhase.DRAINING, Polling.STOPPED)
     assert not isinstance(ready.ask, Contribute)  # a record is in flight
     assert ready.commit is None
     rig.member.submitted(record, rig.now)
     ready = rig.ready()
-    assert ready.phase is Phase.DRAINED
-    assert dict(ready.commit or {}) == {P0: Position(1), P1: Position(0)}
+    assert ready.phase is RegionPhase.DRAINED
+    assert dict(ready.commit or {}) == {P0: RegionPosition(1), P1: RegionPosition(0)}
     assert isinstance(ready.ask, Contribute)
-    assert dict(ready.ask.offsets) == {P0: Position(1), P1: Position(0)}
+    assert dict(ready.ask.offsets) == {P0: RegionPosition(1), P1: RegionPosition(0)}
     assert rig.ready().commit is None  # once
-    assert rig.step(ev.Contributed(rig.view)).phase is Phase.AWAITING
+    assert rig.step(ev.Contributed(rig.view)).phase is RegionPhase.AWAITING
     assert rig.handle() == []
     assert rig.ready().polling is Polling.STOPPED
     ready = rig.sees(barrier=None, newest=1)
-    assert (ready.phase, ready.polling) == (Phase.OPEN, Polling.THROTTLED)
+    assert (ready.phase, ready.polling) == (RegionPhase.OPEN, Polling.THROTTLED)
     assert ready.commit is None
     assert rig.handle(9) == recs(P0, 1, 2, 3)
 
@@ -273,7 +273,7 @@ def test_offsets_are_committed_when_the_checkpoint_is_complete_and_not_before() 
     rig.handle(2)
     assert rig.barrier().commit is None
     assert rig.step(ev.Contributed(rig.view)).commit is None
-    assert dict(rig.sees(barrier=None, newest=1).commit or {}) == {P0: Position(2), P1: Position(0)}
+    assert dict(rig.sees(barrier=None, newest=1).commit or {}) == {P0: RegionPosition(2), P1: RegionPosition(0)}
 
 
 def test_a_checkpoint_that_others_gave_up_costs_nothing() -> None:
@@ -299,11 +299,11 @@ def test_an_operator_driven_member_waits_with_its_queue_where_it_is() -> None:
     rig.sees(barrier=None, newest=1)
     assert rig.consistent()
     assert rig.handle(9) == recs(P0, 2, 3)
-    rig.step(ev.Revoked(5))
+    rig.step(ev.PartitionsRevoked(5))
     rig.assigned({P0: 0}, generation=6)
     rig.went_back({P0: 2}, epoch=1)
     assert rig.consistent()
-    rig.step(ev.Polled(recs(P0, 2, 3, 4)))
+    rig.step(ev.RecordsPolled(recs(P0, 2, 3, 4)))
     assert rig.handle(9) == recs(P0, 2, 3)  # counted from 0 again
 
 
@@ -320,7 +320,7 @@ def test_a_failed_checkpoint_counts_from_nothing_too() -> None:
 def test_a_manual_region_takes_checkpoints_when_told_and_never_else() -> None:
     rig = Rig(RegionSettings(trigger=Manual())).reading()
     rig.now += 10_000
-    assert rig.ready().ask == Look()
+    assert rig.ready().ask == CheckGroup()
     rig.member.make_consistent(rig.now)
     assert rig.ready().ask == BeginCheckpoint(0)
     assert rig.handle() == []
@@ -380,7 +380,7 @@ def test_nothing_owned_commits_nothing_and_still_contributes() -> None:
 @pytest.mark.parametrize("policy", ["warn", "reset"])
 def test_a_failed_commit_is_a_warning_or_a_reset(policy: str) -> None:
     rig = Rig(RegionSettings(on_commit_failure=policy)).reading()  # type: ignore[arg-type]
-    ready = rig.step(ev.CommitSettled(KohortError("no")))
+    ready = rig.step(ev.RegionCommitSettled(KohortError("no")))
     assert rig.member.metrics["commit_failures_total"] == 1
     assert ready.notices[0].kind == "commit_failed"
     assert ready.state is (S.RECORDS_FETCHED if policy == "warn" else S.CR_RESET_PENDING)
@@ -390,8 +390,8 @@ def test_a_failed_commit_is_a_warning_or_a_reset(policy: str) -> None:
 def test_stopping_in_the_middle_of_a_drain_is_clean() -> None:
     rig = Rig().reading()
     rig.barrier()
-    ready = rig.step(ev.Stop())
-    assert (ready.state, ready.phase, ready.polling) == (S.CLOSED, Phase.OPEN, Polling.STOPPED)
+    ready = rig.step(ev.StopRequested())
+    assert (ready.state, ready.phase, ready.polling) == (S.CLOSED, RegionPhase.OPEN, Polling.STOPPED)
     assert (ready.ask, ready.wake_at, rig.member.queued) == (None, None, 0)
     assert rig.handle() == []
 
@@ -399,7 +399,7 @@ def test_stopping_in_the_middle_of_a_drain_is_clean() -> None:
 @pytest.mark.parametrize("barrier", [{"generation": 4}, {"members": ("b", "c")}])
 def test_a_barrier_of_another_generation_or_of_others_is_not_ours(barrier: dict[str, object]) -> None:
     rig = Rig().reading()
-    assert rig.barrier(**barrier).phase is Phase.OPEN  # type: ignore[arg-type]
+    assert rig.barrier(**barrier).phase is RegionPhase.OPEN  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_without_us_voids_what_we_have() -> None:
@@ -413,7 +413,7 @@ def test_a_newer_epoch_is_followed_in_the_middle_of_a_drain() -> None:
     rig.barrier()
     rig.step(ev.Contributed(rig.view))
     ready = rig.sees(epoch=1, barrier=None)
-    assert (ready.state, ready.phase, ready.ask) == (S.CR_RESET_PENDING, Phase.OPEN, GoBack())
+    assert (ready.state, ready.phase, ready.ask) == (S.CR_RESET_PENDING, RegionPhase.OPEN, GoBack())
 
 
 # --- queue and polls
@@ -443,7 +443,7 @@ def test_short_memory_pauses_too() -> None:
 def test_what_does_not_fit_back_is_fatal() -> None:
     rig = Rig(SMALL).reading(*recs(P0, *range(100)))
     rig.barrier()
-    rig.step(ev.Polled(recs(P1, 0, 1)))  # a driver that polls though told to stop
+    rig.step(ev.RecordsPolled(recs(P1, 0, 1)))  # a driver that polls though told to stop
     ready = rig.sees(barrier=None)
     assert isinstance(ready.fatal, RegionError)
 
@@ -463,7 +463,7 @@ def test_poll_errors_by_kind() -> None:
     rig = Rig().reading()
     for _ in range(9):
         assert rig.step(ev.PollFailed(ev.PollTrouble.OTHER, KohortError("odd"))).fatal is None
-        rig.step(ev.Polled(()))  # a poll that works clears the count
+        rig.step(ev.RecordsPolled(()))  # a poll that works clears the count
     assert rig.step(ev.PollFailed(ev.PollTrouble.FATAL, KohortError("undecodable"))).fatal is not None
 
 
@@ -491,9 +491,9 @@ def test_rebalances_ask_for_forced_resets_again_and_again() -> None:
     rig = Rig()
     rig.reading()
     for generation in range(5, 15):
-        ready = rig.step(ev.Revoked(generation))
+        ready = rig.step(ev.PartitionsRevoked(generation))
         assert isinstance(ready.ask, RequestReset)
         assert ready.ask.forced
         rig.assigned({P0: 0}, generation=generation + 1)
         rig.went_back({P0: 0}, epoch=rig.view.epoch + 1)
-        assert rig.step(ev.Polled(recs(P0, 0))).state is S.RECORDS_FETCHED
+        assert rig.step(ev.RecordsPolled(recs(P0, 0))).state is S.RECORDS_FETCHED

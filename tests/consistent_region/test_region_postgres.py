@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable, FencedError
 from kohort.consistent_region.manifest import StateReference
-from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.postgres_store import PostgresStore
 from kohort.consistent_region.store import Key, Store
@@ -46,18 +46,18 @@ def opened(url: str) -> Iterator[Callable[..., PostgresStore]]:
 Opened = Callable[..., PostgresStore]
 
 
-def region(store: Store) -> Coordinator:
-    return Coordinator(store, "r", "g")
+def region(store: Store) -> RegionCoordinator:
+    return RegionCoordinator(store, "r", "g")
 
 
-def checkpoint(coordinator: Coordinator, offset: int, state: bytes) -> int:
+def checkpoint(coordinator: RegionCoordinator, offset: int, state: bytes) -> int:
     """A region of one member, with everything."""
     ticket = coordinator.register("a").ticket
-    coordinator.put_initial(ticket, {P0: Position(0)})
+    coordinator.put_initial(ticket, {P0: RegionPosition(0)})
     coordinator.go_back(ticket, 5, 1)
     barrier = coordinator.begin_checkpoint(ticket, coordinator.look().epoch).barrier
     assert barrier is not None
-    newest = coordinator.contribute(ticket, barrier, {P0: Position(offset)}, state).newest
+    newest = coordinator.contribute(ticket, barrier, {P0: RegionPosition(offset)}, state).newest
     assert newest == barrier.sequence
     return newest
 
@@ -141,7 +141,7 @@ def test_a_lock_is_waited_for_and_then_given_up_and_other_regions_are_not_in_the
         with pytest.raises(CoordinatorUnavailable, match="lock timeout"):
             theirs.report(ticket, 5, 1)
         assert theirs.look().epoch == 0  # readers go on
-        assert Coordinator(quick, "r", "another").register("b").ticket.incarnation == 1
+        assert RegionCoordinator(quick, "r", "another").register("b").ticket.incarnation == 1
     assert theirs.report(ticket, 5, 1).epoch == 0
 
 
@@ -210,7 +210,7 @@ def test_members_on_many_connections_are_fenced_and_none_loses_what_another_wrot
             ticket = coordinators[number].register(f"m{number}").ticket
             go.wait(120)
             for offset in range(10):
-                coordinators[number].put_initial(ticket, {TopicPartition(f"t{number}", offset): Position(offset)})
+                coordinators[number].put_initial(ticket, {TopicPartition(f"t{number}", offset): RegionPosition(offset)})
         except BaseException as error:
             problems.append(error)
 
@@ -284,7 +284,7 @@ def test_hosts_share_the_servers_clock(opened: Opened) -> None:
 def test_large_states_and_odd_names_come_back(opened: Opened) -> None:
     store = opened()
     state = os.urandom(3_000_000)
-    coordinator = Coordinator(store, "régión", "grüppe'; --" + "x" * 9_000)
+    coordinator = RegionCoordinator(store, "régión", "grüppe'; --" + "x" * 9_000)
     sequence = checkpoint(coordinator, 1, state)
     part = coordinator.manifest(sequence).of("a")
     assert part is not None

@@ -15,12 +15,12 @@ import pytest
 
 from kohort import ConsistentRegion, Consumer, TopicPartition
 from kohort.consistent_region import DictState, Periodic
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import StrangerError, TopicRecreatedError, UnreadError
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.open_store import open_store
 from kohort.testing import RealPostgres
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 
 
@@ -34,7 +34,7 @@ class Several:
 
     def __init__(self, bootstrap: str, topic: str, url: str) -> None:
         self.bootstrap, self.topic, self.url = bootstrap, topic, url
-        self.region = Coordinator(open_store(url), "several", f"several-{topic}")
+        self.region = RegionCoordinator(open_store(url), "several", f"several-{topic}")
         self.ended: dict[str, BaseException] = {}
 
     @contextmanager
@@ -93,7 +93,7 @@ class Several:
 
 
 @pytest.fixture
-def several(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> Iterator[Several]:
+def several(broker: SelectedBroker, make_topic: Callable[..., str], tmp_path: Path) -> Iterator[Several]:
     made = Several(broker.bootstrap, make_topic(2), f"sqlite:///{tmp_path}/region.db")
     yield made
     made.region.store.close()
@@ -200,7 +200,7 @@ def test_a_drain_longer_than_the_poll_interval_costs_the_membership_and_nothing_
 @pytest.mark.broker
 @pytest.mark.proves("CR-85", "I1")
 def test_on_postgresql_one_member_leaves_for_good_and_its_counts_stay(
-    broker: Broker, make_topic: Callable[..., str], postgres: RealPostgres
+    broker: SelectedBroker, make_topic: Callable[..., str], postgres: RealPostgres
 ) -> None:
     several = Several(broker.bootstrap, make_topic(2), postgres.fresh())
     several.produce(100)

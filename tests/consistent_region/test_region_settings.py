@@ -12,7 +12,7 @@ import pytest
 from kohort import ConsistentRegion, Consumer, Producer, TopicPartition
 from kohort.cli.main import main
 from kohort.consistent_region import DictState, FileState, Manual, OperatorDriven, Periodic, SqliteState, StartPosition
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import (
     ConfigurationError,
     DataLossError,
@@ -20,7 +20,7 @@ from kohort.consistent_region.errors import (
     TruncationError,
     UnsupportedError,
 )
-from kohort.consistent_region.offsets import Position
+from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region import consumer_settings
 from kohort.consistent_region.start_positions import beginnings, check_log
 from kohort.consistent_region.store import SqliteStore
@@ -191,31 +191,31 @@ def test_whoever_sees_a_topic_first_decides_for_all_of_its_partitions(
 
 @pytest.mark.proves("CR-15", "CR-66", "CR-78", "A10")
 def test_what_has_a_beginning_keeps_it_and_what_comes_later_loses_nothing() -> None:
-    known = {P0: Position(33)}
+    known = {P0: RegionPosition(33)}
     assert beginnings([P0], known, StartPosition("end"), Logs()) == {}
-    assert beginnings([P0, P2], known, StartPosition("end"), Logs()) == {P2: Position(10)}
-    assert beginnings([P2], known, StartPosition("beginning", discovered="latest"), Logs()) == {P2: Position(100)}
+    assert beginnings([P0, P2], known, StartPosition("end"), Logs()) == {P2: RegionPosition(10)}
+    assert beginnings([P2], known, StartPosition("beginning", discovered="latest"), Logs()) == {P2: RegionPosition(100)}
 
 
 @pytest.mark.proves("A10", "B-41")
 def test_a_topic_that_a_pattern_matches_later_loses_nothing_and_one_added_to_a_list_begins_as_the_others() -> None:
     other = TopicPartition("u", 0)
-    known = {P0: Position(33), P1: Position(33)}
+    known = {P0: RegionPosition(33), P1: RegionPosition(33)}
     at_first = beginnings([P0], {}, StartPosition("end"), Logs(), lambda: [P0, P1, other])
     assert {one: at.offset for one, at in at_first.items()} == {P0: 100, P1: 100, other: 100}
-    assert beginnings([other], known, StartPosition("end"), Logs(), list) == {other: Position(10)}
-    assert beginnings([other], known, StartPosition("end"), Logs())[other] == Position(100)
+    assert beginnings([other], known, StartPosition("end"), Logs(), list) == {other: RegionPosition(10)}
+    assert beginnings([other], known, StartPosition("end"), Logs())[other] == RegionPosition(100)
 
 
 @pytest.mark.proves("CR-73", "B-40")
 def test_a_start_outside_the_log_is_never_passed_over() -> None:
-    assert check_log({P0: Position(10), P1: Position(100)}, Logs()) == {}
+    assert check_log({P0: RegionPosition(10), P1: RegionPosition(100)}, Logs()) == {}
     with pytest.raises(DataLossError, match="log_start=10"):
-        check_log({P0: Position(9)}, Logs())
-    assert check_log({P0: Position(7)}, Logs(), on_data_loss="earliest") == {P0: 3}
+        check_log({P0: RegionPosition(9)}, Logs())
+    assert check_log({P0: RegionPosition(7)}, Logs(), on_data_loss="earliest") == {P0: 3}
     for policy in ("raise", "earliest"):
         with pytest.raises(TruncationError, match="log_end=100"):
-            check_log({P0: Position(101)}, Logs(), on_data_loss=policy)
+            check_log({P0: RegionPosition(101)}, Logs(), on_data_loss=policy)
 
 
 @pytest.mark.proves("CR-14", "CR-74")
@@ -231,9 +231,9 @@ def test_a_start_behind_the_last_stable_offset_is_no_truncation() -> None:
         producer.flush()
         assert consumer.end_offsets([P0]) == {P0: 0}
         # Whoever had the group before may have read, and committed, what is not decided yet.
-        assert check_log({P0: Position(3)}, consumer) == {}
+        assert check_log({P0: RegionPosition(3)}, consumer) == {}
         with pytest.raises(TruncationError, match="log_end=3"):
-            check_log({P0: Position(4)}, consumer)
+            check_log({P0: RegionPosition(4)}, consumer)
 
 
 # --- states
@@ -248,24 +248,32 @@ def test_a_dict_comes_back_and_says_at_once_what_it_cannot_hold(tmp_path: Path) 
     state.reset_initial()
     assert state == {}
     others = (
-        b"KEFFECT\n\x00\x00\x00\x02{}", SqliteState("CREATE TABLE t (n INTEGER)").snapshot({}),
-        FileState(tmp_path).snapshot({}), b'[["a", 1]]', b"5",
-    )  # fmt: skip
+        b"KEFFECT\n\x00\x00\x00\x02{}",
+        SqliteState("CREATE TABLE t (n INTEGER)").snapshot({}),
+        FileState(tmp_path).snapshot({}),
+        b'[["a", 1]]',
+        b"5",
+    )
     for other in others:
         with pytest.raises(ResetFailedError, match="none of a DictState"):
             state.restore(other, {})
     state.restore(DictState({"a": (1, (2, 3))}).snapshot({}), {})
     assert state == {"a": [1, [2, 3]]}
     wrongs: tuple[Any, ...] = (
-        {1: "x"}, {None: 1}, {"x": b"bytes"}, {"x": float("nan")}, {"x": {1: 2}}, {"x": [({}, {"y": {1: 2}})]},
-    )  # fmt: skip
+        {1: "x"},
+        {None: 1},
+        {"x": b"bytes"},
+        {"x": float("nan")},
+        {"x": {1: 2}},
+        {"x": [({}, {"y": {1: 2}})]},
+    )
     for wrong in wrongs:
         with pytest.raises(ConfigurationError):
             DictState(wrong).snapshot({})
 
 
 def test_an_sqlite_state_comes_back_with_the_offsets_it_belongs_to() -> None:
-    offsets = {P0: Position(5, 2), P1: Position(0)}
+    offsets = {P0: RegionPosition(5, 2), P1: RegionPosition(0)}
     state = SqliteState("CREATE TABLE totals (key TEXT PRIMARY KEY, n INTEGER)")
     state.connection.execute("INSERT INTO totals VALUES ('a', 1)")
     data = state.snapshot(offsets)
@@ -273,7 +281,7 @@ def test_an_sqlite_state_comes_back_with_the_offsets_it_belongs_to() -> None:
     state.restore(data, offsets)
     assert state.connection.execute("SELECT * FROM totals").fetchall() == [("a", 1)]
     with pytest.raises(ResetFailedError, match="offsets"):
-        state.restore(data, {P0: Position(6, 2), P1: Position(0)})
+        state.restore(data, {P0: RegionPosition(6, 2), P1: RegionPosition(0)})
     for damaged in (b"", b"no database", data[:50]):
         with pytest.raises(ResetFailedError):
             state.restore(damaged, offsets)
@@ -288,14 +296,14 @@ def test_an_sqlite_state_comes_back_with_the_offsets_it_belongs_to() -> None:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     path = tmp_path / "region.db"
-    coordinator = Coordinator(SqliteStore(path), "bills", "billing")
+    coordinator = RegionCoordinator(SqliteStore(path), "bills", "billing")
     ticket = coordinator.register("one").ticket
-    coordinator.put_initial(ticket, {P0: Position(0)})
+    coordinator.put_initial(ticket, {P0: RegionPosition(0)})
     coordinator.report(ticket, 5, 1)
     for offset in (3, 8):
         barrier = coordinator.begin_checkpoint(ticket, 0).barrier
         assert barrier is not None
-        coordinator.contribute(ticket, barrier, {P0: Position(offset)}, b'{"a":1}')
+        coordinator.contribute(ticket, barrier, {P0: RegionPosition(offset)}, b'{"a":1}')
     coordinator.store.close()
     return f"sqlite:///{path}"
 

@@ -10,7 +10,7 @@ import pytest
 from kohort.consistent_region import CommitId, SinkPlace, SqlSink
 from kohort.consistent_region.errors import ConfigurationError
 from kohort.consistent_region.open_store import open_store
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 
 SECRET = "can4ry"
 
@@ -33,7 +33,7 @@ SECRET = "can4ry"
 )
 def test_a_mistyped_url_does_not_tell_its_password(url: str, caplog: pytest.LogCaptureFixture) -> None:
     def sink() -> None:
-        SqlSink(url.format(SECRET)).open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        SqlSink(url.format(SECRET)).open(SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g")))
 
     for used in (sink, lambda: open_store(url.format(SECRET))):
         with pytest.raises(ConfigurationError) as caught:
@@ -65,7 +65,7 @@ def test_a_value_that_the_database_cannot_hold_comes_into_no_checkpoint(url: str
 
 def test_the_largest_values_of_a_database_are_kept(tmp_path: Path) -> None:
     sink = SqlSink(f"sqlite:///{tmp_path}/x.db", schema="CREATE TABLE t (n)")
-    sink.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+    sink.open(SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g")))
     values = [(1 << 63) - 1, -(1 << 63), 1.5, True, None, "a\0b"]
     for value in values:
         sink.execute("INSERT INTO t VALUES (?)", (value,))

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from kohort import ConsistentRegion, Consumer, TopicPartition
 from kohort.common.errors import KohortError
 from kohort.consistent_region import CommitId, DictState, KafkaSink, MemoryStore, Periodic, SinkPlace, SqlSink
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.effects import Effects, TransactionalSink, unpacked
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError, ResetFailedError
 from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
-from kohort.consistent_region.offsets import Position, Positions
+from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.store import SqliteStore
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.testing import FakeBroker, RealPostgres
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 P0 = TopicPartition("in", 0)
 RECORDS, A_CHECKPOINT = 14, 4
@@ -99,7 +99,7 @@ class BurningKafkaSink(KafkaSink):
         super().__init__(bootstrap, topic, linger_ms=0)
         self._fuse = fuse
 
-    def _transact(self, prepared: bytes, at: CommitId, member: Identity | None) -> None:
+    def _transact(self, prepared: bytes, at: CommitId, member: ConsumerGroupMetadata | None) -> None:
         self._fuse.burn()
         assert self._producer is not None
         producer = self._producer
@@ -130,7 +130,7 @@ class Books:
 
 
 def positions(offset: int) -> Positions:
-    return {P0: Position(offset)}
+    return {P0: RegionPosition(offset)}
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def life(sink: TransactionalSink, state: DictState, books: Books) -> Iterator[tu
     """A process: opens, goes back, and closes unless it is killed."""
     effects = Effects(state, {"out": sink})
     try:
-        effects.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        effects.open(SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g")))
         offset = 0
         if books.complete:
             snapshot, offset = books.complete[-1]
@@ -247,7 +247,7 @@ def test_a_database_that_is_down_is_one_error_and_the_next_life_commits(postgres
 
 def test_of_two_lives_that_commit_the_first_time_one_waits_for_the_other(postgres: RealPostgres) -> None:
     url = postgres.fresh()
-    place = SinkPlace("r", "g", "m", lambda: Identity("g"))
+    place = SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g"))
     old, new = (SqlSink(url, schema=SCHEMA) for _ in range(2))
     for sink in (old, new):
         sink.execute("INSERT INTO seen VALUES (%s)", (7,))
@@ -268,7 +268,7 @@ def test_of_two_lives_that_commit_the_first_time_one_waits_for_the_other(postgre
 
 def test_a_database_that_is_locked_is_called_so(tmp_path: Path) -> None:
     sink = SqlSink(f"sqlite:///{tmp_path}/out.db", schema=SCHEMA)
-    sink.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+    sink.open(SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g")))
     sink._connection.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(tmp_path / "out.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -279,7 +279,7 @@ def test_a_database_that_is_locked_is_called_so(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 def test_kafka_holds_each_effect_once_wherever_the_process_dies(
-    broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str]
+    broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     topics: list[str] = []
 
@@ -290,9 +290,15 @@ def test_kafka_holds_each_effect_once_wherever_the_process_dies(
 
     def seen() -> list[int]:
         reader = confluent_kafka.Consumer(
-            {"bootstrap.servers": broker.bootstrap, "group.id": unique("reader"), "enable.auto.commit": False,
-             "isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.partition.eof": True}
-        )  # fmt: skip
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": unique("reader"),
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+            }
+        )
         reader.assign([confluent_kafka.TopicPartition(topics[-1], number, 0) for number in range(2)])
         found, ended = [], 0
         while ended < 2:
@@ -313,7 +319,7 @@ def test_kafka_holds_each_effect_once_wherever_the_process_dies(
 def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:
     with FakeBroker(topics={"out": 1}) as broker:
         sink = KafkaSink(broker.bootstrap, "out", client_id="mine", linger_ms=0)
-        sink.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        sink.open(SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g")))
         try:
             assert sink.commit(b"", CommitId("run", 1)) == 1
         finally:
@@ -325,7 +331,7 @@ def test_two_sinks_of_one_member_have_notes_of_their_own(tmp_path: Path) -> None
     url, books, state = f"sqlite:///{tmp_path}/out.db", Books(), DictState()
     sinks = {name: SqlSink(url, schema=SCHEMA) for name in ("a", "b")}
     effects = Effects(state, sinks)
-    effects.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+    effects.open(SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g")))
     for number, sink in enumerate(sinks.values()):
         sink.execute("INSERT INTO seen VALUES (?)", (number,))
     books.complete.append((effects.snapshot(positions(1)), 1))
@@ -341,7 +347,7 @@ def test_one_regions_name_in_two_groups_is_two_histories(tmp_path: Path) -> None
     for life in ("first", "second"):
         for group in ("staging", "production"):
             sink = SqlSink(url, schema=SCHEMA)
-            sink.open(SinkPlace("r", group, "m", lambda: Identity("g")))
+            sink.open(SinkPlace("r", group, "m", lambda: ConsumerGroupMetadata("g")))
             sink.execute("INSERT INTO seen VALUES (?)", (len(group),))
             assert sink.commit(sink.pre_commit(), replace(at, run=group)) == 1, life
             sink.close()
@@ -354,7 +360,7 @@ def test_two_sinks_into_kafka_do_not_fence_each_other() -> None:
     with FakeBroker(topics={"one": 1, "two": 1}) as broker:
         sinks = {name: KafkaSink(broker.bootstrap, name, linger_ms=0) for name in ("one", "two")}
         effects = Effects(DictState(), sinks)
-        effects.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        effects.open(SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g")))
         try:
             for number in range(2):
                 for name, sink in sinks.items():
@@ -377,7 +383,7 @@ def test_names_that_look_alike_are_two_sinks() -> None:
         places = [("bills", "eu-1"), ("bills-eu", "1"), ("bills/eu", "1"), ("bills", "eu/1")]
         for region, member in places:
             sink = KafkaSink(broker.bootstrap, "out")
-            sink.open(SinkPlace(region, "g", member, lambda: Identity("g")))
+            sink.open(SinkPlace(region, "g", member, lambda: ConsumerGroupMetadata("g")))
             sink.close()
         requests: list[Any] = [call.request for call in broker.calls_of("InitProducerId")]
     ids = ("bills/g/eu-1", "bills-eu/g/1", "bills%2Feu/g/1", "bills/g/eu%2F1")
@@ -385,7 +391,7 @@ def test_names_that_look_alike_are_two_sinks() -> None:
 
 
 def test_what_a_sink_owes_is_not_forgotten_with_its_name(tmp_path: Path) -> None:
-    url, place = f"sqlite:///{tmp_path}/out.db", SinkPlace("r", "g", "m", lambda: Identity("g"))
+    url, place = f"sqlite:///{tmp_path}/out.db", SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g"))
     sink = SqlSink(url, schema=SCHEMA)
     effects = Effects(DictState(), {"bills": sink})
     effects.open(place)
@@ -410,18 +416,25 @@ def test_a_region_that_has_no_sink_any_more_takes_up_its_state_and_nothing_else(
     before = Effects(DictState(a=1), {"bills": sink}).snapshot(positions(1))
     with FakeBroker(topics={"t": 1}) as broker:
         store, state = MemoryStore(), DictState()
-        coordinator = Coordinator(store, "r", "g")
+        coordinator = RegionCoordinator(store, "r", "g")
         ticket = coordinator.register("m").ticket
-        coordinator.put_initial(ticket, {TopicPartition("t", 0): Position(0)})
+        coordinator.put_initial(ticket, {TopicPartition("t", 0): RegionPosition(0)})
         coordinator.report(ticket, 1, 1)
         barrier = coordinator.begin_checkpoint(ticket, 0).barrier
         assert barrier is not None
-        coordinator.contribute(ticket, barrier, {TopicPartition("t", 0): Position(0)}, before)
+        coordinator.contribute(ticket, barrier, {TopicPartition("t", 0): RegionPosition(0)}, before)
         made = ConsistentRegion(
-            "r", group="g", topics=["t"], bootstrap=broker.bootstrap, member="m", coordinator=store, state=state,
-            handler=print, trigger=Periodic(0.05),
+            "r",
+            group="g",
+            topics=["t"],
+            bootstrap=broker.bootstrap,
+            member="m",
+            coordinator=store,
+            state=state,
+            handler=print,
+            trigger=Periodic(0.05),
             on_moment=lambda moment: made.stop() if moment.checkpoint == 2 else None,
-        )  # fmt: skip
+        )
         if owes:
             with pytest.raises(ConfigurationError, match=r"a sink 'bills'"):
                 made.run()
@@ -444,7 +457,7 @@ def test_a_schema_may_hold_semicolons(tmp_path: Path, postgres: RealPostgres) ->
     urls = {f"sqlite:///{tmp_path}/out.db": trigger, postgres.fresh(): function}
     for url, schema in urls.items():
         sink = SqlSink(url, schema=SCHEMA + ";" + schema)
-        sink.open(SinkPlace("r", "g", "m", lambda: Identity("g")))
+        sink.open(SinkPlace("r", "g", "m", lambda: ConsumerGroupMetadata("g")))
         sink.execute("INSERT INTO seen VALUES (1)")
         assert sink.commit(sink.pre_commit(), CommitId("run", 1)) == 1
         assert sink._connection.execute("SELECT text FROM log").fetchall() == [("a;b",)]
@@ -540,12 +553,15 @@ Field = st.none() | st.binary(max_size=20)
 @given(
     st.lists(
         st.tuples(
-            Field, Field, st.lists(st.tuples(st.text(max_size=5), Field), max_size=3),
-            st.none() | st.integers(0, 2**31 - 1), st.none() | st.integers(0, 2**62),
+            Field,
+            Field,
+            st.lists(st.tuples(st.text(max_size=5), Field), max_size=3),
+            st.none() | st.integers(0, 2**31 - 1),
+            st.none() | st.integers(0, 2**62),
         ),
         max_size=4,
     )
-)  # fmt: skip
+)
 def test_records_come_back_as_they_were_and_torn_ones_never(records: list[Any]) -> None:
     data = b"".join(packed(*one) for one in records)
     assert list(unpacked_records(data)) == records
@@ -581,18 +597,24 @@ def test_whatever_ends_the_stopping_of_a_member_its_sinks_and_its_store_are_clos
     """As a second Ctrl-C does, which nobody waits for with patience."""
     closed: list[object] = []
 
-    def interrupted(_self: Coordinator, _ticket: object) -> None:
+    def interrupted(_self: RegionCoordinator, _ticket: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Coordinator, "deregister", interrupted)
+    monkeypatch.setattr(RegionCoordinator, "deregister", interrupted)
     monkeypatch.setattr(SqlSink, "close", lambda self: closed.append(self))
     monkeypatch.setattr(SqliteStore, "close", lambda self: closed.append(self))
     sink = SqlSink(f"sqlite:///{tmp_path}/out.db")
     with FakeBroker(topics={"t": 1}) as fake:
         region = ConsistentRegion(
-            "r", group="g", topics=["t"], bootstrap=fake.bootstrap, member="a", handler=print,
-            coordinator=f"sqlite:///{tmp_path}/region.db", sinks={"out": sink},
-        )  # fmt: skip
+            "r",
+            group="g",
+            topics=["t"],
+            bootstrap=fake.bootstrap,
+            member="a",
+            handler=print,
+            coordinator=f"sqlite:///{tmp_path}/region.db",
+            sinks={"out": sink},
+        )
         region.stop()
         with pytest.raises(KeyboardInterrupt):
             region.run()

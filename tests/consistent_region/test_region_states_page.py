@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from kohort.consistent_region.states import PHASES, TRANSITIONS, Phase, RegionState
+from kohort.consistent_region.states import PHASES, TRANSITIONS, RegionPhase, RegionState
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -27,7 +27,7 @@ def test_the_page_is_what_the_tables_say(make: ModuleType) -> None:
 
 def test_every_state_has_a_paragraph_and_every_transition_a_row(make: ModuleType) -> None:
     assert set(make.paragraphs(RegionState)) == {state.name for state in RegionState}
-    assert set(make.paragraphs(Phase)) == {phase.name for phase in Phase}
+    assert set(make.paragraphs(RegionPhase)) == {phase.name for phase in RegionPhase}
     lines = make.region_states_page().splitlines()
     states = [(one.name, when.name, to.name) for one, row in TRANSITIONS.items() for when, to in row.items()]
     phases = [(one.name, when.name, to.name) for one, row in PHASES.items() for when, to in row.items()]

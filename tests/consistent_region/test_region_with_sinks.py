@@ -14,7 +14,7 @@ import pytest
 from kohort import ConsistentRegion
 from kohort.consistent_region import DictState, KafkaSink, Periodic, SqlSink
 from kohort.consistent_region.errors import RegionError
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 RECORDS = 3_000
 
@@ -26,7 +26,7 @@ class Spilled(Exception):
 @pytest.mark.broker
 @pytest.mark.proves("CR-83", "I1")
 def test_whatever_ends_a_member_its_output_has_every_record_once(
-    broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str], tmp_path: Path
+    broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     source, target = make_topic(3), make_topic(2)
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
@@ -51,10 +51,19 @@ def test_whatever_ends_a_member_its_output_has_every_record_once(
             records.send(bytes(record.value))
 
         one = ConsistentRegion(
-            "out", group=f"out-{source}", topics=[source], bootstrap=broker.bootstrap, member="one",
-            coordinator=f"sqlite:///{tmp_path}/region.db", trigger=Periodic(0.05), handler=handle, state=DictState(),
-            sinks={"rows": rows, "records": records}, start_position="beginning", max_poll_records=50,
-        )  # fmt: skip
+            "out",
+            group=f"out-{source}",
+            topics=[source],
+            bootstrap=broker.bootstrap,
+            member="one",
+            coordinator=f"sqlite:///{tmp_path}/region.db",
+            trigger=Periodic(0.05),
+            handler=handle,
+            state=DictState(),
+            sinks={"rows": rows, "records": records},
+            start_position="beginning",
+            max_poll_records=50,
+        )
         made.append(one)
         one.run()
 
@@ -87,9 +96,15 @@ def test_whatever_ends_a_member_its_output_has_every_record_once(
 def written(bootstrap: str, topic: str, group: str) -> list[int]:
     """What a read_committed reader of another library finds."""
     reader = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False,
-         "isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.partition.eof": True}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
     reader.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(2)])
     found, ended = [], 0
     while ended < 2:

@@ -145,9 +145,9 @@ def in_a_child(*calls: Callable[[], object]) -> list[str]:
 def crash(driver: Driver[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """End a driver by a defect, as if we had one."""
 
-    def turn(*_given: object) -> object:
+    def poll(*_given: object) -> object:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(driver.core, "turn", turn)
-    driver.wake()
+    monkeypatch.setattr(driver.core, "poll", poll)
+    driver.wakeup()
     assert driver.ended.wait(PATIENCE_S)

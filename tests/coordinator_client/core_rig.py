@@ -5,8 +5,8 @@ from typing import Any
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import Core
-from kohort.network.requests import Ask, Endpoint, Turn
+from kohort.coordinator_client.consumer_core import ConsumerCore
+from kohort.network.requests import Endpoint, PendingRequest, PollResult
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
@@ -37,15 +37,15 @@ class Rig:
 
     def __init__(self, **settings: Any) -> None:
         config = Config.of(bootstrap="b:1", auto_offset_reset="earliest", **settings)
-        self.core = Core(config, (), chance=lambda: 0.5, started=0.0)
+        self.core = ConsumerCore(config, (), chance=lambda: 0.5, started=0.0)
         self.core.assign(
             frozenset(TopicPartition("t", n) for n in (0, 1)), {TopicPartition("t", n): 0 for n in (0, 1)}, {}
         )
-        self.open: list[tuple[Endpoint | None, Ask]] = []
+        self.open: list[tuple[Endpoint | None, PendingRequest]] = []
 
-    def turn(self, now: float) -> Turn:
-        turn = self.core.turn(now, 0)
-        self.open += [(one.endpoint, one.ask) for one in turn.outgoing]
+    def turn(self, now: float) -> PollResult:
+        turn = self.core.poll(now, 0)
+        self.open += [(one.endpoint, one.request) for one in turn.requests]
         return turn
 
     def settle(self, api: str, outcome: object, now: float, host: str | None = None) -> None:

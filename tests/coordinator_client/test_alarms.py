@@ -14,7 +14,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
 PARTITIONS = 30
@@ -54,7 +54,7 @@ def write(bootstrap: str, topic: str, stop: threading.Event) -> None:
 @pytest.mark.proves("B-36", "I12")
 @pytest.mark.parametrize("way", ["poll", "iteration"])
 def test_random_alarms_cost_no_record(
-    broker: Broker,
+    broker: SelectedBroker,
     make_topic: Callable[..., str],
     unique: Callable[[str], str],
     alarms: Callable[[float], None],

@@ -6,13 +6,13 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.producer import Producer
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 
 
 def test_a_partition_that_is_assigned_again_begins_where_it_is_told_to(
-    broker: Broker, make_topic: Callable[..., str]
+    broker: SelectedBroker, make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic(1)
     place = TopicPartition(topic, 0)

@@ -19,7 +19,7 @@ from kohort.coordinator_client import (
     Revoked,
     WakeupError,
 )
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce
 
 Name = Callable[[str], str]
@@ -36,7 +36,7 @@ def test_both_faces_have_the_same_calls() -> None:
 
 
 @pytest.mark.broker
-def test_a_group_under_asyncio_with_hooks_that_are_coroutines(broker: Broker, topic: str, unique: Name) -> None:
+def test_a_group_under_asyncio_with_hooks_that_are_coroutines(broker: SelectedBroker, topic: str, unique: Name) -> None:
     group, tp = unique("group"), TopicPartition(topic, 0)
     produce(broker.bootstrap, topic, numbers(0, 10))
     told: list[str] = []
@@ -80,7 +80,7 @@ def test_a_group_under_asyncio_with_hooks_that_are_coroutines(broker: Broker, to
 
 
 @pytest.mark.broker
-def test_a_poll_that_waits_lets_the_loop_go_on_and_wakes_up(broker: Broker, topic: str) -> None:
+def test_a_poll_that_waits_lets_the_loop_go_on_and_wakes_up(broker: SelectedBroker, topic: str) -> None:
     async def main() -> None:
         ticks = 0
 
@@ -115,7 +115,7 @@ def test_a_poll_that_waits_lets_the_loop_go_on_and_wakes_up(broker: Broker, topi
 
 @pytest.mark.broker
 @pytest.mark.proves("S-13")
-def test_heartbeats_do_not_depend_on_the_loop(broker: Broker, topic: str, unique: Name) -> None:
+def test_heartbeats_do_not_depend_on_the_loop(broker: SelectedBroker, topic: str, unique: Name) -> None:
     async def main() -> None:
         settings = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
         async with AsyncConsumer(broker.bootstrap, group=unique("group"), **settings) as consumer:  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def test_a_broker_that_is_not_there_is_an_error_here_too() -> None:
 
 
 @pytest.mark.broker
-def test_many_consumers_in_one_loop_share_a_topic(broker: Broker, topic: str, unique: Name) -> None:
+def test_many_consumers_in_one_loop_share_a_topic(broker: SelectedBroker, topic: str, unique: Name) -> None:
     group = unique("group")
     produce(broker.bootstrap, topic, numbers(0, 300), partition=0)
     produce(broker.bootstrap, topic, numbers(300, 300), partition=1)

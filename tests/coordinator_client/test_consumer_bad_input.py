@@ -25,7 +25,7 @@ from kohort.coordinator_client import (
 )
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
@@ -171,7 +171,7 @@ def test_a_plaintext_client_on_a_tls_port_is_told_so() -> None:
 
 @pytest.mark.broker
 @pytest.mark.proves("B-29")
-def test_a_tls_client_on_a_plaintext_port_fails_closed(broker: Broker) -> None:
+def test_a_tls_client_on_a_plaintext_port_fails_closed(broker: SelectedBroker) -> None:
     with Consumer(broker.bootstrap, security_protocol="SSL", **HASTY) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         error = poll_until_error(consumer)
@@ -200,7 +200,7 @@ def test_tls_works_with_the_authority_given_and_fails_without() -> None:
 
 
 @pytest.mark.broker
-def test_an_unknown_topic_is_an_error_that_names_it(broker: Broker, unique: Callable[[str], str]) -> None:
+def test_an_unknown_topic_is_an_error_that_names_it(broker: SelectedBroker, unique: Callable[[str], str]) -> None:
     name = unique("missing")
     with Consumer(broker.bootstrap, group=unique("group")) as consumer:
         consumer.subscribe([name])
@@ -214,7 +214,7 @@ def test_an_unknown_topic_is_an_error_that_names_it(broker: Broker, unique: Call
 
 @pytest.mark.broker
 @pytest.mark.proves("B-37")
-def test_a_second_thread_gets_a_typed_error(broker: Broker, topic: str) -> None:
+def test_a_second_thread_gets_a_typed_error(broker: SelectedBroker, topic: str) -> None:
     with Consumer(broker.bootstrap) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         polling = threading.Event()
@@ -235,7 +235,7 @@ def test_a_second_thread_gets_a_typed_error(broker: Broker, topic: str) -> None:
 
 @pytest.mark.broker
 @pytest.mark.proves("S-11")
-def test_wakeup_ends_one_poll_and_is_kept_for_the_next(broker: Broker, topic: str) -> None:
+def test_wakeup_ends_one_poll_and_is_kept_for_the_next(broker: SelectedBroker, topic: str) -> None:
     with Consumer(broker.bootstrap) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         threading.Timer(0.2, consumer.wakeup).start()
@@ -249,7 +249,7 @@ def test_wakeup_ends_one_poll_and_is_kept_for_the_next(broker: Broker, topic: st
 
 
 @pytest.mark.broker
-def test_calls_that_make_no_sense_say_why(broker: Broker, topic: str, unique: Callable[[str], str]) -> None:
+def test_calls_that_make_no_sense_say_why(broker: SelectedBroker, topic: str, unique: Callable[[str], str]) -> None:
     with Consumer(broker.bootstrap) as loner:
         with pytest.raises(IllegalState, match="group"):
             loner.subscribe([topic])

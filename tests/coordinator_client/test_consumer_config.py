@@ -103,9 +103,12 @@ def test_what_cannot_work_is_refused_by_name(settings: dict[str, object], says: 
 
 def test_passwords_do_not_show() -> None:
     config = Config.of(
-        bootstrap="a:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="u",
+        bootstrap="a:1",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="u",
         sasl_password="secret",
-    )  # fmt: skip
+    )
     assert "secret" not in repr(config)
     assert "sasl_username='u'" in repr(config)
 

@@ -15,12 +15,12 @@ from kohort.coordinator_client import (
     Consumer,
     ForkError,
     FrameTooLarge,
-    Gap,
     IllegalState,
     OffsetOutOfRange,
+    OffsetReset,
     TopicRecreated,
 )
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import in_a_child, numbers, poll_until, produce, read
 
@@ -28,13 +28,13 @@ Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
 
 
-def reader(broker: Broker, topic: str, **settings: Any) -> Consumer:
+def reader(broker: SelectedBroker, topic: str, **settings: Any) -> Consumer:
     consumer = Consumer(broker.bootstrap, **{"auto_offset_reset": "earliest", **settings})
     consumer.assign([TopicPartition(topic, 0)])
     return consumer
 
 
-def admin(broker: Broker) -> Any:
+def admin(broker: SelectedBroker) -> Any:
     from confluent_kafka.admin import AdminClient
 
     return AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -42,7 +42,7 @@ def admin(broker: Broker) -> Any:
 
 @pytest.mark.broker
 @pytest.mark.proves("S-03")
-def test_seeking_and_looking_up(broker: Broker, make_topic: MakeTopic) -> None:
+def test_seeking_and_looking_up(broker: SelectedBroker, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     tp = TopicPartition(topic, 0)
     produce(broker.bootstrap, topic, numbers(0, 50))
@@ -76,7 +76,7 @@ def test_seeking_and_looking_up(broker: Broker, make_topic: MakeTopic) -> None:
 
 @pytest.mark.broker
 def test_max_poll_records_hands_out_a_slice_in_parts_and_seeks_void_the_rest(
-    broker: Broker, make_topic: MakeTopic
+    broker: SelectedBroker, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(1)
     tp = TopicPartition(topic, 0)
@@ -93,7 +93,7 @@ def test_max_poll_records_hands_out_a_slice_in_parts_and_seeks_void_the_rest(
 
 @pytest.mark.broker
 @pytest.mark.proves("B-15")
-def test_a_record_larger_than_every_limit_still_comes(broker: Broker, make_topic: MakeTopic) -> None:
+def test_a_record_larger_than_every_limit_still_comes(broker: SelectedBroker, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     big = os.urandom(300_000)
     produce(broker.bootstrap, topic, [b"before"])
@@ -108,7 +108,7 @@ def test_a_record_larger_than_every_limit_still_comes(broker: Broker, make_topic
 @pytest.mark.broker
 @pytest.mark.proves("B-01")
 def test_an_answer_longer_than_the_limit_is_an_error_in_poll_and_a_higher_limit_reads_it(
-    broker: Broker, make_topic: MakeTopic
+    broker: SelectedBroker, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(1)
     big = os.urandom(300_000)
@@ -125,7 +125,7 @@ def test_an_answer_longer_than_the_limit_is_an_error_in_poll_and_a_higher_limit_
 @pytest.mark.broker
 @pytest.mark.proves("S-02", "B-16")
 def test_read_committed_shows_no_aborted_record_and_passes_it(
-    broker: Broker, make_topic: MakeTopic, unique: Name
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     from confluent_kafka import Producer
 
@@ -162,7 +162,7 @@ def test_read_committed_shows_no_aborted_record_and_passes_it(
 @pytest.mark.broker
 @pytest.mark.proves("B-40")
 def test_retention_that_passes_the_position_is_a_reset_with_its_gap_or_an_error(
-    broker: Broker, make_topic: MakeTopic
+    broker: SelectedBroker, make_topic: MakeTopic
 ) -> None:
     from confluent_kafka import TopicPartition as PeerPartition
 
@@ -171,7 +171,7 @@ def test_retention_that_passes_the_position_is_a_reset_with_its_gap_or_an_error(
     produce(broker.bootstrap, topic, numbers(0, 20))
     peer = admin(broker)
     peer.delete_records([PeerPartition(topic, 0, 15)])[PeerPartition(topic, 0)].result(120)
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with Consumer(broker.bootstrap, auto_offset_reset="nearest", on_reset=gaps.append) as consumer:
         consumer.assign([tp])
         consumer.seek(tp, 5)
@@ -203,7 +203,7 @@ def _until_recreated(consumer: Consumer) -> tuple[list[Any], TopicRecreated]:
 
 @pytest.mark.broker
 @pytest.mark.proves("B-39")
-def test_a_topic_deleted_and_made_anew_is_an_error_and_not_a_continuation(broker: Broker, unique: Name) -> None:
+def test_a_topic_deleted_and_made_anew_is_an_error_and_not_a_continuation(broker: SelectedBroker, unique: Name) -> None:
     topic = unique("again")
     tp = TopicPartition(topic, 0)
     create_topic(broker.bootstrap, topic)
@@ -232,7 +232,7 @@ def test_a_topic_deleted_and_made_anew_is_an_error_and_not_a_continuation(broker
 @pytest.mark.broker
 @pytest.mark.proves("B-32")
 def test_a_clock_that_jumps_does_not_touch_timers(
-    broker: Broker, topic: str, unique: Name, monkeypatch: pytest.MonkeyPatch
+    broker: SelectedBroker, topic: str, unique: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_s, real_ns = time.time, time.time_ns
     with Consumer(broker.bootstrap, group=unique("group"), max_poll_interval_ms=3000) as consumer:
@@ -249,7 +249,9 @@ def test_a_clock_that_jumps_does_not_touch_timers(
 
 @pytest.mark.broker
 @pytest.mark.proves("B-35")
-def test_a_forked_child_gets_an_error_and_does_no_harm(broker: Broker, make_topic: MakeTopic, unique: Name) -> None:
+def test_a_forked_child_gets_an_error_and_does_no_harm(
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
+) -> None:
     topic = make_topic(1)
     tp = TopicPartition(topic, 0)
     with Consumer(broker.bootstrap, group=unique("group"), auto_offset_reset="earliest") as consumer:
@@ -288,7 +290,9 @@ if sys.argv[4] == "interrupted":
 @pytest.mark.broker
 @pytest.mark.proves("B-36")
 @pytest.mark.parametrize("ending", ["exit", "interrupted"])
-def test_a_process_that_ends_leaves_the_group_in_time(ending: str, broker: Broker, topic: str, unique: Name) -> None:
+def test_a_process_that_ends_leaves_the_group_in_time(
+    ending: str, broker: SelectedBroker, topic: str, unique: Name
+) -> None:
     group = unique("group")
     command = [sys.executable, "-c", _UNTIDY, broker.bootstrap, topic, group, ending]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -307,7 +311,7 @@ def test_a_process_that_ends_leaves_the_group_in_time(ending: str, broker: Broke
 
 @pytest.mark.broker
 @pytest.mark.proves("S-02")
-def test_what_is_written_while_reading_comes_in_order_and_once(broker: Broker, make_topic: MakeTopic) -> None:
+def test_what_is_written_while_reading_comes_in_order_and_once(broker: SelectedBroker, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     total = 20_000
     with reader(broker, topic) as consumer:

@@ -17,10 +17,10 @@ import pytest
 from kohort.admin import Admin
 from kohort.common import TopicPartition
 from kohort.coordinator_client import AuthorizationFailed, Consumer, RebalanceHooks, Revoked, UnknownTopic
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.notices import Notice
 from kohort.protocol.apis.offset_commit import OffsetCommitResponse
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, wait_until
@@ -46,10 +46,16 @@ class Member:
     def __init__(self, bootstrap: str, group: str, pattern: str, protocol: str, saves: str) -> None:
         by_range: dict[str, Any] = {"assignors": ["range"]} if protocol == "classic" else {"remote_assignor": "range"}
         self.consumer = Consumer(
-            bootstrap, group=group, protocol=protocol, auto_offset_reset="earliest", metadata_max_age_ms=1000,
-            heartbeat_interval_ms=1000, fetch_max_wait_ms=100, enable_auto_commit=saves == "auto-commit",
+            bootstrap,
+            group=group,
+            protocol=protocol,
+            auto_offset_reset="earliest",
+            metadata_max_age_ms=1000,
+            heartbeat_interval_ms=1000,
+            fetch_max_wait_ms=100,
+            enable_auto_commit=saves == "auto-commit",
             **by_range,  # each reads both topics
-        )  # fmt: skip
+        )
         self.hooks = Saves()
         self.topics: set[str] = set()
         self.came: dict[TopicPartition, list[float]] = {}
@@ -155,10 +161,13 @@ def read_while_deleted(
 def test_the_other_topic_is_read_on(protocol: str, saves: str) -> None:
     with FakeBroker(topics={"a-keep": 2, "a-gone": 2}) as fake:
         silence = read_while_deleted(
-            fake.bootstrap, protocol, saves, "a",
+            fake.bootstrap,
+            protocol,
+            saves,
+            "a",
             lambda topic, number: fake.produce(topic, number, [(None, b"value")]),
             lambda: fake.delete_topic("a-gone"),
-        )  # fmt: skip
+        )
     assert silence < SILENCE_S
 
 
@@ -166,7 +175,7 @@ def test_the_other_topic_is_read_on(protocol: str, saves: str) -> None:
 @pytest.mark.parametrize("saves", SAVES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_other_topic_of_a_real_broker_is_read_on(
-    protocol: str, saves: str, broker: Broker, unique: Callable[[str], str]
+    protocol: str, saves: str, broker: SelectedBroker, unique: Callable[[str], str]
 ) -> None:
     from confluent_kafka import Producer
 
@@ -313,7 +322,7 @@ def test_an_auto_commit_that_is_refused_is_reported_once(
         (line,) = [one for one in caplog.records if getattr(one, "event", "") == "auto_commit_refused"]
         assert line.levelno == logging.WARNING
         assert [type(error).__name__ for error in raised] == (["AuthorizationFailed"] if code == 29 else [])
-        poll_until(consumer, lambda: consumer.commit_log()[-1].offsets == {U0: OffsetToCommit(5, 0)})
+        poll_until(consumer, lambda: consumer.commit_log()[-1].offsets == {U0: OffsetAndMetadata(5, 0)})
         fake.control("OffsetCommit", refuse(code, "u"), times=1)
         fake.produce("u", 0, [(None, b"value")])
         caplog.clear()

@@ -10,7 +10,7 @@ from examples.delivery import almost_once, at_least_once, at_most_once, processe
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce
 
 RECORDS, SLICE = 12, 4
@@ -98,7 +98,7 @@ def wants_store(recipe: Any) -> bool:
     [(at_least_once, 0, SLICE), (at_most_once, SLICE, 0), (almost_once, 0, 1), (processed_exactly_once, 0, 0)],
 )
 def test_a_crash_at_any_line_loses_and_repeats_no_more_than_promised(
-    recipe: Any, most_lost: int, most_again: int, broker: Broker, make_topic: Callable[..., str], unique: Name
+    recipe: Any, most_lost: int, most_again: int, broker: SelectedBroker, make_topic: Callable[..., str], unique: Name
 ) -> None:
     topic = make_topic(1)
     tp = TopicPartition(topic, 0)

@@ -10,7 +10,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import Broker, wanted_version
+from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
 
@@ -51,9 +51,14 @@ def test_records_at_hand_are_kept_back_once_a_frozen_broker_may_have_given_the_s
     create_topic(frozen.bootstrap, topic)
     produce(frozen.bootstrap, topic, numbers(0, RECORDS))
     with Consumer(
-        frozen.bootstrap, group=unique("group"), auto_offset_reset="earliest", max_poll_records=5,
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=200, request_timeout_ms=2_000,
-    ) as consumer:  # fmt: skip
+        frozen.bootstrap,
+        group=unique("group"),
+        auto_offset_reset="earliest",
+        max_poll_records=5,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=200,
+        request_timeout_ms=2_000,
+    ) as consumer:
         consumer.subscribe([topic], hooks=diary)
 
         def poll() -> int:
@@ -92,7 +97,7 @@ def test_records_at_hand_are_kept_back_once_a_frozen_broker_may_have_given_the_s
 @pytest.mark.broker
 @pytest.mark.proves("S-13", "B-34")
 def test_a_handler_near_its_limit_is_warned_of_before_it_costs_the_partitions(
-    broker: Broker, topic: str, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
+    broker: SelectedBroker, topic: str, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         caplog.at_level(logging.WARNING, "kohort.consumer"),

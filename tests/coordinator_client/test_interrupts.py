@@ -19,7 +19,7 @@ from kohort.coordinator_client import (
     ConcurrentUseError,
     Consumer,
     ConsumerClosed,
-    Gap,
+    OffsetReset,
     RebalanceHooks,
     WakeupError,
 )
@@ -201,7 +201,7 @@ def test_a_reset_is_told_and_an_error_is_raised(capsys: pytest.CaptureFixture[st
         fake.produce("t", 0, [(b"k", b"v")] * RECORDS)
 
         def script() -> None:
-            gaps: list[Gap] = []
+            gaps: list[OffsetReset] = []
             consumer = reader(fake, on_reset=gaps.append)
             attempt(lambda: consumer.assign({P0: 1000}))
             until(lambda: bool(gaps), lambda: consumer.poll(0.2))
@@ -288,11 +288,21 @@ def test_what_a_handler_may_not_call_raises_instead_of_waiting_for_itself(fake: 
     with reader(fake, group="handlers") as consumer:
         consumer.assign([P0])
         calls: list[Callable[[], object]] = [
-            consumer.health, consumer.metrics, consumer.notices, consumer.timeline, consumer.commit_log,
-            lambda: consumer.assignment, lambda: consumer.position(P0), lambda: consumer.poll(1),
-            lambda: consumer.seek(P0, 1), lambda: consumer.pause([P0]), lambda: consumer.commit({P0: 1}),
-            lambda: consumer.commit_async({P0: 1}), lambda: consumer.end_offsets([P0]), consumer.close,
-        ]  # fmt: skip
+            consumer.health,
+            consumer.metrics,
+            consumer.notices,
+            consumer.timeline,
+            consumer.commit_log,
+            lambda: consumer.assignment,
+            lambda: consumer.position(P0),
+            lambda: consumer.poll(1),
+            lambda: consumer.seek(P0, 1),
+            lambda: consumer.pause([P0]),
+            lambda: consumer.commit({P0: 1}),
+            lambda: consumer.commit_async({P0: 1}),
+            lambda: consumer.end_offsets([P0]),
+            consumer.close,
+        ]
 
         def handler() -> None:
             for call in calls:

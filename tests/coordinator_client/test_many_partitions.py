@@ -9,7 +9,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client import poll_loop as session
 from kohort.coordinator_client.consumer_core import MOST_AT_ONCE
-from kohort.coordinator_client.fetch.fetch_buffer import Slice
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.fastpath import decode, encode
 
@@ -28,7 +28,7 @@ def consumer(request: pytest.FixtureRequest) -> Iterator[Consumer]:
         def park() -> None:
             for partition in ALL:
                 serial = session.core.positions.state(partition).serial
-                session.core.fetcher.parked.put(Slice(partition, RECORD, 0, 1, serial, 0, ()))
+                session.core.fetcher.parked.put(CompletedFetch(partition, RECORD, 0, 1, serial, 0, ()))
 
         session.driver.lock.run(park)
         yield one
@@ -40,7 +40,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[TopicPartition]:
     looks: list[TopicPartition] = []
     original = Fetcher.next_slice
 
-    def next_slice(self: Fetcher, partition: TopicPartition, *given: object) -> Slice | None:
+    def next_slice(self: Fetcher, partition: TopicPartition, *given: object) -> CompletedFetch | None:
         looks.append(partition)
         return original(self, partition, *given)  # type: ignore[arg-type]
 
@@ -88,7 +88,7 @@ def test_what_is_void_is_dropped_once(consumer: Consumer, looked_at: list[TopicP
 
     def void(core: object) -> None:
         for partition in ALL[: COUNT // 2]:
-            consumer._session.core.positions.void(partition)
+            consumer._session.core.positions.invalidate(partition)
 
     consumer._session.call(void)
     assert len(consumer.poll(0)) == COUNT // 2

@@ -4,7 +4,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.network.errors import ConnectionFailed, OperationTimeout
-from kohort.network.requests import Answered, Endpoint, Unanswered
+from kohort.network.requests import Endpoint, NoResponse, ResponseReceived
 from kohort.protocol.apis.fetch import PartitionData
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.list_offsets import (
@@ -15,55 +15,55 @@ from kohort.protocol.apis.list_offsets import (
 from tests.coordinator_client.core_rig import Rig, fetched, metadata
 
 UNKNOWN_SERVER_ERROR, OFFSET_OUT_OF_RANGE = -1, 1
-GONE = Unanswered(ConnectionFailed("the broker closed the connection"))
+GONE = NoResponse(ConnectionFailed("the broker closed the connection"))
 
 
 @pytest.mark.proves("I14")
 def test_a_broker_that_is_asked_no_more_hides_no_other_retry() -> None:
     rig = Rig()
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 2}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 12), 0.0)
     rig.turn(0.0)
     rig.settle("Fetch", GONE, 0.0, "b2")
     rig.turn(1.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 1.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 1.0)
     rig.turn(1.0)
-    rig.settle("Fetch", Answered(fetched(), 13), 10.0, "b1")
+    rig.settle("Fetch", ResponseReceived(fetched(), 13), 10.0, "b1")
     rig.turn(10.0)
     refusal = PartitionData(partition_index=0, error_code=UNKNOWN_SERVER_ERROR, high_watermark=-1, records=None)
-    rig.settle("Fetch", Answered(fetched(refusal), 13), 10.0, "b1")
-    assert rig.turn(10.0).wake_at == pytest.approx(10.1)
+    rig.settle("Fetch", ResponseReceived(fetched(refusal), 13), 10.0, "b1")
+    assert rig.turn(10.0).next_poll_at == pytest.approx(10.1)
 
 
 @pytest.mark.proves("I14", "B-27")
 def test_an_address_that_is_no_brokers_any_more_hides_no_other_retry() -> None:
     rig = Rig()
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     endpoints = rig.core.endpoints
     endpoints.answered(Endpoint("b1", 9092))
     error = ConnectionFailed("cannot reach the broker")
     endpoints.failed(Endpoint("b9", 9092), error, 0.0)
     for host, port in (("b1", 9092), ("b2", 9092), ("b", 1)):
         endpoints.failed(Endpoint(host, port), error, 10.0)
-    assert rig.core.cluster.starving(10.0)
-    assert rig.turn(10.0).wake_at == pytest.approx(10.05)
+    assert rig.core.cluster.no_broker_available(10.0)
+    assert rig.turn(10.0).next_poll_at == pytest.approx(10.05)
 
 
 @pytest.mark.proves("B-27")
 def test_a_commit_that_waits_for_a_coordinator_is_ended_at_its_deadline() -> None:
     rig = Rig(group="g")
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     asked = rig.core.commits.put({TopicPartition("t", 0): 1}, deadline=4.5)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
-    rig.settle("FindCoordinator", Answered(found, 3), 0.0)
+    rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
     rig.turn(0.0)
     rig.settle("OffsetCommit", GONE, 1.0)
-    due_at = rig.turn(1.0).wake_at
+    due_at = rig.turn(1.0).next_poll_at
     while due_at is not None and due_at < 4.5:
-        due_at = rig.turn(due_at).wake_at
+        due_at = rig.turn(due_at).next_poll_at
     assert due_at == 4.5
     assert not asked.done()
     rig.turn(due_at)
@@ -76,25 +76,25 @@ def test_a_reset_that_is_to_be_told_wakes_the_caller() -> None:
     rig = Rig()
     rig.core.tells_gaps = True
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     rig.turn(0.0)
     refusal = PartitionData(partition_index=0, error_code=OFFSET_OUT_OF_RANGE, high_watermark=9, log_start_offset=9)
-    rig.settle("Fetch", Answered(fetched(refusal), 13), 1.0)
+    rig.settle("Fetch", ResponseReceived(fetched(refusal), 13), 1.0)
     rig.turn(1.0)
     one = ListOffsetsPartitionResponse(partition_index=0, error_code=0, timestamp=-1, offset=9, leader_epoch=0)
     response = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(one,)),))
-    rig.settle("ListOffsets", Answered(response, 6), 2.0)
-    rig.core.news = False
+    rig.settle("ListOffsets", ResponseReceived(response, 6), 2.0)
+    rig.core.has_updates = False
     rig.turn(2.0)
     assert [(gap.partition, gap.wanted, gap.start) for gap in rig.core.untold] == [(place, 0, 9)]
-    assert rig.core.news
+    assert rig.core.has_updates
 
 
 def test_an_error_is_raised_once_however_often_it_happened_and_others_beside_it() -> None:
     rig = Rig()
     many = [ConnectionFailed("a"), ConnectionFailed("a"), ConnectionFailed("b"), OperationTimeout("a")]
     for error in many:
-        rig.core.news = False
+        rig.core.has_updates = False
         rig.core.put_error(error)
-        assert rig.core.news
+        assert rig.core.has_updates
     assert [rig.core.take_error() for _ in range(4)] == [many[0], many[2], many[3], None]

@@ -9,7 +9,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, consumer_core, poll_loop
-from kohort.coordinator_client.fetch.fetch_buffer import Slice, slice_end
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, slice_end
 from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -39,7 +39,7 @@ def park(
         end = slice_end(memoryview(data)).next_offset
         serial = used.core.positions.state(partition).serial
         end = start if end is None else end
-        slice_ = Slice(partition, memoryview(data), start, end, serial, 0, (), high_watermark=high_watermark)
+        slice_ = CompletedFetch(partition, memoryview(data), start, end, serial, 0, (), high_watermark=high_watermark)
         used.core.fetcher.parked.put(slice_)
 
 

@@ -13,7 +13,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_until, produce, read
 
@@ -60,7 +60,7 @@ def told(out: IO[str]) -> list[object]:
 @pytest.mark.broker
 @pytest.mark.proves("B-33", "S-12", "F-04")
 def test_a_member_that_was_stopped_past_its_session_is_told_of_its_loss_before_anything_else(
-    broker: Broker, make_topic: Callable[..., str], unique: Name
+    broker: SelectedBroker, make_topic: Callable[..., str], unique: Name
 ) -> None:
     topic, group = make_topic(1), unique("stopped")
     produce(broker.bootstrap, topic, numbers(0, 3))
@@ -100,15 +100,21 @@ def test_a_coordinator_that_stands_still_is_waited_for_and_nothing_is_shown_on_t
         create_topic(broker.bootstrap, topic)
         produce(broker.bootstrap, topic, numbers(0, 5))
         with Consumer(
-            broker.bootstrap, group=group, auto_offset_reset="earliest", session_timeout_ms=6000,
-            heartbeat_interval_ms=500, request_timeout_ms=3000,
-        ) as consumer:  # fmt: skip
+            broker.bootstrap,
+            group=group,
+            auto_offset_reset="earliest",
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=500,
+            request_timeout_ms=3000,
+        ) as consumer:
             consumer.subscribe([topic], hooks=hooks)
             read(consumer, 5)
             consumer.commit({TopicPartition(topic, 0): 5})
             broker.pause()
             limit = time.monotonic() + 120
-            while time.monotonic() < consumer._session.read(lambda core: core.view.lease_until if core.view else 0.0):
+            while time.monotonic() < consumer._session.read(
+                lambda core: core.view.ownership_deadline if core.view else 0.0
+            ):
                 assert consumer.poll(0.2) == []
                 assert time.monotonic() < limit
             broker.resume()

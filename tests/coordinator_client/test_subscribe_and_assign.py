@@ -62,18 +62,21 @@ def test_what_is_being_committed_is_waited_for_where_a_partition_comes_back_at_o
     with FakeBroker(topics={"topic": 2}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 5)
         with Consumer(
-            fake.bootstrap, group="group", enable_auto_commit=True, auto_commit_interval_ms=1_000_000,
+            fake.bootstrap,
+            group="group",
+            enable_auto_commit=True,
+            auto_commit_interval_ms=1_000_000,
             auto_offset_reset="earliest",
-        ) as consumer:  # fmt: skip
+        ) as consumer:
             consumer.assign({P0: 0})
             read(consumer, 5)
             consumer.poll(0)  # now those are handled
             driver, core = consumer._session.driver, consumer._session.core
             with driver.lock:  # no turn of the driver in between
                 for wanted in (P1, P0):
-                    core.commits.before_parting(driver.now() + PATIENCE_S)
+                    core.commits.before_leave(driver.now() + PATIENCE_S)
                     core.assign(frozenset({wanted}), {}, {})
-            driver.wake()
+            driver.wakeup()
             assert consumer.position(P0) == 5
 
 

@@ -10,7 +10,14 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
-from kohort.coordinator_client.subscription_state import Assignment, Owned, PauseMarks, PauseReason, Start, Subscription
+from kohort.coordinator_client.subscription_state import (
+    AssignedPartitions,
+    Owned,
+    PauseMarks,
+    PauseReason,
+    Start,
+    Subscription,
+)
 from kohort.network.errors import IllegalState
 from tests.coordinator_client.group.consumer_member_rig import EpochRig
 from tests.coordinator_client.group.member_rig import Rig, tps
@@ -99,7 +106,7 @@ class EpochCaller(Caller):
         self.rig.told_us(epoch=generation, assigned=partitions)
 
     def asked(self) -> None:
-        if not self.rig.member._in_flight.waits_for("ConsumerGroupHeartbeat"):
+        if not self.rig.member._in_flight.is_in_flight("ConsumerGroupHeartbeat"):
             self.rig.next_report()
 
     def failed(self, generation: int) -> None:
@@ -405,9 +412,26 @@ def test_a_pattern_matches_whole_names_however_hostile_they_are() -> None:
 
 
 HOSTILE_NAMES = [
-    "a" * 249, "a" * 32_767, "pay" * 10_000 + "\n", "((((a+)+)+)+)+$", ".*", "(?s).*", "pay)|(.*", "[", "\\", "pay\\E",
-    "*", "\u202epay", "\u2066pay\u2069", "pay\r\n", "\x1b[2J", "\ud800", "", "pay\x00", "\uff50\uff41\uff59",
-]  # fmt: skip
+    "a" * 249,
+    "a" * 32_767,
+    "pay" * 10_000 + "\n",
+    "((((a+)+)+)+)+$",
+    ".*",
+    "(?s).*",
+    "pay)|(.*",
+    "[",
+    "\\",
+    "pay\\E",
+    "*",
+    "\u202epay",
+    "\u2066pay\u2069",
+    "pay\r\n",
+    "\x1b[2J",
+    "\ud800",
+    "",
+    "pay\x00",
+    "\uff50\uff41\uff59",
+]
 
 
 def test_a_name_is_text_and_never_a_pattern() -> None:
@@ -468,7 +492,7 @@ def test_subscription_refuses_a_pattern_that_is_none(include: str, exclude: str 
 
 @pytest.mark.proves("S-01")
 def test_assignment_is_replaced_never_changed() -> None:
-    empty = Assignment()
+    empty = AssignedPartitions()
     first = empty.brought(tps("t-0..1"))
     second = first.without(tps("t-0")).brought(tps("u-0"))
     assert len(empty) == 0
@@ -480,7 +504,7 @@ def test_assignment_is_replaced_never_changed() -> None:
 
 
 def test_a_manual_assignment_keeps_the_epochs_of_what_stays() -> None:
-    first = Assignment().replaced(tps("t-0..1"))
+    first = AssignedPartitions().replaced(tps("t-0..1"))
     second = first.replaced(tps("t-1..2"))
     assert second[Q].epoch == first[Q].epoch
     assert second[TopicPartition("t", 2)].epoch > first[Q].epoch

@@ -10,14 +10,14 @@ import pytest
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import Core
-from kohort.coordinator_client.fetch.fetch_buffer import Parked
-from kohort.coordinator_client.offsets.positions import Phase
+from kohort.coordinator_client.consumer_core import ConsumerCore
+from kohort.coordinator_client.fetch.fetch_buffer import FetchBuffer
+from kohort.coordinator_client.offsets.positions import FetchState
 from kohort.fastpath import encode
-from kohort.network.find_coordinator import Coordinator
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import ClusterView
-from kohort.network.requests import Answered, Ask
+from kohort.network.requests import PendingRequest, ResponseReceived
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
@@ -55,11 +55,11 @@ class Wide:
     def __init__(self, count: int, **settings: Any) -> None:
         self.names = [Name(f"t{number:05d}") for number in range(count // PER_TOPIC)]
         self.partitions = [TopicPartition(name, number) for name in self.names for number in range(PER_TOPIC)]
-        self.core = Core(
+        self.core = ConsumerCore(
             Config.of(bootstrap="b:1", auto_offset_reset="earliest", **settings), (), chance=lambda: 0.5, started=0.0
         )
         self.core.endpoints.ever_answered = True
-        self.asks: list[Ask] = []
+        self.asks: list[PendingRequest] = []
         self.now = 0.0
         self.steps: dict[str, int] = {}
 
@@ -68,16 +68,18 @@ class Wide:
 
     def turn(self) -> None:
         self.now += 1.0
-        self.asks += [one.ask for one in self.core.turn(self.now, 0).outgoing]
+        self.asks += [one.request for one in self.core.poll(self.now, 0).requests]
 
     def settle(self, api: str, value: object) -> Callable[[], None]:
         found = next(ask for ask in self.asks if ask.api == api)
         self.asks.remove(found)
-        return lambda: found.done(Answered(value, 12), self.now)
+        return lambda: found.done(ResponseReceived(value, 12), self.now)
 
     def metadata(self, *, first_id: int = 1) -> MetadataResponse:
-        one = [MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=1, replica_nodes=(1, 2))
-               for number in range(PER_TOPIC)]  # fmt: skip
+        one = [
+            MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=1, replica_nodes=(1, 2))
+            for number in range(PER_TOPIC)
+        ]
         return MetadataResponse(
             brokers=tuple(MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092) for node in (1, 2)),
             cluster_id="c",
@@ -136,14 +138,14 @@ def a_life(count: int) -> dict[str, int]:
     wide.turn()
     leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=2)
     wide.step("leaders moved", wide.settle("Fetch", wide.fetched(error_code=6, current_leader=leader)))
-    assert {wide.core.keeper.view.partition(one).leader for one in wide.partitions} == {2}  # type: ignore[union-attr]
+    assert {wide.core.metadata.view.partition(one).leader for one in wide.partitions} == {2}  # type: ignore[union-attr]
     wide.step("request to the new leader", wide.turn)
     wide.step("pause", lambda: wide.core.pause(frozenset(wide.partitions[::2]), (), None))
     wide.settle("Fetch", wide.fetched())()
     wide.step("request with forgotten topics", wide.turn)
     wide.settle("Metadata", wide.metadata(first_id=100_000))()
     wide.step("topics created again", wide.turn)
-    assert all(wide.core.positions.state(one).phase is Phase.FAILED for one in wide.partitions)
+    assert all(wide.core.positions.state(one).phase is FetchState.FAILED for one in wide.partitions)
     return wide.steps
 
 
@@ -158,7 +160,7 @@ def test_committed_offsets_that_are_asked_for_again_are_sorted_out_in_proportion
     for count in (FEW, MANY):
         wide = Wide(count, group="g")
         wide.core.assign(frozenset(wide.partitions), {}, {})
-        wide.core.cluster._coordinator = Coordinator(1, "b1", 9092)
+        wide.core.cluster._coordinator = CoordinatorNode(1, "b1", 9092)
         wide.turn()
         wide.settle("Metadata", wide.metadata())
         topics = tuple(
@@ -174,7 +176,7 @@ def test_committed_offsets_that_are_asked_for_again_are_sorted_out_in_proportion
             for name in wide.names
         )
         wide.step("all to be asked again", wide.settle("OffsetFetch", OffsetFetchResponse(error_code=0, topics=topics)))
-        assert all(wide.core.positions.state(one).phase is Phase.NEEDS_COMMITTED for one in wide.partitions)
+        assert all(wide.core.positions.state(one).phase is FetchState.NEEDS_COMMITTED for one in wide.partitions)
         counts.append(wide.steps["all to be asked again"])
     assert counts[1] / counts[0] < 2.2
 
@@ -188,13 +190,13 @@ def test_an_iteration_takes_note_of_what_each_step_moved_only() -> None:
         core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {})
         core.polled(0.0, handled=True)
 
-        def iterate(core: Core = core, partitions: list[TopicPartition] = wide.partitions) -> None:
+        def iterate(core: ConsumerCore = core, partitions: list[TopicPartition] = wide.partitions) -> None:
             for partition in partitions:
                 core.positions.consumed(partition, core.positions.state(partition).serial, 1)
                 core.polled(0.0, handled=True)
 
         wide.step("iteration", iterate)
-        assert core.book.unsaved() == {one: OffsetToCommit(1) for one in wide.partitions}
+        assert core.book.uncommitted() == {one: OffsetAndMetadata(1) for one in wide.partitions}
         counts.append(wide.steps["iteration"])
     assert counts[1] / counts[0] < 2.2
 
@@ -216,24 +218,24 @@ def test_what_auto_commit_notes_is_what_a_copy_of_all_positions_would_be() -> No
             case 3 if partition in owned:
                 core.positions.fail(partition, KohortError("gone"), adrift=bool(step % 2))
             case 4 if partition in owned:
-                core.positions.void(partition)
+                core.positions.invalidate(partition)
             case 5:
                 core.polled(0.0, handled=False)
             case _ if partition in owned:
                 core.positions.consumed(partition, core.positions.state(partition).serial, step)
         if step % 3 == 0:
             core.polled(0.0, handled=True)
-            assert core.book.unsaved() == core.positions.snapshot()
+            assert core.book.uncommitted() == core.positions.snapshot()
 
 
-@pytest.mark.parametrize("place", ["changes", "returned", "noted"])
+@pytest.mark.parametrize("place", ["changes", "on_poll", "noted"])
 def test_a_poll_that_is_interrupted_while_it_takes_note_takes_note_again(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wide = Wide(FEW, group="g", enable_auto_commit=True)
     core = wide.core
     core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 3), {})
-    owner = core.book if place == "returned" else core.positions
+    owner = core.book if place == "on_poll" else core.positions
 
     def interrupted(*_given: object) -> None:
         raise KeyboardInterrupt
@@ -243,7 +245,7 @@ def test_a_poll_that_is_interrupted_while_it_takes_note_takes_note_again(
         with pytest.raises(KeyboardInterrupt):
             core.polled(0.0, handled=True)
     core.polled(0.0, handled=True)
-    assert core.book.unsaved() == {one: OffsetToCommit(3) for one in wide.partitions}
+    assert core.book.uncommitted() == {one: OffsetAndMetadata(3) for one in wide.partitions}
     assert core.positions.changes() == {}
 
 
@@ -270,9 +272,9 @@ def test_what_is_parked_is_summed_up_once_a_turn(monkeypatch: pytest.MonkeyPatch
     wide.turn()
     wide.settle("Fetch", wide.fetched(records=BATCH))()
     parked = wide.core.fetcher.parked
-    sums, total = list[int](), vars(Parked)["total_bytes"].fget
+    sums, total = list[int](), vars(FetchBuffer)["total_bytes"].fget
     assert total is not None
-    monkeypatch.setattr(Parked, "total_bytes", property(lambda self: sums.append(1) or total(self)))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(FetchBuffer, "total_bytes", property(lambda self: sums.append(1) or total(self)))  # type: ignore[func-returns-value]
     wide.turn()
     assert len(sums) <= 1
     wide.core.pause(frozenset(wide.partitions), (), None)

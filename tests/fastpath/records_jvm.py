@@ -19,11 +19,17 @@ class RecordsJvm:
         classpath = os.pathsep.join(map(str, jars.clients(kafka)))
         self._process = subprocess.Popen(
             [
-                str(java()), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-                "-cp", classpath, str(Path(__file__).with_name("RecordsOracle.java")),
+                str(java()),
+                "-Xmx512m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-cp",
+                classpath,
+                str(Path(__file__).with_name("RecordsOracle.java")),
             ],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def write(self, magic: int, codec: int, append: bool, base_offset: int, seed: int) -> bytes:
         """A batch by Kafka's builder, of records that the seed chose."""

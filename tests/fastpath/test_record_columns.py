@@ -196,11 +196,16 @@ class TestArrow:
         header = pa.struct([("key", pa.string()), ("value", pa.binary())])
         schema = pa.schema(
             [
-                ("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
-                ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC")), ("timestamp_type", pa.int32()),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("timestamp", pa.timestamp("us", "UTC")),
+                ("timestamp_type", pa.int32()),
                 ("headers", pa.list_(header)),
             ]
-        )  # fmt: skip
+        )
         batch = columns.to_arrow(schema)
         batch.validate(full=True)
         assert batch.schema == schema

@@ -34,9 +34,14 @@ def by_kafka_python(magic: int, codec: int) -> bytes:
 def by_aiokafka(magic: int, codec: int) -> bytes:
     if magic == 2:
         builder = aiokafka_v2.DefaultRecordBatchBuilder(
-            magic=2, compression_type=codec, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+            magic=2,
+            compression_type=codec,
+            is_transactional=0,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
             batch_size=1 << 20,
-        )  # fmt: skip
+        )
     else:
         builder = aiokafka_legacy.LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for offset, (key, value, timestamp, headers) in enumerate(NEW):

@@ -23,7 +23,7 @@ from kohort import Consumer, TopicPartition
 from kohort.fastpath import Codec, decode, encode
 from kohort.fastpath.compression import XERIAL_MAGIC
 from kohort.testing import jars
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.jdk import java
 from tests.coordinator_client.consumer_helpers import read
 from tests.fastpath.records_jvm import records_jvm
@@ -104,10 +104,21 @@ def by_java(bootstrap: str, topic: str) -> None:
             lines.append(" ".join((str(new.timestamp_ms), *words)))
     classpath = os.pathsep.join(map(str, jars.classpath(jars.DEFAULT_VERSION)))  # with the codecs' own jars
     subprocess.run(
-        [str(java()), "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath,
-         str(Path(__file__).with_name("JavaWriter.java")), bootstrap],
-        input="\n".join(lines), text=True, check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
+        [
+            str(java()),
+            "-XX:TieredStopAtLevel=1",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp",
+            classpath,
+            str(Path(__file__).with_name("JavaWriter.java")),
+            bootstrap,
+        ],
+        input="\n".join(lines),
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
 
 
 def _word(data: bytes | None) -> str:
@@ -171,7 +182,7 @@ def seen_by_aiokafka(bootstrap: str, topic: str) -> Seen:
 @pytest.mark.broker
 @pytest.mark.proves("B-12")
 @pytest.mark.parametrize("writer", WRITERS)
-def test_ours_reads_what_their_own_consumers_read(broker: Broker, make_topic: MakeTopic, writer: str) -> None:
+def test_ours_reads_what_their_own_consumers_read(broker: SelectedBroker, make_topic: MakeTopic, writer: str) -> None:
     topic = make_topic(len(Codec))
     WRITERS[writer](broker.bootstrap, topic)
     ours = seen_by_ours(broker.bootstrap, topic)

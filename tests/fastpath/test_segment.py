@@ -129,8 +129,11 @@ def test_headers_of_every_magic() -> None:
     )
     found = list(batches(data))
     assert [(each.magic, each.last_offset, each.record_count) for each in found] == [
-        (0, 1, 1), (0, 2, 1), (1, 5, None), (2, 6, 1),
-    ]  # fmt: skip
+        (0, 1, 1),
+        (0, 2, 1),
+        (1, 5, None),
+        (2, 6, 1),
+    ]
     assert [each.timestamp_type for each in found] == ["none", "none", "create", "append"]
     assert (found[3].producer_id, found[3].transactional, found[3].max_timestamp_ms) == (4, True, 9)
     assert all(is_sound(data, each) for each in found)

@@ -63,11 +63,17 @@ class Ours:
 
         self.gaps: list[object] = []
         self.consumer = Consumer(
-            wish.bootstrap, group=wish.group, group_instance_id=wish.instance, auto_offset_reset=wish.reset,
-            session_timeout_ms=wish.session_ms, heartbeat_interval_ms=wish.heartbeat_ms,
-            request_timeout_ms=wish.request_timeout_ms, fetch_max_wait_ms=100,
-            assignors=("cooperative-sticky",) if wish.cooperative else ("range",), on_reset=self.gaps.append,
-        )  # fmt: skip
+            wish.bootstrap,
+            group=wish.group,
+            group_instance_id=wish.instance,
+            auto_offset_reset=wish.reset,
+            session_timeout_ms=wish.session_ms,
+            heartbeat_interval_ms=wish.heartbeat_ms,
+            request_timeout_ms=wish.request_timeout_ms,
+            fetch_max_wait_ms=100,
+            assignors=("cooperative-sticky",) if wish.cooperative else ("range",),
+            on_reset=self.gaps.append,
+        )
         self.consumer.subscribe([TOPIC], hooks=Hooks())
 
     def poll(self, timeout_s: float) -> list[Read]:
@@ -109,12 +115,18 @@ class KafkaPython:
 
         self._kafka = kafka
         self.consumer = kafka.KafkaConsumer(
-            bootstrap_servers=wish.bootstrap, group_id=wish.group, group_instance_id=wish.instance,
-            auto_offset_reset=wish.reset, session_timeout_ms=wish.session_ms, heartbeat_interval_ms=wish.heartbeat_ms,
-            request_timeout_ms=max(wish.request_timeout_ms, wish.session_ms + 1000), enable_auto_commit=False,
-            max_poll_interval_ms=max(wish.session_ms, 10_000), fetch_max_wait_ms=100,
+            bootstrap_servers=wish.bootstrap,
+            group_id=wish.group,
+            group_instance_id=wish.instance,
+            auto_offset_reset=wish.reset,
+            session_timeout_ms=wish.session_ms,
+            heartbeat_interval_ms=wish.heartbeat_ms,
+            request_timeout_ms=max(wish.request_timeout_ms, wish.session_ms + 1000),
+            enable_auto_commit=False,
+            max_poll_interval_ms=max(wish.session_ms, 10_000),
+            fetch_max_wait_ms=100,
             partition_assignment_strategy=[RangePartitionAssignor],
-        )  # fmt: skip
+        )
         self.consumer.subscribe([TOPIC], listener=Listener())
 
     def poll(self, timeout_s: float) -> list[Read]:
@@ -157,11 +169,16 @@ class AioKafka:
 
         async def begin() -> Any:
             consumer = aiokafka.AIOKafkaConsumer(
-                bootstrap_servers=wish.bootstrap, group_id=wish.group, group_instance_id=wish.instance,
-                auto_offset_reset=wish.reset, session_timeout_ms=wish.session_ms,
-                heartbeat_interval_ms=wish.heartbeat_ms, request_timeout_ms=wish.request_timeout_ms,
-                enable_auto_commit=False, fetch_max_wait_ms=100,
-            )  # fmt: skip
+                bootstrap_servers=wish.bootstrap,
+                group_id=wish.group,
+                group_instance_id=wish.instance,
+                auto_offset_reset=wish.reset,
+                session_timeout_ms=wish.session_ms,
+                heartbeat_interval_ms=wish.heartbeat_ms,
+                request_timeout_ms=wish.request_timeout_ms,
+                enable_auto_commit=False,
+                fetch_max_wait_ms=100,
+            )
             consumer.subscribe([TOPIC], listener=Listener())
             await consumer.start()
             return consumer
@@ -202,11 +219,17 @@ class Confluent:
 
         self._kafka = confluent_kafka
         settings: dict[str, Any] = {
-            "bootstrap.servers": wish.bootstrap, "group.id": wish.group, "auto.offset.reset": wish.reset,
-            "session.timeout.ms": wish.session_ms, "heartbeat.interval.ms": wish.heartbeat_ms,
-            "enable.auto.commit": False, "socket.timeout.ms": max(wish.request_timeout_ms, 1000),
-            "max.poll.interval.ms": max(wish.session_ms, 10_000), "log_level": 0, "fetch.wait.max.ms": 100,
-        }  # fmt: skip
+            "bootstrap.servers": wish.bootstrap,
+            "group.id": wish.group,
+            "auto.offset.reset": wish.reset,
+            "session.timeout.ms": wish.session_ms,
+            "heartbeat.interval.ms": wish.heartbeat_ms,
+            "enable.auto.commit": False,
+            "socket.timeout.ms": max(wish.request_timeout_ms, 1000),
+            "max.poll.interval.ms": max(wish.session_ms, 10_000),
+            "log_level": 0,
+            "fetch.wait.max.ms": 100,
+        }
         if wish.cooperative:
             settings["partition.assignment.strategy"] = "cooperative-sticky"
         if wish.instance is not None:
@@ -238,8 +261,11 @@ class Confluent:
 
 
 READERS: dict[str, Callable[[Wish], Reader]] = {
-    OURS: Ours, KAFKA_PYTHON: KafkaPython, AIOKAFKA: AioKafka, CONFLUENT: Confluent,
-}  # fmt: skip
+    OURS: Ours,
+    KAFKA_PYTHON: KafkaPython,
+    AIOKAFKA: AioKafka,
+    CONFLUENT: Confluent,
+}
 
 
 def poll_until(reader: Reader, holds: Callable[[list[Read]], bool], timeout_s: float = 15.0) -> list[Read]:

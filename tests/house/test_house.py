@@ -16,8 +16,21 @@ LINKS = ROOT / "src" / "kohort"
 # The names a user may rely on; they stay where they are, whatever moves inside.
 PUBLIC = {
     "kohort": (
-        "Consumer", "AsyncConsumer", "RebalanceHooks", "Revoked", "Assigned", "Lost", "TopicPartition", "Record",
-        "RecordColumns", "Assignor", "GroupView", "Plan", "ConsistentRegion", "KohortError", "Producer",
+        "Consumer",
+        "AsyncConsumer",
+        "RebalanceHooks",
+        "Revoked",
+        "Assigned",
+        "Lost",
+        "TopicPartition",
+        "Record",
+        "RecordColumns",
+        "Assignor",
+        "GroupView",
+        "Plan",
+        "ConsistentRegion",
+        "KohortError",
+        "Producer",
     ),
     "kohort.assignors": ("Assignor", "GroupView", "Plan", "get"),
     "kohort.fastpath": ("decode", "Record", "RecordColumns", "TopicPartition", "KohortError", "WireError"),
@@ -26,13 +39,18 @@ PUBLIC = {
     "kohort.protocol.errors": ("ERRORS", "error_name", "BrokerError"),
     "kohort.protocol.wire": ("WireConnection",),
     "kohort.coordinator_client": (
-        "Consumer", "AsyncConsumer", "RebalanceHooks", "Revoked", "Assigned", "Lost",
+        "Consumer",
+        "AsyncConsumer",
+        "RebalanceHooks",
+        "Revoked",
+        "Assigned",
+        "Lost",
     ),
     "kohort.producer": ("Producer", "Delivery", "ProducerFenced", "TransactionAborted"),
     "kohort.consistent_region": ("ConsistentRegion", "Periodic", "DictState"),
     "kohort.spark": ("kafka_rdd", "plan", "OffsetRange"),
     "kohort.testing": ("RealBroker", "RealCluster", "FakeBroker", "FaultProxy"),
-}  # fmt: skip
+}
 HEAVY = ("pyspark", "pyarrow", "typer", "rich", "construct", "numpy", "pandas", "asyncio")
 
 

@@ -19,7 +19,7 @@ from kohort.cli.main import main
 from kohort.conformance.broker_client import Access
 from kohort.coordinator_client import AuthenticationFailed, ConfigError, Consumer
 from kohort.coordinator_client.consumer_config import Config
-from kohort.network.auth.token_refresh import Token, TokenKeeper
+from kohort.network.auth.token_refresh import Token, TokenRefresher
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
@@ -29,9 +29,18 @@ ROOT = Path(__file__).parents[2]
 CANARY = "canary-Zq7_hT29"
 WRONG = "kanari-wr0ng_Xy41"
 PACKAGES = (
-    "common", "fastpath", "protocol", "assignors", "network", "coordinator_client", "conformance", "spark",
-    "consistent_region", "testing", "cli",
-)  # fmt: skip
+    "common",
+    "fastpath",
+    "protocol",
+    "assignors",
+    "network",
+    "coordinator_client",
+    "conformance",
+    "spark",
+    "consistent_region",
+    "testing",
+    "cli",
+)
 LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle", "yaml"}
 
 
@@ -107,9 +116,15 @@ def test_a_run_leaves_no_password_behind(
         assert len(read(consumer, 5)) == 5
         consumer.commit()
         everything = (
-            consumer, consumer.health(), consumer.metrics(), consumer.timeline(), consumer.commit_log(),
-            consumer._session, consumer._session.driver, consumer._config,
-        )  # fmt: skip
+            consumer,
+            consumer.health(),
+            consumer.metrics(),
+            consumer.timeline(),
+            consumer.commit_log(),
+            consumer._session,
+            consumer._session.driver,
+            consumer._config,
+        )
         shown += [repr(each) for each in everything] + [str(each) for each in everything]
     with Consumer(
         address,
@@ -156,17 +171,20 @@ class Indiscreet(Issuer):
 @pytest.mark.parametrize("kind", ["function", "issuer"])
 def test_a_run_leaves_no_token_behind(kind: str, guarded: RealBroker, logged: io.StringIO, tmp_path: Path) -> None:
     common: dict[str, Any] = {
-        "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "auto_offset_reset": "earliest",
-    }  # fmt: skip
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "auto_offset_reset": "earliest",
+    }
     shown: list[str] = []
     with issuing(Indiscreet({"user": CANARY})) as issuer:
         good: dict[str, Any] = {"sasl_oauth_token": partial(token, CANARY)}
         bad: dict[str, Any] = {"sasl_oauth_token": lambda: (token(WRONG, -600), time.time() + 600)}
         if kind == "issuer":
             asked: dict[str, Any] = {
-                "sasl_oauth_token_endpoint_url": issuer.token_url, "sasl_oauth_allowed_urls": (issuer.token_url,),
+                "sasl_oauth_token_endpoint_url": issuer.token_url,
+                "sasl_oauth_allowed_urls": (issuer.token_url,),
                 "sasl_oauth_client_id": "user",
-            }  # fmt: skip
+            }
             good, bad = (asked | {"sasl_oauth_client_secret": secret} for secret in (CANARY, WRONG))
         settings = {**common, **good, "group": f"g-token-{kind}", "tape": str(tmp_path / "tape.jsonl")}
         with Consumer(guarded.bootstrap_sasl, **settings) as consumer:
@@ -175,9 +193,17 @@ def test_a_run_leaves_no_token_behind(kind: str, guarded: RealBroker, logged: io
             consumer.commit()
             driver = consumer._session.driver
             everything = (
-                consumer, consumer.health(), consumer.metrics(), consumer.timeline(), consumer._session, driver,
-                consumer._config, driver._tokens, driver._credentials, *driver._channels.values(),
-            )  # fmt: skip
+                consumer,
+                consumer.health(),
+                consumer.metrics(),
+                consumer.timeline(),
+                consumer._session,
+                driver,
+                consumer._config,
+                driver._tokens,
+                driver._credentials,
+                *driver._channels.values(),
+            )
             shown += [repr(each) for each in everything] + [str(each) for each in everything]
         with Consumer(
             guarded.bootstrap_sasl, **{**common, **bad, "tape": str(tmp_path / "wrong.jsonl"), "group": "g"}
@@ -216,13 +242,22 @@ def test_a_conformance_run_leaves_no_password_behind(
 
 def test_settings_and_credentials_do_not_show_it() -> None:
     config = Config.of(
-        bootstrap=("host:1",), security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_username="user",
-        sasl_password=CANARY, ssl_key_password=WRONG,
-    )  # fmt: skip
+        bootstrap=("host:1",),
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_username="user",
+        sasl_password=CANARY,
+        ssl_key_password=WRONG,
+    )
     from_kafka = Config.from_kafka(
-        {"bootstrap.servers": "host:1", "sasl.mechanism": "PLAIN", "sasl.username": "user", "sasl.password": CANARY,
-         "security.protocol": "SASL_SSL"}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": "host:1",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "user",
+            "sasl.password": CANARY,
+            "security.protocol": "SASL_SSL",
+        }
+    )
     bearer: dict[str, Any] = {
         "bootstrap": ("host:1",),
         "security_protocol": "SASL_SSL",
@@ -231,10 +266,13 @@ def test_settings_and_credentials_do_not_show_it() -> None:
     bound = Config.of(**bearer, sasl_oauth_token=partial(str, CANARY))
     url = "https://issuer.example"
     client = Config.of(
-        **bearer, sasl_oauth_token_endpoint_url=url, sasl_oauth_allowed_urls=(url,), sasl_oauth_client_id="user",
+        **bearer,
+        sasl_oauth_token_endpoint_url=url,
+        sasl_oauth_allowed_urls=(url,),
+        sasl_oauth_client_id="user",
         sasl_oauth_client_secret=CANARY,
-    )  # fmt: skip
-    keeper = TokenKeeper(1.0, lambda: 0.5, lambda: Token(CANARY, 60.0))
+    )
+    keeper = TokenRefresher(1.0, lambda: 0.5, lambda: Token(CANARY, 60.0))
     keeper.asked(0.0)
     keeper.came(Token(CANARY, 60.0), 0.0)
     for each in (config, from_kafka, Access(None, "user", CANARY), bound, client, keeper):
@@ -267,8 +305,14 @@ def _loads(name: str) -> bool:
 
 def test_the_canary_is_collected() -> None:
     """No cache of ours keeps a consumer, and with it its credentials, after it was closed."""
-    consumer = Consumer("127.0.0.1:1", group="g", security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN",
-                        sasl_username="user", sasl_password=CANARY)  # fmt: skip
+    consumer = Consumer(
+        "127.0.0.1:1",
+        group="g",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="user",
+        sasl_password=CANARY,
+    )
     consumer.close(0.1)
     del consumer
     gc.collect()

@@ -114,9 +114,14 @@ def _control(tree: Path, drawn: list[Mutant], tests: KillerMap, warm: Warm) -> N
 
 
 def _run_all(
-    warm: Mapping[Path, Warm], drawn: list[Mutant], left: list[Mutant], tests: KillerMap, done: _Session, *,
+    warm: Mapping[Path, Warm],
+    drawn: list[Mutant],
+    left: list[Mutant],
+    tests: KillerMap,
+    done: _Session,
+    *,
     everything: bool,
-) -> None:  # fmt: skip
+) -> None:
     free: Queue[Path] = Queue()
     for tree in warm:
         free.put(tree)

@@ -23,10 +23,33 @@ from cosmic_ray.operators.operator import Example, Operator
 from tests.mutation.scope import SOURCES
 
 LARGEST_NUMBER = 16
-_COMPARISONS = ("Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE_Gt", "GtE_Lt", "Eq_NotEq", "NotEq_Eq",
-                "Is_IsNot", "IsNot_Is")  # fmt: skip
-_BINARIES = ("Add_Sub", "Sub_Add", "Mul_FloorDiv", "FloorDiv_Mul", "Div_Mul", "Mod_FloorDiv", "BitOr_BitAnd",
-             "BitAnd_BitOr", "BitXor_BitOr", "LShift_RShift", "RShift_LShift")  # fmt: skip
+_COMPARISONS = (
+    "Lt_LtE",
+    "Lt_GtE",
+    "LtE_Lt",
+    "LtE_Gt",
+    "Gt_GtE",
+    "Gt_LtE",
+    "GtE_Gt",
+    "GtE_Lt",
+    "Eq_NotEq",
+    "NotEq_Eq",
+    "Is_IsNot",
+    "IsNot_Is",
+)
+_BINARIES = (
+    "Add_Sub",
+    "Sub_Add",
+    "Mul_FloorDiv",
+    "FloorDiv_Mul",
+    "Div_Mul",
+    "Mod_FloorDiv",
+    "BitOr_BitAnd",
+    "BitAnd_BitOr",
+    "BitXor_BitOr",
+    "LShift_RShift",
+    "RShift_LShift",
+)
 _OTHERS = (
     "ReplaceAndWithOr",
     "ReplaceOrWithAnd",

@@ -154,11 +154,34 @@ def _record(root: Path, out: Path, files: Sequence[str]) -> dict[str, Any]:
     settings.write_text(f"[run]\ndata_file = {data}\ninclude = {included}\n")
     durations.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-B", "-m", "pytest", *files, "-m", "not broker", "-n", "2", "-q", "-p", "no:cacheprovider",
-         "-p", "tests.mutation.plugin", "--durations-to", str(durations), "--cov", f"--cov-config={settings}",
-         "--cov-context=test", "--cov-report=", "-o", "timeout=600"],
-        cwd=root, env=environment(root), check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-B",
+            "-m",
+            "pytest",
+            *files,
+            "-m",
+            "not broker",
+            "-n",
+            "2",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.mutation.plugin",
+            "--durations-to",
+            str(durations),
+            "--cov",
+            f"--cov-config={settings}",
+            "--cov-context=test",
+            "--cov-report=",
+            "-o",
+            "timeout=600",
+        ],
+        cwd=root,
+        env=environment(root),
+        check=False,
+    )
     if done.returncode not in (0, FAILURES, NO_TESTS):  # files of broker tests only have none
         raise BaselineFailed(f"pytest ended with {done.returncode} before any mutant")
     seconds: dict[str, float] = json.loads(durations.read_text())  # without tests that fail, which kill nothing

@@ -83,15 +83,41 @@ def _run(tree: Path, chosen: Sequence[str], tests: KillerMap) -> Verdict:
     (tree / "chosen.json").write_text(json.dumps(chosen))
     files = sorted({test.split("::")[0] for test in chosen})
     command = [
-        sys.executable, "-B", "-m", "pytest", *files, "-x", "-q", "-n", "0", "-m", "not broker", "--no-header",
-        "-p", "no:cacheprovider", "-p", "tests.mutation.plugin", "--chosen", "chosen.json", "--tb=line",
-        "--durations=0", "--durations-min=1000", "-o", f"timeout={_limit_s(max(seconds)):.0f}",
-    ]  # fmt: skip
+        sys.executable,
+        "-B",
+        "-m",
+        "pytest",
+        *files,
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-m",
+        "not broker",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.mutation.plugin",
+        "--chosen",
+        "chosen.json",
+        "--tb=line",
+        "--durations=0",
+        "--durations-min=1000",
+        "-o",
+        f"timeout={_limit_s(max(seconds)):.0f}",
+    ]
     limited = ["bash", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "pytest", *command]
     with subprocess.Popen(
-        limited, cwd=tree, env=environment(tree), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", process_group=0,
-    ) as running:  # fmt: skip
+        limited,
+        cwd=tree,
+        env=environment(tree),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as running:
         try:
             output, _ = running.communicate(timeout=150 + 5 * sum(seconds))
         except subprocess.TimeoutExpired:

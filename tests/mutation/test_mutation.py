@@ -99,18 +99,26 @@ def mutant(line: int, *, at_import: bool = False) -> Mutant:
     return Mutant("coordinator_client/x.py", "Negate", 0, line, 0, (line, line), at_import)
 
 
-SECONDS = {"t/test_a.py::slow": 5.0, "t/test_a.py::p[1]": 0.1, "t/test_a.py::p[2]": 0.1, "t/test_x.py::b": 0.2,
-           "t/test_p.py::starts": 0.3, "t/test_q.py::other": 0.1}  # fmt: skip
+SECONDS = {
+    "t/test_a.py::slow": 5.0,
+    "t/test_a.py::p[1]": 0.1,
+    "t/test_a.py::p[2]": 0.1,
+    "t/test_x.py::b": 0.2,
+    "t/test_p.py::starts": 0.3,
+    "t/test_q.py::other": 0.1,
+}
 MAP = KillerMap(
-    {"coordinator_client/x.py": {
-        3: ["t/test_a.py::p[1]", "t/test_a.py::p[2]", "t/test_a.py::slow", "t/test_x.py::b"],
-        4: ["", "t/test_a.py::p[1]"],
-        5: [],
-        6: ["t/test_x.py::b"],
-    }},
+    {
+        "coordinator_client/x.py": {
+            3: ["t/test_a.py::p[1]", "t/test_a.py::p[2]", "t/test_a.py::slow", "t/test_x.py::b"],
+            4: ["", "t/test_a.py::p[1]"],
+            5: [],
+            6: ["t/test_x.py::b"],
+        }
+    },
     SECONDS,
     frozenset({"t/test_p.py"}),
-)  # fmt: skip
+)
 
 
 def test_tests_that_run_the_line_come_first_those_of_its_name_before_others() -> None:
@@ -142,7 +150,7 @@ def test_no_test_is_left_for_a_line_that_none_runs_but_those_that_start_processe
         (-11, "", Verdict("killed", "the interpreter or the import of conftest")),
         (4, "ImportError while loading conftest", Verdict("killed", "the interpreter or the import of conftest")),
     ],
-)  # fmt: skip
+)
 def test_what_the_end_of_pytest_says(code: int, output: str, wanted: Verdict) -> None:
     assert _verdict(code, output) == wanted
 
@@ -301,8 +309,10 @@ def test_the_map_is_made_anew_for_changed_tests_only(tree: Path, tmp_path: Path)
 
 def test_a_test_that_fails_once_is_no_killer(tree: Path) -> None:
     test = tree / "tests/coordinator_client/test_x.py"
-    test.write_text("from pathlib import Path\n\ndef test_once():\n    seen = Path('seen')\n"
-                    "    had, _ = seen.exists(), seen.touch()\n    assert had\n")  # fmt: skip
+    test.write_text(
+        "from pathlib import Path\n\ndef test_once():\n    seen = Path('seen')\n"
+        "    had, _ = seen.exists(), seen.touch()\n    assert had\n"
+    )
     name = "tests/coordinator_client/test_x.py::test_once"
     tests = KillerMap({"coordinator_client/x.py": {2: [name]}}, {name: 0.1}, frozenset())
     found, _ = mutants_of("coordinator_client/x.py", SOURCE)
@@ -334,9 +344,13 @@ def test_a_session_goes_on_where_it_stopped(tmp_path: Path) -> None:
     ("killed", "explained", "code"), [(24, True, 0), (24, False, 1), (22, True, 1)], ids=["good", "unexplained", "few"]
 )
 def test_a_survivor_without_an_explanation_fails_and_so_does_a_low_rate(
-    killed: int, explained: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    killed: int,
+    explained: bool,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     drawn, _, _ = draw(ROOT, 1, 25)
     session = program._Session(tmp_path / "s", "tests")
     rows = []
@@ -344,9 +358,11 @@ def test_a_survivor_without_an_explanation_fails_and_so_does_a_low_rate(
         session.add(each, Verdict("killed" if number < killed else "survived"), False)
         if number >= killed and explained:
             path, place, before, after = program._name(each)
-            rows.append(f"[[survivor]]\npath = {path!r}\nwithin = {place!r}\nbefore = {json.dumps(before)}\n"
-                        f"after = {json.dumps(after)}\n"
-                        "why = 'equal'\n")  # fmt: skip
+            rows.append(
+                f"[[survivor]]\npath = {path!r}\nwithin = {place!r}\nbefore = {json.dumps(before)}\n"
+                f"after = {json.dumps(after)}\n"
+                "why = 'equal'\n"
+            )
     (tmp_path / "survivors.toml").write_text("\n".join(rows))
     monkeypatch.setattr(program, "EXPLAINED", tmp_path / "survivors.toml")
     assert program._report(drawn, session, Counter()) == code
@@ -361,8 +377,16 @@ def test_explanations_are_of_one_line_and_name_what_is_there() -> None:
 
 
 def test_a_line_is_known_by_the_function_that_it_is_in() -> None:
-    lines = ("a = 1", "", "class B:", "    c = 2", "    def d(self):", "        if c:", "            def e():",
-             "                return 1")  # fmt: skip
+    lines = (
+        "a = 1",
+        "",
+        "class B:",
+        "    c = 2",
+        "    def d(self):",
+        "        if c:",
+        "            def e():",
+        "                return 1",
+    )
     source = "\n".join(lines)
     assert [within(source, line) for line in (1, 4, 6, 8)] == ["", "B", "B.d", "B.d.e"]
 

@@ -38,17 +38,40 @@ class Warm:
         read_requests, self._requests = os.pipe()
         self._responses, write_responses = os.pipe()
         command = [
-            sys.executable, "-B", "-m", "pytest", *folders, "-q", "-s", "-n", "0", "-m", "not broker", "--no-header",
-            "-p", "no:cacheprovider", "-p", "tests.mutation.plugin", "--tb=line", "-o", "timeout=0",
-            "--warm", f"{read_requests},{write_responses}",
-        ]  # fmt: skip
+            sys.executable,
+            "-B",
+            "-m",
+            "pytest",
+            *folders,
+            "-q",
+            "-s",
+            "-n",
+            "0",
+            "-m",
+            "not broker",
+            "--no-header",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.mutation.plugin",
+            "--tb=line",
+            "-o",
+            "timeout=0",
+            "--warm",
+            f"{read_requests},{write_responses}",
+        ]
         self.log = tree / "warm.log"
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
-                ["bash", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "pytest", *command], cwd=tree, env=environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0,
+                ["bash", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "pytest", *command],
+                cwd=tree,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
                 pass_fds=(read_requests, write_responses),
-            )  # fmt: skip
+            )
         os.close(read_requests)
         os.close(write_responses)
         self._lines = os.fdopen(self._responses)
@@ -123,9 +146,12 @@ def _watch(child: int, reads: int, chosen: Sequence[str], limits_s: Sequence[flo
 
 
 def _child(
-    session: pytest.Session, items: Sequence[pytest.Item], request: Mapping[str, Any],
-    functions: Mapping[str, Sequence[FunctionType]], writes: int,
-) -> NoReturn:  # fmt: skip
+    session: pytest.Session,
+    items: Sequence[pytest.Item],
+    request: Mapping[str, Any],
+    functions: Mapping[str, Sequence[FunctionType]],
+    writes: int,
+) -> NoReturn:
     """Mutate, run `items` up to the first that fails, and end."""
     os.setpgid(0, 0)
     try:
@@ -215,8 +241,15 @@ def _key(code: CodeType) -> tuple[Any, ...]:
 def _shape(code: CodeType) -> tuple[Any, ...]:
     """All of a code object but its lines."""
     constants = tuple(_shape(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts)
-    return (code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars,
-            code.co_exceptiontable)  # fmt: skip
+    return (
+        code.co_code,
+        constants,
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_cellvars,
+        code.co_exceptiontable,
+    )
 
 
 def _write(descriptor: int, data: bytes) -> None:

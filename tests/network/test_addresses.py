@@ -7,7 +7,7 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.network.backoff import Backoff
-from kohort.network.connection_states import Endpoints
+from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import Endpoint
 from kohort.testing import FakeBroker
@@ -17,7 +17,7 @@ A, B = Endpoint("a", 1), Endpoint("b", 1)
 
 
 def test_the_others_go_first_until_an_address_that_was_late_answers() -> None:
-    known = Endpoints((A, B), Backoff(50, 1000), lambda: 0.5)
+    known = ConnectionStates((A, B), Backoff(50, 1000), lambda: 0.5)
     known.answered(A, {})
     assert known.pick([A, B], 0.0) == A  # a connection is open there
     known.late(A)
@@ -27,7 +27,7 @@ def test_the_others_go_first_until_an_address_that_was_late_answers() -> None:
 
 
 def test_an_address_that_failed_has_no_lateness_beside_it() -> None:
-    known = Endpoints((A, B), Backoff(50, 1000), lambda: 0.5)
+    known = ConnectionStates((A, B), Backoff(50, 1000), lambda: 0.5)
     known.late(A)
     for one in (A, B):
         known.failed(one, ConnectionFailed("no"), 0.0)

@@ -63,8 +63,16 @@ def test_a_reset_goes_back_by_at_most_63_bits_of_milliseconds() -> None:
 
 
 def test_a_time_out_is_held_between_nothing_and_the_longest() -> None:
-    cases = {-1.0: 0.0, 0: 0.0, 1.5: 1.5, LONGEST_S: LONGEST_S, LONGEST_S + 1: LONGEST_S, float("inf"): LONGEST_S,
-             10**400: LONGEST_S, -(10**400): 0.0}  # fmt: skip
+    cases = {
+        -1.0: 0.0,
+        0: 0.0,
+        1.5: 1.5,
+        LONGEST_S: LONGEST_S,
+        LONGEST_S + 1: LONGEST_S,
+        float("inf"): LONGEST_S,
+        10**400: LONGEST_S,
+        -(10**400): 0.0,
+    }
     for given, held in cases.items():
         assert seconds_given(given) == held, given
 

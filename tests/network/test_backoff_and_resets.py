@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.offsets.offset_reset import Gap, ResetPolicy
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset, ResetPolicy
 from kohort.network.backoff import FRESH, Backoff
-from kohort.network.connection_states import Endpoints
+from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConfigError, ConnectionFailed
 from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.requests import Endpoint
@@ -59,14 +59,14 @@ def test_policies_that_are_none(text: str) -> None:
 
 def test_a_gap_counts_what_is_never_seen() -> None:
     partition = TopicPartition("t", 0)
-    assert Gap(partition, 5, 100, "").skipped == 95
-    assert Gap(partition, None, 100, "").skipped is None
+    assert OffsetReset(partition, 5, 100, "").skipped == 95
+    assert OffsetReset(partition, None, 100, "").skipped is None
 
 
 @pytest.mark.proves("B-27", "B-28")
 def test_the_address_that_failed_least_is_called_and_bootstrap_again_when_all_failed() -> None:
     seed, one, two = Endpoint("seed", 1), Endpoint("one", 1), Endpoint("two", 1)
-    endpoints = Endpoints((seed,), BACKOFF, lambda: 0.5)
+    endpoints = ConnectionStates((seed,), BACKOFF, lambda: 0.5)
     error = ConnectionFailed("refused")
     assert endpoints.pick([], 0.0) == seed
     endpoints.failed(one, error, 0.0)
@@ -75,7 +75,7 @@ def test_the_address_that_failed_least_is_called_and_bootstrap_again_when_all_fa
     assert endpoints.pick([one, two], 0.0) == seed  # KIP-899
     endpoints.failed(seed, error, 0.0)
     assert endpoints.pick([one, two], 0.05) is None  # everybody is given time
-    assert set(endpoints.wakes()) == {0.1}
+    assert set(endpoints.next_poll_at()) == {0.1}
     assert endpoints.pick([one, two], 0.1) in (one, two, seed)
     endpoints.answered(two)
     assert endpoints.last_error is None
@@ -84,7 +84,7 @@ def test_the_address_that_failed_least_is_called_and_bootstrap_again_when_all_fa
 
 def test_without_rebootstrap_only_known_brokers_are_called() -> None:
     seed, one = Endpoint("seed", 1), Endpoint("one", 1)
-    endpoints = Endpoints((seed,), BACKOFF, lambda: 0.5, rebootstrap=False)
+    endpoints = ConnectionStates((seed,), BACKOFF, lambda: 0.5, rebootstrap=False)
     endpoints.failed(one, ConnectionFailed("refused"), 0.0)
     assert endpoints.pick([one], 0.0) is None
     assert endpoints.pick([one], 0.2) == one

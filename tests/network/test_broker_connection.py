@@ -3,9 +3,9 @@
 import pytest
 
 from kohort.common import WireError
-from kohort.network.broker_connection import Connection, Stage, explained
+from kohort.network.broker_connection import BrokerConnection, Stage, explained
 from kohort.network.errors import ConnectionFailed, FrameTooLarge
-from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult, ResponseReceived, SendFailed
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.catalogue import API
@@ -20,13 +20,13 @@ class Rig:
     """A connection at time 0, and what came of its asks."""
 
     def __init__(self, ranges: dict[int, tuple[int, int]] | None = None) -> None:
-        self.connection = Connection(HERE, "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0, ranges=ranges)
-        self.outcomes: list[Outcome] = []
+        self.connection = BrokerConnection(HERE, "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0, ranges=ranges)
+        self.outcomes: list[RequestResult] = []
 
-    def ask(self, api: str = "Heartbeat", *, timeout_s: float = 5.0, at_most: int | None = None) -> Ask:
+    def ask(self, api: str = "Heartbeat", *, timeout_s: float = 5.0, at_most: int | None = None) -> PendingRequest:
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        ask = Ask(api, request, lambda outcome, now: self.outcomes.append(outcome), timeout_s, at_most)
-        self.connection.ask(ask, 0.0)
+        ask = PendingRequest(api, request, lambda outcome, now: self.outcomes.append(outcome), timeout_s, at_most)
+        self.connection.send(ask, 0.0)
         return ask
 
     def sent(self) -> list[tuple[int, int, int]]:
@@ -36,7 +36,9 @@ class Rig:
             for frame in self.connection.outgoing()
         ]
 
-    def answer(self, api: str, version: int, correlation_id: int, value: object) -> list[tuple[Ask, Outcome]]:
+    def answer(
+        self, api: str, version: int, correlation_id: int, value: object
+    ) -> list[tuple[PendingRequest, RequestResult]]:
         response = API[api].response
         header = correlation_id.to_bytes(4, "big", signed=True) + b"\0" * response_header_version(response, version)
         body = header + response.build(value, version)
@@ -58,7 +60,7 @@ def test_versions_are_asked_first_and_everything_else_waits() -> None:
     ((key, version, correlation_id),) = rig.sent()
     assert (key, version) == (12, API["Heartbeat"].versions[1])
     ((_, outcome),) = rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
-    assert isinstance(outcome, Answered)
+    assert isinstance(outcome, ResponseReceived)
     assert (outcome.value.error_code, outcome.version) == (27, version)
 
 
@@ -89,7 +91,7 @@ def test_a_broker_that_is_too_old_refuses_one_request_and_serves_others() -> Non
     assert rig.sent() == []
     ((refused, outcome),) = rig.connection.refused_versions()
     assert refused is ask
-    assert isinstance(outcome, NotSent)
+    assert isinstance(outcome, SendFailed)
     assert isinstance(outcome.error, UnsupportedVersion)
     assert "Heartbeat" in str(outcome.error)
     assert "90-99" in str(outcome.error)
@@ -129,7 +131,7 @@ def test_a_request_without_an_answer_is_overdue_at_its_time_and_everyone_is_told
     assert error.place == {"host": "broker", "port": 9092}
     ended = rig.connection.closed(error, timed_out=True)
     assert [ask for ask, _ in ended] == [slow, quick]
-    assert all(outcome == Unanswered(error, True) for _, outcome in ended)
+    assert all(outcome == NoResponse(error, True) for _, outcome in ended)
     assert not rig.connection.busy
 
 

@@ -83,7 +83,7 @@ def test_a_wakeup_that_nobody_heard_is_for_polls_only() -> None:
         session, waits = consumer._session, 0
         until = session.driver.now() + 0.2
         while session.wait(until, session.driver.bell.rings, wakeable=False):  # as close() waits: else it would spin
-            session.core.news = False
+            session.core.has_updates = False
             waits += 1
         assert waits < 50  # a few for what the driver found out meanwhile
         with pytest.raises(WakeupError):

@@ -67,7 +67,7 @@ def test_who_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
     joined(staying)
     crash(crashing._session.driver, monkeypatch)
     closing.close()
-    closing._session.driver.wake()  # as who heard too late of the end would
+    closing._session.driver.wakeup()  # as who heard too late of the end would
     heartbeats = staying.metrics().heartbeat_total
     limit = time.monotonic() + PATIENCE_S
     while staying.metrics().heartbeat_total == heartbeats:
@@ -92,7 +92,7 @@ def test_a_thread_that_ends_by_a_defect_takes_its_drivers_along_and_nobody_after
         raise ZeroDivisionError("a defect")
 
     monkeypatch.setattr(shared, "_wait", wait)
-    shared.ring(both[0]._session.driver)
+    shared.wakeup(both[0]._session.driver)
     for consumer in both:
         assert consumer._session.driver.ended.wait(PATIENCE_S)
         with pytest.raises(KohortError, match="ended by a defect"):

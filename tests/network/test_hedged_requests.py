@@ -3,24 +3,24 @@
 from typing import Any
 
 from kohort.network.backoff import Backoff
-from kohort.network.connection_states import Endpoints
+from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
-from kohort.network.hedged_requests import Anybody
-from kohort.network.requests import Answered, Ask, Endpoint, NotSent, Outcome, Unanswered
+from kohort.network.hedged_requests import HedgedRequests
+from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult, ResponseReceived, SendFailed
 
 PATIENCE_S = 2.0
 FIRST, SECOND, THIRD = (Endpoint("host", port) for port in (1, 2, 3))
-AWAY = Unanswered(ConnectionFailed("away"))
+AWAY = NoResponse(ConnectionFailed("away"))
 
 
 class Table:
     """`sent`: what the driver was handed; `came`: the outcomes that whoever asked has got."""
 
     def __init__(self, *brokers: Endpoint) -> None:
-        self.endpoints = Endpoints((), Backoff(100, 1000), chance=lambda: 0.5)
-        self.sent: list[tuple[Endpoint | None, Ask]] = []
-        self.came: list[tuple[Outcome, float]] = []
-        self.anybody = Anybody(
+        self.endpoints = ConnectionStates((), Backoff(100, 1000), chance=lambda: 0.5)
+        self.sent: list[tuple[Endpoint | None, PendingRequest]] = []
+        self.came: list[tuple[RequestResult, float]] = []
+        self.anybody = HedgedRequests(
             self.endpoints,
             lambda now, but=(): self.endpoints.pick(brokers, now, but),
             lambda endpoint, ask: self.sent.append((endpoint, ask)),
@@ -28,20 +28,20 @@ class Table:
         )
 
     def ask(self, *, timeout_s: float = 120.0) -> None:
-        self.anybody.ask(Ask("Metadata", None, lambda *outcome: self.came.append(outcome), timeout_s), 0.0)
+        self.anybody.send(PendingRequest("Metadata", None, lambda *outcome: self.came.append(outcome), timeout_s), 0.0)
 
     def turn(self, now: float) -> list[Endpoint | None]:
         """Who has been asked so far."""
-        self.anybody.turn(now)
+        self.anybody.poll(now)
         return [endpoint for endpoint, _ in self.sent]
 
-    def answer(self, number: int, outcome: Outcome, now: float) -> None:
+    def answer(self, number: int, outcome: RequestResult, now: float) -> None:
         """What comes of the request that was sent as this one."""
         self.sent[number][1].done(outcome, now)
 
 
-def answered(value: Any) -> Answered:
-    return Answered(value, version=1)
+def answered(value: Any) -> ResponseReceived:
+    return ResponseReceived(value, version=1)
 
 
 def test_one_that_answers_in_time_is_asked_alone() -> None:
@@ -51,13 +51,13 @@ def test_one_that_answers_in_time_is_asked_alone() -> None:
     table.answer(0, answered("yes"), 1.95)
     assert table.came == [(answered("yes"), 1.95)]
     assert table.turn(60.0) == [FIRST]
-    assert table.anybody.wakes() == []
+    assert table.anybody.next_poll_at() == []
 
 
 def test_one_more_is_asked_whenever_a_while_has_brought_nothing_and_the_first_answer_counts() -> None:
     table = Table(FIRST, SECOND, THIRD)
     table.ask()
-    assert table.anybody.wakes() == [PATIENCE_S]
+    assert table.anybody.next_poll_at() == [PATIENCE_S]
     assert table.turn(2.0) == [FIRST, SECOND]
     assert table.turn(3.9) == [FIRST, SECOND]
     assert table.turn(4.0) == [FIRST, SECOND, THIRD]
@@ -91,7 +91,7 @@ def test_what_cannot_be_sent_is_told_at_once() -> None:
     table = Table(FIRST, SECOND)
     table.ask()
     table.turn(2.0)
-    refused = NotSent(ConnectionFailed("no version in common"))
+    refused = SendFailed(ConnectionFailed("no version in common"))
     table.answer(1, refused, 2.1)
     assert table.came == [(refused, 2.1)]
 

@@ -14,9 +14,10 @@ def end_connection(fake: FakeBroker, number: int) -> None:
 
 @pytest.mark.proves("F-05")
 def test_only_the_coordinators_own_connection_says_that_the_coordinator_has_gone() -> None:
-    with FakeBroker(topics={"t": 1}) as fake, Consumer(
-        fake.bootstrap, group="g", heartbeat_interval_ms=60_000, session_timeout_ms=180_000
-    ) as consumer:  # fmt: skip
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        Consumer(fake.bootstrap, group="g", heartbeat_interval_ms=60_000, session_timeout_ms=180_000) as consumer,
+    ):
         consumer.subscribe(["t"])
         poll_until(consumer, lambda: bool(consumer.assignment))
         poll_until(consumer, lambda: bool(fake.calls_of("Fetch")))

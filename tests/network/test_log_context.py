@@ -14,7 +14,7 @@ from kohort.network.log_context import FIELDS, LOGGERS, WhoFilter, speaks_for
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Answer
 from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce
 
@@ -28,7 +28,7 @@ def lines(caplog: pytest.LogCaptureFixture, group: str) -> list[logging.LogRecor
 
 @pytest.mark.broker
 def test_lines_of_a_rebalance_name_group_member_and_generation(
-    broker: Broker, topic: str, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
+    broker: SelectedBroker, topic: str, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     group = unique("group")
     produce(broker.bootstrap, topic, numbers(0, 5))
@@ -77,7 +77,7 @@ def test_a_lost_membership_is_told_of_as_the_one_it_was(caplog: pytest.LogCaptur
 
 @pytest.mark.broker
 def test_a_position_that_is_chosen_names_its_partition(
-    broker: Broker, topic: str, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
+    broker: SelectedBroker, topic: str, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     group = unique("group")
     caplog.set_level(logging.INFO, "kohort")

@@ -6,8 +6,8 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.network.backoff import Backoff
-from kohort.network.metadata import NOTHING_KNOWN, Broker, ClusterView
-from kohort.network.metadata_refresh import MetadataKeeper, WantedTopics, topics_changed
+from kohort.network.metadata import NOTHING_KNOWN, BrokerNode, ClusterView
+from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics, topics_changed
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -45,7 +45,7 @@ VIEW = NOTHING_KNOWN.updated(answer(topic("t", {0: (1, 5), 1: (2, 3)})), asked={
 
 def test_leaders_ids_and_racks() -> None:
     leader = VIEW.leader(TopicPartition("t", 1))
-    assert leader == Broker(2, "b2", 9092, "r2")
+    assert leader == BrokerNode(2, "b2", 9092, "r2")
     assert VIEW.topic_id("t") == ID
     assert VIEW.partitions_of("t") == (TopicPartition("t", 0), TopicPartition("t", 1))
     assert VIEW.racks_of("t") == {0: {"r1"}, 1: {"r2"}}
@@ -106,9 +106,9 @@ def test_a_newer_leader_told_by_a_fetch_is_believed_an_older_one_is_not() -> Non
     assert VIEW.with_leaders([]) is VIEW
     assert VIEW.with_leaders([(partition, 2, 5), (partition, -1, 9), (TopicPartition("x", 0), 1, 9)]) is VIEW
     assert VIEW.with_leaders([(TopicPartition("t", 9), 1, 9)]) is VIEW
-    moved = VIEW.with_leaders([(partition, 3, 6)]).with_brokers([Broker(3, "b3", 9092, None)])
-    assert moved.leader(partition) == Broker(3, "b3", 9092, None)
-    assert VIEW.leader(partition) == Broker(1, "b1", 9092, "r1")  # a value: the old one is as it was
+    moved = VIEW.with_leaders([(partition, 3, 6)]).with_brokers([BrokerNode(3, "b3", 9092, None)])
+    assert moved.leader(partition) == BrokerNode(3, "b3", 9092, None)
+    assert VIEW.leader(partition) == BrokerNode(1, "b1", 9092, "r1")  # a value: the old one is as it was
     assert moved.partition(TopicPartition("t", 1)) == VIEW.partition(TopicPartition("t", 1))
 
 
@@ -118,20 +118,22 @@ def test_of_several_leaders_in_one_response_the_newest_counts_in_each_topic() ->
     moved = before.with_leaders([(t0, 2, 7), (u0, 2, 1), (t1, 1, 4), (t0, 1, 6)])
     found = {one: moved.partition(one) for one in (t0, t1, u0)}
     assert {one: (each.leader, each.leader_epoch) for one, each in found.items() if each} == {
-        t0: (2, 7), t1: (1, 4), u0: (2, 1)
-    }  # fmt: skip
+        t0: (2, 7),
+        t1: (1, 4),
+        u0: (2, 1),
+    }
     assert moved.topics["v"] is before.topics["v"]
 
 
 # --- when to ask
 
 
-def keeper() -> MetadataKeeper:
-    return MetadataKeeper(Backoff(100, 1000, 0), max_age_s=300)
+def keeper() -> MetadataRefresher:
+    return MetadataRefresher(Backoff(100, 1000, 0), max_age_s=300)
 
 
-def ask(one: MetadataKeeper, now: float) -> list[str] | None:
-    request = one.owed(now)
+def ask(one: MetadataRefresher, now: float) -> list[str] | None:
+    request = one.next_request(now)
     assert request is not None, "nothing is owed"
     return None if request.topics is None else [str(each.name) for each in request.topics]
 
@@ -139,23 +141,23 @@ def ask(one: MetadataKeeper, now: float) -> list[str] | None:
 def test_what_was_never_asked_for_is_asked_at_once_and_then_kept_fresh() -> None:
     one = keeper()
     assert ask(one, 0.0) == []  # brokers, to begin with
-    assert one.owed(0.0) is None  # one at a time
-    one.want(WantedTopics(frozenset({"t"})))
-    one.answered(answer(), 0.1, 0.5)
+    assert one.next_request(0.0) is None  # one at a time
+    one.set_topics(WantedTopics(frozenset({"t"})))
+    one.on_response(answer(), 0.1, 0.5)
     assert ask(one, 0.1) == ["t"]
-    changed = one.answered(answer(topic("t", {0: (1, 0)})), 0.2, 0.5)
+    changed = one.on_response(answer(topic("t", {0: (1, 0)})), 0.2, 0.5)
     assert changed.topics["t"].partitions == 1
     assert changed.asked == {"t"}
-    assert one.owed(100.0) is None
-    assert one.wakes() == pytest.approx(300.2)
+    assert one.next_request(100.0) is None
+    assert one.next_poll_at() == pytest.approx(300.2)
     assert ask(one, 300.2) == ["t"]
 
 
 @pytest.mark.parametrize(("given", "sent"), [((), False), ((False,), False), ((True,), True)])
 def test_a_request_creates_topics_only_where_that_is_allowed(given: tuple[bool, ...], sent: bool) -> None:
-    one = MetadataKeeper(Backoff(100, 1000, 0), 300.0, *given)
-    one.want(WantedTopics(frozenset({"t"})))
-    request = one.owed(0.0)
+    one = MetadataRefresher(Backoff(100, 1000, 0), 300.0, *given)
+    one.set_topics(WantedTopics(frozenset({"t"})))
+    request = one.next_request(0.0)
     assert request is not None
     assert request.allow_auto_topic_creation is sent
 
@@ -170,12 +172,12 @@ def test_the_setting_says_whether_a_client_creates_topics(allowed: bool) -> None
 
 def test_a_missing_topic_is_asked_for_ever_more_slowly() -> None:
     one = keeper()
-    one.want(WantedTopics(frozenset({"t"})))
+    one.set_topics(WantedTopics(frozenset({"t"})))
     now, waits = 0.0, []
     for _ in range(6):
         assert ask(one, now) == ["t"]
-        one.answered(answer(topic("t", {}, code=3)), now, 0.5)
-        wakes = one.wakes()
+        one.on_response(answer(topic("t", {}, code=3)), now, 0.5)
+        wakes = one.next_poll_at()
         assert wakes is not None
         waits.append(round(wakes - now, 3))
         now = wakes
@@ -187,35 +189,35 @@ def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
     """A leader wants every name that any member subscribes to: 20,000 of them are requested every two seconds."""
     it = keeper()
     names = frozenset(f"t{number}" for number in range(20_000))
-    it.want(WantedTopics(names | {"here"}))
+    it.set_topics(WantedTopics(names | {"here"}))
     now, requests = 0.0, 0
     while now < 10.0:
-        if it.owed(now) is not None:
+        if it.next_request(now) is not None:
             requests += 1
-            it.answered(answer(topic("here", {0: (1, 5)})), now, 0.5)
-        wake = it.wakes()
+            it.on_response(answer(topic("here", {0: (1, 5)})), now, 0.5)
+        wake = it.next_poll_at()
         assert wake is not None
         now = max(now + 0.001, wake)
     assert 4 <= requests <= 8
-    it.need(["mine"])  # a name that no response has covered does not wait
-    assert it.owed(10.9) is not None
+    it.add_transient(["mine"])  # a name that no response has covered does not wait
+    assert it.next_request(10.9) is not None
 
 
 def test_stale_asks_again_but_no_faster_than_the_backoff() -> None:
     one = keeper()
-    one.want(WantedTopics(frozenset({"t"})))
+    one.set_topics(WantedTopics(frozenset({"t"})))
     ask(one, 0.0)
-    one.answered(answer(topic("t", {0: (1, 0)})), 0.0, 0.5)
-    one.stale()
-    assert one.owed(0.05) is None
+    one.on_response(answer(topic("t", {0: (1, 0)})), 0.0, 0.5)
+    one.request_update()
+    assert one.next_request(0.05) is None
     assert ask(one, 0.1) == ["t"]
 
 
 def test_everything_for_patterns() -> None:
     one = keeper()
-    one.want(WantedTopics(everything=True))
+    one.set_topics(WantedTopics(all_topics=True))
     assert ask(one, 0.0) is None
-    changed = one.answered(answer(topic("a", {0: (1, 0)}), topic("b", {0: (1, 0)})), 0.0, 0.5)
+    changed = one.on_response(answer(topic("a", {0: (1, 0)}), topic("b", {0: (1, 0)})), 0.0, 0.5)
     assert changed.complete
     assert set(changed.topics) == {"a", "b"}
 
@@ -224,39 +226,39 @@ def test_everything_for_patterns() -> None:
 def test_what_nobody_wanted_for_a_while_is_asked_for_anew(under_way: bool) -> None:
     one = keeper()
     wanted, nothing = WantedTopics(frozenset({"t"})), WantedTopics()
-    one.want(wanted)
+    one.set_topics(wanted)
     assert ask(one, 0.0) == ["t"]
     if under_way:
-        one.want(nothing)
-    one.answered(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
-    one.want(nothing)
+        one.set_topics(nothing)
+    one.on_response(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    one.set_topics(nothing)
     assert one.view.topics == {}
-    assert one.owed(1.0) is None
-    one.want(wanted)
+    assert one.next_request(1.0) is None
+    one.set_topics(wanted)
     assert ask(one, 1.0) == ["t"]
 
 
 def test_a_topic_that_was_not_among_all_is_asked_for_when_it_is_wanted() -> None:
     one = keeper()
-    one.need_everything()
+    one.add_all_topics()
     assert ask(one, 0.0) is None
-    one.answered(answer(topic("old", {0: (1, 0)})), 0.0, 0.5)
-    one.unneed_everything()
-    one.want(WantedTopics(frozenset({"old"})))
-    assert one.owed(1.0) is None
-    one.need(["new"])
+    one.on_response(answer(topic("old", {0: (1, 0)})), 0.0, 0.5)
+    one.remove_all_topics()
+    one.set_topics(WantedTopics(frozenset({"old"})))
+    assert one.next_request(1.0) is None
+    one.add_transient(["new"])
     assert ask(one, 1.0) == ["new", "old"]
-    one.answered(answer(topic("old", {0: (1, 0)}), topic("new", {0: (1, 0)})), 1.0, 0.5)
-    assert one.owed(2.0) is None
+    one.on_response(answer(topic("old", {0: (1, 0)}), topic("new", {0: (1, 0)})), 1.0, 0.5)
+    assert one.next_request(2.0) is None
 
 
 def test_needs_of_look_ups_count() -> None:
     one = keeper()
-    one.need(["t"])
-    one.need(["t"])
-    one.unneed(["t"])
+    one.add_transient(["t"])
+    one.add_transient(["t"])
+    one.remove_transient(["t"])
     assert one.names == {"t"}
-    one.unneed(["t"])
+    one.remove_transient(["t"])
     assert one.names == frozenset()
 
 
@@ -268,9 +270,9 @@ def test_a_view_forgets_what_nobody_asks_about() -> None:
 
 def test_a_member_that_takes_what_is_known_for_old_has_it_asked_again() -> None:
     one = keeper()
-    one.want(WantedTopics(frozenset({"t"})))
+    one.set_topics(WantedTopics(frozenset({"t"})))
     ask(one, 0.0)
-    one.answered(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
-    assert one.owed(10.0) is None
-    one.want(WantedTopics(frozenset({"t"}), attempt=1))
+    one.on_response(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    assert one.next_request(10.0) is None
+    one.set_topics(WantedTopics(frozenset({"t"}), attempt=1))
     assert ask(one, 10.0) == ["t"]

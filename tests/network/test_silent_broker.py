@@ -10,7 +10,7 @@ import pytest
 
 from kohort import Admin, Consumer, KohortError, Producer, TopicPartition
 from kohort.network.backoff import Backoff
-from kohort.network.connection_states import Endpoints
+from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import Endpoint
 from kohort.testing import FakeBroker, RealCluster
@@ -112,7 +112,7 @@ def test_a_broker_that_keeps_metadata_to_itself_is_not_waited_for() -> None:
 
 def test_who_is_late_goes_behind_those_that_are_not_until_it_answers() -> None:
     one, two = Endpoint("one", 1), Endpoint("two", 1)
-    endpoints = Endpoints((), Backoff(100, 1000), lambda: 0.5)
+    endpoints = ConnectionStates((), Backoff(100, 1000), lambda: 0.5)
     endpoints.late(one)
     assert endpoints.pick([one, two], 0.0) == two
     assert endpoints.pick([one, two], 0.0, but=[two]) == one
@@ -123,7 +123,7 @@ def test_who_is_late_goes_behind_those_that_are_not_until_it_answers() -> None:
 
 def test_who_has_answered_is_asked_again() -> None:
     one, two, three = (Endpoint(name, 1) for name in ("one", "two", "three"))
-    endpoints = Endpoints((), Backoff(100, 1000), lambda: 0.5)
+    endpoints = ConnectionStates((), Backoff(100, 1000), lambda: 0.5)
     endpoints.answered(two, {3: (0, 13)})
     assert endpoints.pick([one, two, three], 0.0) == two
     endpoints.late(two)

@@ -9,7 +9,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.network.errors import ConnectionFailed
 from kohort.network.request_versions import fit
-from kohort.network.requests import Ask
+from kohort.network.requests import PendingRequest
 from kohort.network.throttle import LONGEST_S, Throttle
 from kohort.protocol.apis.fetch import FetchResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
@@ -40,8 +40,8 @@ def test_requests_wait_until_the_time_is_up_and_then_have_their_own() -> None:
     rig = silenced()
     looking = FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=("g",))
     for _ in range(2):
-        ask = Ask("FindCoordinator", lambda version: fit(looking, version), lambda outcome, now: None, 0.3)
-        rig.connection.ask(ask, 0.1)
+        ask = PendingRequest("FindCoordinator", lambda version: fit(looking, version), lambda outcome, now: None, 0.3)
+        rig.connection.send(ask, 0.1)
     assert apis(rig) == []
     assert rig.connection.busy
     assert rig.connection.load == 2
@@ -63,8 +63,8 @@ def test_heartbeats_do_not_wait() -> None:
 def test_silence_for_ever_is_believed_for_a_while_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     throttle = Throttle()
     with caplog.at_level(logging.WARNING, "kohort.connections"):
-        throttle.heard(FetchResponse(throttle_time_ms=FOREVER_MS), 100.0, "broker:9092")
-        throttle.heard(FetchResponse(throttle_time_ms=FOREVER_MS), 101.0, "broker:9092")
+        throttle.on_response(FetchResponse(throttle_time_ms=FOREVER_MS), 100.0, "broker:9092")
+        throttle.on_response(FetchResponse(throttle_time_ms=FOREVER_MS), 101.0, "broker:9092")
     assert throttle.until == 101.0 + LONGEST_S
     assert not throttle.holds("Fetch", 101.0 + LONGEST_S)
     (said,) = caplog.messages
@@ -74,7 +74,7 @@ def test_silence_for_ever_is_believed_for_a_while_and_said_once(caplog: pytest.L
 def test_what_asks_for_nothing_changes_nothing() -> None:
     throttle = Throttle()
     for answer in (FetchResponse(), FetchResponse(throttle_time_ms=-5), None):
-        throttle.heard(answer, 1.0, "b")
+        throttle.on_response(answer, 1.0, "b")
     assert not throttle.holds("Fetch", 1.0)
 
 
@@ -93,9 +93,13 @@ def test_a_member_lives_through_quotas_and_reads_on() -> None:
         fake.control("Fetch", lambda call: Alter(lambda answer: answer._replace(throttle_time_ms=200)))
         fake.control("Heartbeat", lambda call: Alter(lambda answer: answer._replace(throttle_time_ms=FOREVER_MS)))
         with Consumer(
-            fake.bootstrap, group="group", auto_offset_reset="earliest", heartbeat_interval_ms=100,
-            session_timeout_ms=2_000, fetch_max_wait_ms=50,
-        ) as consumer:  # fmt: skip
+            fake.bootstrap,
+            group="group",
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=100,
+            session_timeout_ms=2_000,
+            fetch_max_wait_ms=50,
+        ) as consumer:
             consumer.subscribe(["topic"])
             read(consumer, 10)
             began = len(fake.calls_of("Heartbeat"))

@@ -4,9 +4,9 @@ import ssl
 from selectors import EVENT_READ
 from typing import Any
 
-from kohort.network.broker_connection import Connection
+from kohort.network.broker_connection import BrokerConnection
 from kohort.network.frame_reader import SCRATCH_BYTES, FrameReader
-from kohort.network.requests import Ask, Endpoint, Line
+from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest
 from kohort.network.transport import READS_AT_ONCE, Channel
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.catalogue import API
@@ -47,14 +47,16 @@ class TlsSocket:
 
 def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -> None:
     """No more will come: the broker has said all that it was asked."""
-    asks = [Ask("DescribeGroups", DescribeGroupsRequest(groups=(name,)), lambda *_: None, 30.0) for name in "ab"]
-    connection = Connection(
+    asks = [
+        PendingRequest("DescribeGroups", DescribeGroupsRequest(groups=(name,)), lambda *_: None, 30.0) for name in "ab"
+    ]
+    connection = BrokerConnection(
         Endpoint("broker", 9092), "me", 1 << 20, setup_timeout_s=1.0, opened_at=0.0, ranges={15: (0, 0)}
     )
-    channel = Channel(Line.CONTROL, connection, FrameReader(1 << 20), None)
+    channel = Channel(ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), None)
     connection.opened(0.0)
     for ask in asks:
-        connection.ask(ask, 0.0)
+        connection.send(ask, 0.0)
 
     def answer(number: int, padding: int) -> bytes:
         group: dict[str, Any] = {"group_id": "g" * padding}

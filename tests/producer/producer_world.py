@@ -15,8 +15,8 @@ from kohort.common import TopicPartition
 from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
 from kohort.network.errors import ConnectionFailed
-from kohort.network.requests import Answered, Ask, Outcome, Outgoing, Unanswered
-from kohort.producer.producer_batch import Batch, Delivery
+from kohort.network.requests import NoResponse, PendingRequest, RequestResult, ResponseReceived, UnsentRequest
+from kohort.producer.producer_batch import Delivery, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.protocol.apis.init_producer_id import InitProducerIdResponse
@@ -82,21 +82,21 @@ class World:
             chance=self.chance.random,
             started=self.now,
         )
-        self._pipes: dict[str, deque[Ask]] = {}
+        self._pipes: dict[str, deque[PendingRequest]] = {}
 
     # --- the caller
 
-    def send(self, value: bytes, partition: int | None = None) -> Batch | None:
-        taken = self.core.offer(TOPIC, None, value, None, partition, 1, self.now)
+    def send(self, value: bytes, partition: int | None = None) -> ProducerBatch | None:
+        taken = self.core.append(TOPIC, None, value, None, partition, 1, self.now)
         if taken is None:
-            self.core.need(TOPIC)
+            self.core.add_topic(TOPIC)
             return None
         self.sent.append((Delivery(*taken, _nobody_waits), value))
         return taken[0]
 
     def partitions(self, topic: str = TOPIC) -> int | None:
         """How many the topic has; None while that is requested."""
-        self.core.need(topic)
+        self.core.add_topic(topic)
         return self.core.partitions(topic)
 
     # --- time
@@ -104,8 +104,8 @@ class World:
     def turn(self) -> None:
         """One turn of the driver; its requests lie in the brokers' sockets then."""
         self.now += 0.001
-        for outgoing in self.core.turn(self.now, 1).outgoing:
-            self._pipes.setdefault(self._pipe(outgoing), deque()).append(outgoing.ask)
+        for outgoing in self.core.poll(self.now, 1).requests:
+            self._pipes.setdefault(self._pipe(outgoing), deque()).append(outgoing.request)
 
     def answer_one(self) -> None:
         """One broker works off its oldest request, or its connection breaks."""
@@ -120,7 +120,7 @@ class World:
             if self.chance.random() < 0.5:
                 self.carry_out(ask)  # done, and its answer lost
             while pipe:
-                pipe.popleft().done(Unanswered(ConnectionFailed("it broke")), self.now)
+                pipe.popleft().done(NoResponse(ConnectionFailed("it broke")), self.now)
             return
         pipe.popleft()
         ask.done(self.carry_out(ask, self.chance.random() < self.faults), self.now)
@@ -148,17 +148,17 @@ class World:
 
     # --- the brokers
 
-    def carry_out(self, ask: Ask, trouble: bool = False) -> Outcome:
+    def carry_out(self, ask: PendingRequest, trouble: bool = False) -> RequestResult:
         self.asked.append(ask.api)
         match ask.api:
             case "Metadata":
-                return Answered(self._metadata(), 12)
+                return ResponseReceived(self._metadata(), 12)
             case "InitProducerId":
-                return Answered(
+                return ResponseReceived(
                     InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=0), 4
                 )
             case "Produce":
-                return Answered(self._produce(ask.request(11), trouble), 11)
+                return ResponseReceived(self._produce(ask.request(11), trouble), 11)
         raise AssertionError(f"nobody here answers {ask.api}")
 
     def _produce(self, request: Any, trouble: bool) -> ProduceResponse:
@@ -179,11 +179,16 @@ class World:
     def _metadata(self) -> MetadataResponse:
         partitions = tuple(
             MetadataResponsePartition(
-                error_code=0, partition_index=place.partition, leader_id=log.leader, leader_epoch=1,
-                replica_nodes=(log.leader,), isr_nodes=(log.leader,), offline_replicas=(),
+                error_code=0,
+                partition_index=place.partition,
+                leader_id=log.leader,
+                leader_epoch=1,
+                replica_nodes=(log.leader,),
+                isr_nodes=(log.leader,),
+                offline_replicas=(),
             )
             for place, log in self.logs.items()
-        )  # fmt: skip
+        )
         topic = MetadataResponseTopic(
             error_code=0, name=TOPIC, topic_id=uuid.UUID(int=1), is_internal=False, partitions=partitions
         )
@@ -193,8 +198,8 @@ class World:
         )
 
     @staticmethod
-    def _pipe(outgoing: Outgoing) -> str:
-        return f"{outgoing.line.value} {outgoing.endpoint}"
+    def _pipe(outgoing: UnsentRequest) -> str:
+        return f"{outgoing.purpose.value} {outgoing.endpoint}"
 
 
 def _nobody_waits(_reached: Callable[[], bool], _timeout_s: float | None) -> None:

@@ -14,7 +14,7 @@ from kohort import Producer
 from kohort.fastpath._rows import BytesRows, grouped, spread
 from kohort.producer.partitioner import Sticky, crc32, murmur2
 from kohort.testing import jars
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.jdk import java
 
 MakeTopic = Callable[..., str]
@@ -33,14 +33,17 @@ def test_murmur2_is_javas() -> None:
     done = subprocess.run(
         [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, str(Path(__file__).with_name("Partitions.java"))],
         input="".join(f"{partitions} {key.hex()}\n" for partitions, key in cases),
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert [murmur2(key, partitions) for partitions, key in cases] == [int(line) for line in done.stdout.split()]
 
 
 @pytest.mark.broker
 @pytest.mark.parametrize(("ours", "theirs"), [("crc32", "consistent_random"), ("murmur2", "murmur2_random")])
-def test_both_are_librdkafkas(broker: Broker, make_topic: MakeTopic, ours: str, theirs: str) -> None:
+def test_both_are_librdkafkas(broker: SelectedBroker, make_topic: MakeTopic, ours: str, theirs: str) -> None:
     from confluent_kafka import Producer as Librdkafka
 
     topic = make_topic(7)

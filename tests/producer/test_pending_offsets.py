@@ -10,7 +10,7 @@ from kohort import Consumer, Producer, TopicPartition
 from kohort.admin import Admin
 from kohort.coordinator_client import OperationTimeout
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
@@ -23,7 +23,7 @@ MakeTopic = Callable[..., str]
 @pytest.mark.proves("E-06", "G-11")
 @pytest.mark.parametrize(("ends", "first", "protocol"), [("commit", 4, PROTOCOLS[-1]), ("abort", 2, "classic")])
 def test_the_next_owner_of_a_partition_begins_where_the_open_transaction_ends(
-    ends: str, first: int, protocol: str, broker: Broker, make_topic: MakeTopic, unique: Name
+    ends: str, first: int, protocol: str, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     source, group = make_topic(2), unique("group")
     held, free = TopicPartition(source, 0), TopicPartition(source, 1)

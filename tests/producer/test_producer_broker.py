@@ -14,9 +14,9 @@ from kohort.coordinator_client import ConfigError, IllegalState, OperationTimeou
 from kohort.fastpath import Codec
 from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClosed, ProducerConfig
 from kohort.protocol.errors import BrokerError
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fault_proxy import ProxiedCluster
-from kohort.testing.faults import TO_BROKER, TO_CLIENT, Reset
+from kohort.testing.faults import TO_BROKER, TO_CLIENT, ConnectionReset
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, read
 
@@ -33,7 +33,7 @@ def everything(bootstrap: str, topic: str, count: int, partitions: int = 1, **se
 
 @pytest.mark.broker
 @pytest.mark.parametrize("codec", [codec.name.lower() for codec in Codec])
-def test_what_is_sent_is_what_others_read(broker: Broker, make_topic: MakeTopic, codec: str) -> None:
+def test_what_is_sent_is_what_others_read(broker: SelectedBroker, make_topic: MakeTopic, codec: str) -> None:
     from confluent_kafka import Consumer as Librdkafka
     from confluent_kafka import TopicPartition as PeerPartition
 
@@ -72,7 +72,11 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
             for n in range(10_000):
                 # In turn: a request that never arrives, one that is cut, one that is done and whose answer is lost.
                 # With pauses: the last partition's batch goes alone, once a second, and some time has to get through.
-                where, fault = ((TO_BROKER, Reset()), (TO_BROKER, Reset(500)), (TO_CLIENT, Reset()))[n % 3]
+                where, fault = (
+                    (TO_BROKER, ConnectionReset()),
+                    (TO_BROKER, ConnectionReset(500)),
+                    (TO_CLIENT, ConnectionReset()),
+                )[n % 3]
                 laid = proxy.add(fault, direction=where, api="Produce", times=1)
                 stop.wait(0.15)
                 laid.remove()
@@ -104,7 +108,7 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
 
 
 @pytest.mark.broker
-def test_arrow_columns_arrive_as_records(broker: Broker, make_topic: MakeTopic) -> None:
+def test_arrow_columns_arrive_as_records(broker: SelectedBroker, make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     keys = [None if n % 5 == 0 else b"k%d" % n for n in range(5_000)]
     table = pa.table(
@@ -133,7 +137,7 @@ def test_arrow_columns_arrive_as_records(broker: Broker, make_topic: MakeTopic) 
 
 
 @pytest.mark.broker
-def test_arrow_rows_may_name_partitions_and_carry_headers(broker: Broker, make_topic: MakeTopic) -> None:
+def test_arrow_rows_may_name_partitions_and_carry_headers(broker: SelectedBroker, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     pairs = [[{"key": "h", "value": b"1"}], None, []]
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -156,13 +160,20 @@ def test_arrow_rows_may_name_partitions_and_carry_headers(broker: Broker, make_t
             producer.send_arrow(topic, pa.table({"value": [b""], "partition": [2]}))
     records = everything(broker.bootstrap, topic, 9, 2)
     assert [(one.partition, one.value, one.headers) for one in records] == [
-        (0, b"b", ()), (0, b"b", ()), (0, b"a", ()), (0, b"b", ()), (0, b"c", ()),
-        (1, b"a", (("h", b"1"),)), (1, b"c", ()), (1, b"a", ()), (1, b"c", ()),
-    ]  # fmt: skip
+        (0, b"b", ()),
+        (0, b"b", ()),
+        (0, b"a", ()),
+        (0, b"b", ()),
+        (0, b"c", ()),
+        (1, b"a", (("h", b"1"),)),
+        (1, b"c", ()),
+        (1, b"a", ()),
+        (1, b"c", ()),
+    ]
 
 
 @pytest.mark.broker
-def test_what_cannot_be_sent_says_why(broker: Broker, make_topic: MakeTopic, unique: Name) -> None:
+def test_what_cannot_be_sent_says_why(broker: SelectedBroker, make_topic: MakeTopic, unique: Name) -> None:
     topic = make_topic(1, config={"max.message.bytes": "1000"})
     with Producer(broker.bootstrap, max_block_ms=8_000) as producer:
         with pytest.raises(UnknownTopic):
@@ -189,11 +200,17 @@ def test_a_broker_that_is_away_fills_the_buffer_and_then_time_is_up(make_topic: 
     with ProxiedCluster() as proxied:
         create_topic(proxied.cluster.bootstrap, "t")
         producer = Producer(
-            proxied.bootstrap, max_block_ms=3_000, request_timeout_ms=1_000, delivery_timeout_ms=6_000, linger_ms=0,
-            buffer_bytes=3_000, max_request_bytes=1_000, batch_bytes=1_000,
-        )  # fmt: skip
+            proxied.bootstrap,
+            max_block_ms=3_000,
+            request_timeout_ms=1_000,
+            delivery_timeout_ms=6_000,
+            linger_ms=0,
+            buffer_bytes=3_000,
+            max_request_bytes=1_000,
+            batch_bytes=1_000,
+        )
         producer.send("t", b"x").result(120)
-        proxied.proxies[0].add(Reset(), direction=TO_BROKER)
+        proxied.proxies[0].add(ConnectionReset(), direction=TO_BROKER)
         sent: list[Delivery] = []
         with pytest.raises(BufferFull) as full:
             sent.extend(producer.send("t", b"x" * 500) for _ in range(100))
@@ -232,7 +249,7 @@ def test_what_is_always_so_may_be_written_as_any_other_property(value: Any) -> N
 
 
 @pytest.mark.broker
-def test_a_java_properties_file_works(broker: Broker, make_topic: MakeTopic) -> None:
+def test_a_java_properties_file_works(broker: SelectedBroker, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     properties = {"bootstrap.servers": broker.bootstrap, "acks": "all", "compression.type": "lz4", "linger.ms": "0"}
     with Producer.from_config(properties) as producer:

@@ -22,7 +22,7 @@ import pytest
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import ConcurrentUseError, Consumer
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import Producer, ProducerClosed
 from kohort.producer.producer_batch import Delivery
 from kohort.producer.transaction_states import TxnState
@@ -224,7 +224,7 @@ def test_transactions(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> N
         committed = Sent(producer, topic)
         attempt(producer.begin)
         committed.send(b"first")
-        attempt(lambda: producer.send_offsets({SOURCE: 7}, Identity(topic)))
+        attempt(lambda: producer.send_offsets({SOURCE: 7}, ConsumerGroupMetadata(topic)))
         committed.send(b"second")
         attempt(producer.commit)
         attempt(producer.begin)
@@ -309,7 +309,7 @@ def test_a_handler_that_interrupts_the_lock_gets_an_error(fake: FakeBroker) -> N
         producer.begin,
         producer.commit,
         producer.abort,
-        lambda: producer.send_offsets({SOURCE: 1}, Identity("g")),
+        lambda: producer.send_offsets({SOURCE: 1}, ConsumerGroupMetadata("g")),
         lambda: producer.transaction().__enter__(),
         producer.close,
     ]

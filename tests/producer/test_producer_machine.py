@@ -9,9 +9,9 @@ from kohort.coordinator_client import AuthorizationFailed, IllegalState, Unknown
 from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath.batches import batches
 from kohort.network.errors import ConnectionFailed
-from kohort.network.requests import Answered, Unanswered
+from kohort.network.requests import NoResponse, ResponseReceived
 from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge
-from kohort.producer.producer_batch import NOBODY, SEQUENCES, Batch, Lane, ProducerId
+from kohort.producer.producer_batch import NO_PRODUCER_ID, SEQUENCES, PartitionQueue, ProducerBatch, ProducerId
 from kohort.protocol.errors import BrokerError
 from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World
 
@@ -22,7 +22,7 @@ def ready(**settings: Any) -> World:
     """A world whose producer knows the topic and has its id."""
     world = World(1, **settings)
     world.faults = 0.0
-    while world.partitions() is None or world.core.transactions.producer is NOBODY:
+    while world.partitions() is None or world.core.transactions.producer is NO_PRODUCER_ID:
         world.turn()
         world.answer_one()
     return world
@@ -124,13 +124,13 @@ def test_the_numbers_of_a_refused_batch_that_may_be_in_the_log_are_no_others(bef
     (ask,) = [pipe.popleft() for pipe in world._pipes.values() if pipe]
     written = world.carry_out(ask)
     if before is None:
-        ask.done(Unanswered(ConnectionFailed("it broke")), world.now)
+        ask.done(NoResponse(ConnectionFailed("it broke")), world.now)
     else:
-        assert isinstance(written, Answered)
+        assert isinstance(written, ResponseReceived)
         (topic,) = written.value.responses
         (partition,) = topic.partition_responses
         told = topic._replace(partition_responses=(partition._replace(error_code=before),))
-        ask.done(Answered(written.value._replace(responses=(told,)), 11), world.now)
+        ask.done(ResponseReceived(written.value._replace(responses=(told,)), 11), world.now)
     world.calm()
     assert refused is not None
     assert isinstance(refused.error, AuthorizationFailed)
@@ -245,7 +245,7 @@ def test_while_a_partition_cannot_be_sent_to_records_without_a_key_go_elsewhere(
 
 def test_a_batch_that_cannot_be_sent_takes_no_late_comers_and_is_given_up_in_time() -> None:
     world = ready(linger_ms=0, batch_bytes=100_000, request_timeout_ms=1_000, delivery_timeout_ms=10_000)
-    world.core.keeper.view = world.core.keeper.view.with_leaders([(P0, 99, 9)])  # whom nobody knows
+    world.core.metadata.view = world.core.metadata.view.with_leaders([(P0, 99, 9)])  # whom nobody knows
     began = world.now
     first, second = world.send(b"1", 0), world.send(b"2", 0)
     assert first is second
@@ -273,7 +273,7 @@ def test_a_partition_that_moves_is_followed_only_when_nothing_is_in_flight() -> 
     world.send(b"x" * 120, 0)
     world.turn()
     world.logs[P0].leader = 1
-    world.core.keeper.view = world.core.keeper.view.with_leaders([(P0, 1, 9)])
+    world.core.metadata.view = world.core.metadata.view.with_leaders([(P0, 1, 9)])
     world.send(b"y" * 120, 0)
     world.turn()
     assert world.core.lanes[P0].in_flight == 1
@@ -309,7 +309,7 @@ def test_a_header_without_a_name_is_refused_and_harms_no_record_beside_it() -> N
     world = ready()
     world.send(b"before", 0)
     with pytest.raises(ValueError, match="name"):
-        world.core.offer(TOPIC, None, b"x", [("a", b"1"), (None, b"2")], 0, 1, world.now)  # type: ignore[list-item]
+        world.core.append(TOPIC, None, b"x", [("a", b"1"), (None, b"2")], 0, 1, world.now)  # type: ignore[list-item]
     world.send(b"after", 0)
     world.calm()
     assert world.logs[P0].values == [b"before", b"after"]
@@ -319,14 +319,14 @@ def test_an_error_that_nobody_waited_for_is_over_when_the_topic_is_there() -> No
     world = ready()
     world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
     assert world.partitions() == 3
-    world.core.keeper.view = world.core.keeper.view.forgetting(())  # one broker that has not heard of it yet
+    world.core.metadata.view = world.core.metadata.view.forgetting(())  # one broker that has not heard of it yet
     assert world.partitions() is None
 
 
 def test_a_topic_that_is_away_for_a_while_is_asked_about_while_records_wait_for_it() -> None:
     world = ready()
     accepted = world.send(b"accepted", 0)
-    world.core.keeper.view = world.core.keeper.view.forgetting(())
+    world.core.metadata.view = world.core.metadata.view.forgetting(())
     world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
     with pytest.raises(UnknownTopic):
         world.send(b"refused", 0)
@@ -339,16 +339,16 @@ def test_a_topic_that_is_away_for_a_while_is_asked_about_while_records_wait_for_
 def test_what_is_no_topic_is_refused_before_a_broker_is_asked_about_it(topic: Any) -> None:
     world = ready()
     with pytest.raises(IllegalState, match="topic name"):
-        world.core.need(topic)
+        world.core.add_topic(topic)
     world.send(b"x", 0)
     world.calm()
     assert world.logs[P0].values == [b"x"]
 
 
 def test_sequence_numbers_begin_again_after_the_last() -> None:
-    lane = Lane(P0)
+    lane = PartitionQueue(P0)
     lane.producer, lane.next_sequence = ProducerId(7, 0), SEQUENCES - 2
-    first, second = Batch(P0, 0.0, count=5), Batch(P0, 0.0, count=1)
+    first, second = ProducerBatch(P0, 0.0, count=5), ProducerBatch(P0, 0.0, count=1)
     lane.number(first, lane.producer)
     lane.number(second, lane.producer)
     assert (first.sequence, second.sequence) == (SEQUENCES - 2, 3)
@@ -385,7 +385,7 @@ def test_what_is_in_flight_when_the_producer_is_closed_is_acknowledged_or_hung_u
     world.faults = 0.0
     world.answer_one()  # its request is laid out only now
     assert sorted((batch.done, batch.error is None) for batch in (first, second)) == [(False, True), (True, True)]
-    world.core.sender.hang_up(closed)
+    world.core.sender.fail_in_flight(closed)
     assert (world.core.buffered, world.core.sender.idle) == (0, True)
     assert {first.error, second.error} == {None, closed}
 

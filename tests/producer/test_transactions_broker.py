@@ -10,9 +10,9 @@ from kohort import Consumer, Producer, TopicPartition
 from kohort.coordinator_client import CommitFailed, IllegalState
 from kohort.producer import ProducerFenced, TransactionAborted
 from kohort.protocol.errors import BrokerError
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fault_proxy import ProxiedCluster
-from kohort.testing.faults import TO_CLIENT, Reset
+from kohort.testing.faults import TO_CLIENT, ConnectionReset
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
@@ -21,22 +21,24 @@ Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
 
 
-def seen(broker: Broker | Any, topic: str, count: int, isolation: str = "read_committed") -> list[bytes | None]:
+def seen(broker: SelectedBroker | Any, topic: str, count: int, isolation: str = "read_committed") -> list[bytes | None]:
     with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         return [record.value for record in read(consumer, count)]
 
 
-def seen_by_librdkafka(broker: Broker, topic: str, group: str, count: int) -> list[bytes]:
+def seen_by_librdkafka(broker: SelectedBroker, topic: str, group: str, count: int) -> list[bytes]:
     from confluent_kafka import Consumer as Librdkafka
     from confluent_kafka import TopicPartition as PeerPartition
 
     peer = Librdkafka(
         {
-            "bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest",
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }
-    )  # fmt: skip
+    )
     peer.assign([PeerPartition(topic, 0, 0)])
     got: list[Any] = []
     limit = time.monotonic() + 120
@@ -47,7 +49,7 @@ def seen_by_librdkafka(broker: Broker, topic: str, group: str, count: int) -> li
 
 
 @pytest.mark.broker
-def test_committed_is_seen_and_aborted_never(broker: Broker, make_topic: MakeTopic, unique: Name) -> None:
+def test_committed_is_seen_and_aborted_never(broker: SelectedBroker, make_topic: MakeTopic, unique: Name) -> None:
     topic = make_topic(1)
     with Producer(broker.bootstrap, transactional_id=unique("txn")) as producer:
         with pytest.raises(IllegalState, match="begin"):
@@ -72,7 +74,7 @@ def test_committed_is_seen_and_aborted_never(broker: Broker, make_topic: MakeTop
 
 
 @pytest.mark.broker
-def test_of_two_with_the_same_id_the_newer_wins(broker: Broker, make_topic: MakeTopic, unique: Name) -> None:
+def test_of_two_with_the_same_id_the_newer_wins(broker: SelectedBroker, make_topic: MakeTopic, unique: Name) -> None:
     topic, name = make_topic(1), unique("txn")
     old = Producer(broker.bootstrap, transactional_id=name)
     old.begin()
@@ -101,7 +103,7 @@ def test_of_two_with_the_same_id_the_newer_wins(broker: Broker, make_topic: Make
 
 @pytest.mark.broker
 def test_offsets_are_committed_with_the_transaction_or_not_at_all(
-    broker: Broker, make_topic: MakeTopic, unique: Name
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     source, target, group = make_topic(1), make_topic(1), unique("group")
     tp = TopicPartition(source, 0)
@@ -141,7 +143,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(
 @pytest.mark.proves("S-13", "S-09")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_offsets_of_a_member_that_lost_its_partitions_are_refused_before_it_hears_of_the_loss(
-    protocol: str, broker: Broker, make_topic: MakeTopic, unique: Name
+    protocol: str, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     """It took too long over what it had read; the heir has read and committed the same, and gone. The zombie's offsets,
     and with them its output, must not come after that, though the group is empty by then."""
@@ -178,7 +180,7 @@ def test_offsets_of_a_member_that_lost_its_partitions_are_refused_before_it_hear
 
 @pytest.mark.broker
 def test_a_record_that_is_refused_fails_the_transaction_and_the_next_one_works(
-    broker: Broker, make_topic: MakeTopic, unique: Name
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     topic = make_topic(1, config={"max.message.bytes": "1000"})
     with Producer(broker.bootstrap, transactional_id=unique("txn")) as producer:
@@ -197,7 +199,9 @@ def test_a_record_that_is_refused_fails_the_transaction_and_the_next_one_works(
 
 
 @pytest.mark.broker
-def test_a_transaction_that_took_too_long_is_done_again(broker: Broker, make_topic: MakeTopic, unique: Name) -> None:
+def test_a_transaction_that_took_too_long_is_done_again(
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
+) -> None:
     topic = make_topic(1)
     with Producer(broker.bootstrap, transactional_id=unique("txn"), transaction_timeout_ms=1_000) as producer:
         producer.begin()
@@ -224,7 +228,7 @@ def test_lost_answers_of_coordinators_cost_nothing(unique: Name) -> None:
         (proxy,) = proxied.proxies
         with Producer(proxied.bootstrap, transactional_id=unique("txn")) as producer:
             for n, api in enumerate(("InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn")):
-                laid = proxy.add(Reset(), direction=TO_CLIENT, api=api, times=1)
+                laid = proxy.add(ConnectionReset(), direction=TO_CLIENT, api=api, times=1)
                 with producer.transaction():
                     producer.send("t", b"%d" % n)
                 assert laid.hits == (1 if n or api != "InitProducerId" else laid.hits)

@@ -7,8 +7,8 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.network.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
-from kohort.network.group_types import Identity, OffsetToCommit
-from kohort.network.requests import Answered, Ask, Outcome, Unanswered
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
+from kohort.network.requests import NoResponse, PendingRequest, RequestResult, ResponseReceived
 from kohort.producer.errors import TransactionAborted
 from kohort.producer.transaction_manager import GROUP_WENT_ON, OffsetsOrder
 from kohort.producer.transaction_states import TxnState
@@ -48,13 +48,15 @@ class TxnWorld(World):
         return self.transactions.state
 
     def order(self) -> OffsetsOrder:
-        return self.transactions.order({TopicPartition("source", 0): OffsetToCommit(5)}, Identity("g", 3, "m"))
+        return self.transactions.order(
+            {TopicPartition("source", 0): OffsetAndMetadata(5)}, ConsumerGroupMetadata("g", 3, "m")
+        )
 
     def pending(self, api: str) -> bool:
         """Whether a request lies unanswered in the broker's socket."""
         return any(ask.api == api for pipe in self._pipes.values() for ask in pipe)
 
-    def hold(self, api: str) -> list[Ask]:
+    def hold(self, api: str) -> list[PendingRequest]:
         """Requests that are taken out of the broker's sockets, to be answered by the test."""
         held = [ask for pipe in self._pipes.values() for ask in pipe if ask.api == api]
         for pipe in self._pipes.values():
@@ -70,10 +72,10 @@ class TxnWorld(World):
             self.answer_one()
         raise AssertionError("it never came to that")
 
-    def code(self, ask: Ask) -> int:
+    def code(self, ask: PendingRequest) -> int:
         return self.codes.get(ask.api, 0)
 
-    def carry_out(self, ask: Ask, trouble: bool = False) -> Outcome:
+    def carry_out(self, ask: PendingRequest, trouble: bool = False) -> RequestResult:
         match ask.api:
             case "FindCoordinator":
                 code = self.search_code if ask.request(3).key_type == 0 else 0
@@ -98,7 +100,7 @@ class TxnWorld(World):
             case _:
                 return super().carry_out(ask, trouble)
         self.asked.append(ask.api)
-        return Answered(answer, 3)
+        return ResponseReceived(answer, 3)
 
 
 def test_a_refusal_beside_what_the_same_request_brought_in_fails_the_transaction_and_nothing_else() -> None:
@@ -137,7 +139,7 @@ def test_offsets_that_the_group_refuses_after_the_abort_are_nobodys_any_more(cod
 def test_a_groups_name_is_not_what_its_offsets_are_fenced_by() -> None:
     world = TxnWorld()
     with pytest.raises(IllegalState, match="metadata"):
-        world.transactions.order({TopicPartition("source", 0): OffsetToCommit(5)}, "g")  # type: ignore[arg-type]
+        world.transactions.order({TopicPartition("source", 0): OffsetAndMetadata(5)}, "g")  # type: ignore[arg-type]
     world.transactions.commit()
     world.until(lambda: world.state is TxnState.IDLE)
 
@@ -220,7 +222,7 @@ def test_a_transaction_that_a_coordinator_may_know_of_is_ended_there() -> None:
     world.send(b"x", 0)
     world.until(lambda: world.pending("AddPartitionsToTxn"))
     for ask in world.hold("AddPartitionsToTxn"):
-        ask.done(Unanswered(ConnectionFailed("it broke")), world.now)
+        ask.done(NoResponse(ConnectionFailed("it broke")), world.now)
     world.transactions.abort()
     world.until(lambda: world.transactions.settled)
     assert (world.state, world.epoch) == (TxnState.FAILED, 1)
@@ -248,7 +250,7 @@ def test_a_topic_that_is_away_does_not_hide_one_that_may_not_be_written_to() -> 
     )
     topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=told)
     for ask in world.hold("AddPartitionsToTxn"):
-        ask.done(Answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(topic,)), 3), world.now)
+        ask.done(ResponseReceived(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(topic,)), 3), world.now)
     assert world.state is TxnState.FAILING
     assert isinstance(world.transactions.cause, BrokerError)
     assert (world.transactions.cause.code, world.transactions.cause.place["partition"]) == (29, 1)
@@ -261,7 +263,7 @@ def test_an_offset_that_may_not_be_committed_is_not_hidden_by_one_whose_topic_is
     told = tuple(TxnOffsetCommitResponsePartition(partition_index=n, error_code=code) for n, code in ((0, 3), (1, 29)))
     source = TxnOffsetCommitResponseTopic(name="source", partitions=told)
     for ask in world.hold("TxnOffsetCommit"):
-        ask.done(Answered(TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,)), 3), world.now)
+        ask.done(ResponseReceived(TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,)), 3), world.now)
     assert world.state is TxnState.FAILING
     assert order.done
 

@@ -13,7 +13,7 @@ import pytest
 from examples.transform import reader, shout, transform, writer
 from kohort import Consumer, Producer, Record, TopicPartition
 from kohort.coordinator_client import WakeupError
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def at_work(bootstrap: str, source: str, target: str, name: str, change: Callabl
 
 
 @pytest.fixture
-def source(broker: Broker, make_topic: MakeTopic) -> str:
+def source(broker: SelectedBroker, make_topic: MakeTopic) -> str:
     """Two partitions of words."""
     topic = make_topic(2)
     for partition in range(2):
@@ -102,7 +102,7 @@ def source(broker: Broker, make_topic: MakeTopic) -> str:
 @pytest.mark.broker
 @pytest.mark.proves("S-09", "E-06")
 def test_each_word_is_shouted_once_though_its_process_is_killed_in_transactions(
-    broker: Broker, source: str, make_topic: MakeTopic, unique: Name
+    broker: SelectedBroker, source: str, make_topic: MakeTopic, unique: Name
 ) -> None:
     target, name = make_topic(1), unique("one")
     for where in ("between sends", "before the commit"):  # in the first slice, then in the last
@@ -123,7 +123,7 @@ def test_each_word_is_shouted_once_though_its_process_is_killed_in_transactions(
 @pytest.mark.broker
 @pytest.mark.proves("S-09", "S-12")
 def test_a_slice_that_the_group_refuses_is_read_again(
-    broker: Broker, source: str, make_topic: MakeTopic, unique: Name, capsys: pytest.CaptureFixture[str]
+    broker: SelectedBroker, source: str, make_topic: MakeTopic, unique: Name, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target, name = make_topic(1), unique("one")
     real = Producer.send_offsets

@@ -32,11 +32,19 @@ class KafkaJvm:
         classpath = os.pathsep.join(map(str, wanted))
         self._process = subprocess.Popen(
             [
-                str(java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
-                "-cp", classpath, str(Path(__file__).with_name("KafkaOracle.java")),
+                str(java()),
+                "-Xmx256m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-Dfile.encoding=UTF-8",
+                "-cp",
+                classpath,
+                str(Path(__file__).with_name("KafkaOracle.java")),
             ],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def close(self) -> None:
         self._process.kill()
@@ -60,9 +68,14 @@ class KafkaJvm:
         return {int(code): (name, retriable == "true") for code, name, retriable in lines}
 
     def _ask(self, work: bytes, name: str, version: int, items: Sequence[bytes]) -> list[Reply]:
-        question = b"".join((
-            work, _sized(name.encode()), version.to_bytes(2, "big"), *map(_sized, items),
-        ))  # fmt: skip
+        question = b"".join(
+            (
+                work,
+                _sized(name.encode()),
+                version.to_bytes(2, "big"),
+                *map(_sized, items),
+            )
+        )
         ask, answer = self._process.stdin, self._process.stdout
         assert ask is not None
         assert answer is not None

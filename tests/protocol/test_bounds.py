@@ -19,8 +19,8 @@ from kohort.protocol.apis.join_group import JoinGroupResponse
 from kohort.protocol.apis.metadata import MetadataRequest
 from kohort.protocol.apis.sync_group import SyncGroupResponse
 from kohort.protocol.catalogue import APIS
-from kohort.protocol.codec import Codec, Message
-from kohort.protocol.construct_types import Fixed, Malformed, Source, Subcon, Text, Uuid, Varint, subcon_of
+from kohort.protocol.codec import Message, MessageCodec
+from kohort.protocol.construct_types import FieldSource, Fixed, Malformed, Subcon, Text, Uuid, Varint, subcon_of
 from kohort.protocol.primitives import WireType
 from kohort.protocol.schema import Struct, Top
 from tests.protocol.definitions import KAFKA_VERSIONS, definitions, valid_versions
@@ -33,7 +33,7 @@ EVERY = [pytest.param(message, version, id=f"{message.name}-v{version}") for mes
 FLEXIBLE = [each for each, pair in zip(EVERY, PAIRS, strict=True) if pair[0].is_flexible(pair[1])]
 
 
-def codecs(struct: type[Top], version: int) -> Iterator[Codec]:
+def codecs(struct: type[Top], version: int) -> Iterator[MessageCodec]:
     message = Message.of(struct)
     yield message.reference(version)
     yield message.codec(version)
@@ -237,7 +237,7 @@ def test_nesting_is_as_deep_as_the_declarations_and_they_end() -> None:
 )
 def test_known_bytes_of_each_type(subcon: Subcon, value: object, text: str) -> None:
     assert subcon.build(value).hex() == text
-    assert subcon.parse_stream(Source(bytes.fromhex(text))) == value
+    assert subcon.parse_stream(FieldSource(bytes.fromhex(text))) == value
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -245,7 +245,7 @@ def test_varlongs_come_back(value: int) -> None:
     subcon = Varint(64, signed=True)
     data = subcon.build(value)
     assert len(data) <= 10
-    assert subcon.parse_stream(Source(data)) == value
+    assert subcon.parse_stream(FieldSource(data)) == value
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_varlongs_come_back(value: int) -> None:
 )
 def test_varints_too_long_or_cut(subcon: Varint, data: bytes) -> None:
     with pytest.raises(Malformed):
-        subcon.parse_stream(Source(data))
+        subcon.parse_stream(FieldSource(data))
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,45 @@ OURS: dict[str, type[Top]] = {
 }
 # What must be here, by key.
 PROMISED = (
-    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 28, 30, 31, 32, 36, 37, 42,
-    47, 60, 68, 69, 71, 72, 76, 77,
-)  # fmt: skip
+    0,
+    1,
+    2,
+    3,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    15,
+    16,
+    17,
+    18,
+    19,
+    20,
+    21,
+    22,
+    23,
+    24,
+    25,
+    26,
+    28,
+    30,
+    31,
+    32,
+    36,
+    37,
+    42,
+    47,
+    60,
+    68,
+    69,
+    71,
+    72,
+    76,
+    77,
+)
 # Structs that Kafka declares twice under one name, inside two messages of one API; ours share a module.
 RENAMED = {"TopicPartition": "TopicPartitions"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.fastpath import Codec, encode
 from kohort.fastpath.compression import XERIAL_MAGIC
-from kohort.protocol.explain import Part, explain_request, explain_response
+from kohort.protocol.explain import ExplainedPart, explain_request, explain_response
 from kohort.protocol.membership import (
     Assignment,
     Subscription,
@@ -37,7 +37,7 @@ def request(api: str, version: int, value: dict[str, object]) -> bytes:
     return WireConnection("me").send(api, version, value)[1]
 
 
-def find(root: Part, name: str) -> Part:
+def find(root: ExplainedPart, name: str) -> ExplainedPart:
     return next(part for _, part in root.walk() if part.name == name)
 
 

@@ -45,9 +45,7 @@ def test_known_bytes() -> None:
     """What any consumer of the 0.9 protocol sends for topic "t"."""
     assert membership.build_subscription(Subscription(topics=("t",)), 0).hex() == "000000000001000174ffffffff"
     assignment = Assignment(assigned_partitions=(TopicPartitions(topic="t", partitions=(1,)),))
-    assert membership.build_assignment(assignment, 0).hex() == (
-        "0000" "00000001" "000174" "00000001" "00000001" "ffffffff"
-    )  # fmt: skip
+    assert membership.build_assignment(assignment, 0).hex() == ("0000000000010001740000000100000001ffffffff")
 
 
 def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:

@@ -23,7 +23,7 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.protocol.codec import Codec, Message
+from kohort.protocol.codec import Message, MessageCodec
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.schema import MISSING, Top, Versions
 
@@ -116,7 +116,7 @@ class Flavour(enum.IntEnum):
     CHOSEN = 3
 
 
-def codecs(struct: type[Top], version: int) -> dict[str, Codec]:
+def codecs(struct: type[Top], version: int) -> dict[str, MessageCodec]:
     message = Message.of(struct)
     return {"construct": message.reference(version), "lowered": message.codec(version)}
 

@@ -15,7 +15,7 @@ from kohort.protocol.catalogue import API, APIS, choose_version
 from kohort.protocol.codec import Message
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.framing import RequestHeader, ResponseHeader, Unframer, frame, response_header_version
-from kohort.protocol.wire import Answer, WireConnection
+from kohort.protocol.wire import ReceivedResponse, WireConnection
 
 HEARTBEAT = HeartbeatRequest(group_id="billing", generation_id=7, member_id="m-1")
 
@@ -51,8 +51,8 @@ def test_answers_find_their_requests_in_order_however_they_are_cut() -> None:
     )
     got = [each for byte in stream for each in wire.receive(bytes([byte]))]
     assert got == [
-        Answer(first, 12, 4, HeartbeatResponse(error_code=27)),
-        Answer(second, 12, 0, HeartbeatResponse()),
+        ReceivedResponse(first, 12, 4, HeartbeatResponse(error_code=27)),
+        ReceivedResponse(second, 12, 0, HeartbeatResponse()),
     ]
     assert wire.open_requests == 0
 
@@ -120,7 +120,9 @@ def test_an_old_broker_answers_api_versions_in_version_0() -> None:
     request = ApiVersionsRequest(client_software_name="kohort", client_software_version="1")
     correlation_id, _ = wire.send("ApiVersions", 4, request)
     value = ApiVersionsResponse(error_code=35, api_keys=(ApiVersion(api_key=18, min_version=0, max_version=2),))
-    assert wire.receive(answer(correlation_id, "ApiVersions", 0, value)) == [Answer(correlation_id, 18, 0, value)]
+    assert wire.receive(answer(correlation_id, "ApiVersions", 0, value)) == [
+        ReceivedResponse(correlation_id, 18, 0, value)
+    ]
 
 
 def test_produce_without_acks_waits_for_nobody() -> None:

@@ -57,9 +57,12 @@ class Conductor:
     def run(self) -> list[Entry]:
         """The history of the run."""
         create_topic(
-            self._cluster.bootstrap, self._topic, partitions=self._plan.partitions, replicas=3,
+            self._cluster.bootstrap,
+            self._topic,
+            partitions=self._plan.partitions,
+            replicas=3,
             config={"min.insync.replicas": "2"},
-        )  # fmt: skip
+        )
         if self._plan.remote:
             self._hasten_sessions()
         try:

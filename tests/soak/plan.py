@@ -26,7 +26,7 @@ QUIET_START_S = 1.5  # the first members meet before anything happens to them
 
 
 class Act(Enum):
-    """What can be done. `STOP` and `FREEZE` last for the action's `for_s`. `CONVERT`: who comes from now on speaks the
+    """What can be done. `CLOSE` and `FREEZE` last for the action's `for_s`. `CONVERT`: who comes from now on speaks the
     other protocol. `RESTART`: a member goes and one of its kind comes; first those of the other protocol, then the
     oldest, so that several of them are a rolling restart."""
 
@@ -126,9 +126,17 @@ def long_plan(seed: int, chaos_s: float) -> Plan:
         actions.append(_action(chance, at_s, act, ""))
         at_s += chance.uniform(*_BETWEEN_BROKERS_S)
     return Plan(
-        seed, strategy, chance.randint(6, 12), first, _in_order(actions), chaos_s, protocol,
-        remote if protocol == CONSUMER else "", len(first), LONG_PACE_S,
-    )  # fmt: skip
+        seed,
+        strategy,
+        chance.randint(6, 12),
+        first,
+        _in_order(actions),
+        chaos_s,
+        protocol,
+        remote if protocol == CONSUMER else "",
+        len(first),
+        LONG_PACE_S,
+    )
 
 
 def _in_order(actions: list[Action]) -> tuple[Action, ...]:

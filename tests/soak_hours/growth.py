@@ -52,9 +52,13 @@ def look(who: str, pid: int, at_s: float) -> Sample | None:
     try:
         pages = int((home / "statm").read_text().split()[1])
         return Sample(
-            at_s, who, pid, pages * os.sysconf("SC_PAGE_SIZE") / MIB, len(os.listdir(home / "task")),
+            at_s,
+            who,
+            pid,
+            pages * os.sysconf("SC_PAGE_SIZE") / MIB,
+            len(os.listdir(home / "task")),
             len(os.listdir(home / "fd")),
-        )  # fmt: skip
+        )
     except OSError:
         return None
 
@@ -111,6 +115,11 @@ def _of(life: list[Sample]) -> Growth:
     if descriptors[1] > descriptors[0] + ALLOWED_DESCRIPTORS:
         grew.append(f"descriptors from {descriptors[0]} to {descriptors[1]}")
     return Growth(
-        life[0].who, life[0].pid, round(_hours(life), 3), (resident[0], resident[1]), (threads[0], threads[1]),
-        (descriptors[0], descriptors[1]), tuple(grew),
-    )  # fmt: skip
+        life[0].who,
+        life[0].pid,
+        round(_hours(life), 3),
+        (resident[0], resident[1]),
+        (threads[0], threads[1]),
+        (descriptors[0], descriptors[1]),
+        tuple(grew),
+    )

@@ -20,10 +20,14 @@ def life(
         share = number / 400
         samples.append(
             Sample(
-                share * hours * HOUR_S, who, pid, 60.0 + chance.uniform(-3, 3) + mib * share,
-                4 + int(threads * share), 12 + chance.randint(0, 6) + int(fds * share),
+                share * hours * HOUR_S,
+                who,
+                pid,
+                60.0 + chance.uniform(-3, 3) + mib * share,
+                4 + int(threads * share),
+                12 + chance.randint(0, 6) + int(fds * share),
             )
-        )  # fmt: skip
+        )
     return samples
 
 

@@ -53,9 +53,13 @@ def test_a_page_tells_what_was_found() -> None:
     assert "1 findings" in html
     assert "3 effects came twice &lt;&amp;&gt;" in html
     grown = {
-        "who": "kohort-1", "hours": 1.0, "resident_mib": (30.0, 90.0), "threads": (3, 3), "descriptors": (12, 12),
+        "who": "kohort-1",
+        "hours": 1.0,
+        "resident_mib": (30.0, 90.0),
+        "threads": (3, 3),
+        "descriptors": (12, 12),
         "grew": ("memory from 30.0 to 90.0 MiB",),
-    }  # fmt: skip
+    }
     assert "memory from 30.0 to 90.0 MiB" in page([told(growth=[grown])], "the command", "the machine")
 
 

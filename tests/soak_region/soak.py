@@ -22,7 +22,7 @@ from typing import Any
 import confluent_kafka
 
 from kohort.common import KohortError
-from kohort.consistent_region.coordinator import Coordinator
+from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.open_store import open_store
 from kohort.testing import RealCluster
 from kohort.testing.topics import create_topic
@@ -66,9 +66,14 @@ class Writer(threading.Thread):
         self.written = 0
         self._topic, self._records, self._seconds = topic, records, seconds
         self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "compression.type": "lz4",
-             "message.timeout.ms": 120_000}
-        )  # fmt: skip
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "message.timeout.ms": 120_000,
+            }
+        )
 
     def run(self) -> None:
         started = time.monotonic()
@@ -79,9 +84,12 @@ class Writer(threading.Thread):
             while True:
                 try:
                     self._producer.produce(
-                        self._topic, key=f"k{number * 7919 % KEYS}", value=str(number), partition=number % PARTITIONS,
+                        self._topic,
+                        key=f"k{number * 7919 % KEYS}",
+                        value=str(number),
+                        partition=number % PARTITIONS,
                         on_delivery=self._delivered,
-                    )  # fmt: skip
+                    )
                     break
                 except BufferError:
                     self._producer.poll(0.1)
@@ -96,9 +104,13 @@ class Writer(threading.Thread):
 def read_log(bootstrap: str, topic: str) -> tuple[Seen, dict[int, int]]:
     """The log as another library reads it, and where each partition ends."""
     reader = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "checker", "enable.auto.commit": False,
-         "isolation.level": "read_committed"}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "checker",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
     seen, ends = Seen(), {}
     try:
         places = [confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
@@ -126,7 +138,7 @@ class Region:
     """The region as its coordinator has it, while that may be out of reach."""
 
     def __init__(self, url: str, topic: str) -> None:
-        self._coordinator = Coordinator(open_store(url), "soak", f"soak-{topic}")
+        self._coordinator = RegionCoordinator(open_store(url), "soak", f"soak-{topic}")
 
     def newest(self) -> int:
         try:
@@ -158,9 +170,17 @@ class Region:
 
 
 def soak(
-    cluster: RealCluster, host: StoreHost, folder: Path, *, seed: int, kills: int, records: int, every_s: float,
-    moving: str = RESET, say: Any = print,
-) -> Outcome:  # fmt: skip
+    cluster: RealCluster,
+    host: StoreHost,
+    folder: Path,
+    *,
+    seed: int,
+    kills: int,
+    records: int,
+    every_s: float,
+    moving: str = RESET,
+    say: Any = print,
+) -> Outcome:
     """One soak on brokers and a store that are there. Raises AssertionError where it cannot come to an outcome."""
     started = time.monotonic()
     topic = f"soak-{seed}-{int(time.time())}"
@@ -194,9 +214,17 @@ def soak(
         epochs, newest = region.epoch(), region.newest()
         codes = crew.stop()
     return Outcome(
-        seed, type(host).__name__, sum(log.keys.values()), dict(harm.done), dict(crew.ended), newest, epochs,
-        time.monotonic() - started, tuple(differences(found, log)), tuple(codes),
-    )  # fmt: skip
+        seed,
+        type(host).__name__,
+        sum(log.keys.values()),
+        dict(harm.done),
+        dict(crew.ended),
+        newest,
+        epochs,
+        time.monotonic() - started,
+        tuple(differences(found, log)),
+        tuple(codes),
+    )
 
 
 def until(reached: Callable[[], bool], crew: Crew, problem: str, timeout_s: float) -> None:
@@ -228,9 +256,16 @@ def main() -> int:
         host: StoreHost = SqliteHost(folder) if task.store == "sqlite" else PostgresHost()
         stack.callback(host.close)
         outcome = soak(
-            cluster, host, folder, seed=task.seed, kills=task.kills, records=task.records, every_s=task.every_s,
-            moving=task.moving, say=say,
-        )  # fmt: skip
+            cluster,
+            host,
+            folder,
+            seed=task.seed,
+            kills=task.kills,
+            records=task.records,
+            every_s=task.every_s,
+            moving=task.moving,
+            say=say,
+        )
     for name in (field.name for field in fields(outcome)):
         print(f"{name:12} {getattr(outcome, name)}")
     if outcome.good:

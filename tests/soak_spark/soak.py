@@ -196,10 +196,14 @@ def _batches(connection: Any) -> int:
 
 def rows_of_the_log(bootstrap: str, topic: str, partitions: int) -> Counter[Row]:
     """Every committed record, as another client reads it."""
-    reader = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": "the-log", "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-    })  # fmt: skip
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "the-log",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
     reader.assign([Place(topic, number, 0) for number in range(partitions)])
     rows: Counter[Row] = Counter()
     ended: set[int] = set()

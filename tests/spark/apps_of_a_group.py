@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kohort import Consumer
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.sent import varied
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(2000)]
@@ -84,7 +84,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 @pytest.fixture
-def start(broker: Broker, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Callable[..., SparkApp]]:
+def start(broker: SelectedBroker, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Callable[..., SparkApp]]:
     apps: list[SparkApp] = []
 
     def make(topic: str, group: str) -> SparkApp:
@@ -106,7 +106,7 @@ def eventually(what: Callable[[], bool], *living: SparkApp, timeout_s: float = 5
 
 
 def test_every_record_is_read_by_exactly_one_per_generation(
-    broker: Broker,
+    broker: SelectedBroker,
     make_topic: Callable[..., str],
     send: Callable[..., None],
     unique: Callable[[str], str],

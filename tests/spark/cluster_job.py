@@ -54,9 +54,10 @@ def main(bootstrap: str, topic: str, folder: Path) -> None:
     stream = spark.readStream.format("kohort").options(**options, maxOffsetsPerTrigger=str(RECORDS // 4)).load()
     writer = (
         stream.select("partition", gated("stream")("offset").alias("offset"), "value")
-        .writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
-    )  # fmt: skip
+    )
     while True:
         try:
             writer.start(str(folder / "rows")).awaitTermination()

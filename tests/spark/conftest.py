@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.sent import Sent
 
 
@@ -52,7 +52,7 @@ def topic(make_topic: Callable[..., str]) -> str:
 
 
 @pytest.fixture(scope="session")
-def send(broker: Broker) -> Callable[..., None]:
+def send(broker: SelectedBroker) -> Callable[..., None]:
     """`send(topic, records, codec=..., flush_every=...)` by librdkafka, waiting for every acknowledgement."""
 
     def sender(topic: str, records: Iterable[Sent], *, codec: str = "none", **settings: Any) -> None:
@@ -71,9 +71,14 @@ def send(broker: Broker) -> Callable[..., None]:
             producer.begin_transaction()
         for record in records:
             producer.produce(
-                topic, partition=record.partition, key=record.key, value=record.value,
-                timestamp=record.timestamp_ms, headers=list(record.headers), on_delivery=delivered,
-            )  # fmt: skip
+                topic,
+                partition=record.partition,
+                key=record.key,
+                value=record.value,
+                timestamp=record.timestamp_ms,
+                headers=list(record.headers),
+                on_delivery=delivered,
+            )
         assert producer.flush(30) == 0
         assert refused == []
         if transactional:
@@ -83,7 +88,7 @@ def send(broker: Broker) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def delete_before(broker: Broker) -> Callable[[str, int, int], None]:
+def delete_before(broker: SelectedBroker) -> Callable[[str, int, int], None]:
     """`delete_before(topic, partition, offset)` as retention would."""
 
     def deleter(topic: str, partition: int, offset: int) -> None:
@@ -95,7 +100,7 @@ def delete_before(broker: Broker) -> Callable[[str, int, int], None]:
 
 
 @pytest.fixture(scope="session")
-def delete_topic(broker: Broker) -> Callable[[str], None]:
+def delete_topic(broker: SelectedBroker) -> Callable[[str], None]:
     """`delete_topic(name)`, until the broker says that it is done."""
 
     def deleter(topic: str) -> None:

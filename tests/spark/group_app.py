@@ -25,14 +25,23 @@ def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
     session.sparkContext.setLogLevel("OFF")
     register(session)
     options = {
-        "kafka.bootstrap.servers": bootstrap, "subscribe": topic, "group": group, "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": "300", "kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "500",
-    }  # fmt: skip
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "group": group,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "300",
+        "kafka.session.timeout.ms": "6000",
+        "kafka.heartbeat.interval.ms": "500",
+    }
     writer = (
-        session.readStream.format("kohort").options(**options).load().select("partition", "offset")
-        .writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+        session.readStream.format("kohort")
+        .options(**options)
+        .load()
+        .select("partition", "offset")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(processingTime="200 milliseconds")
-    )  # fmt: skip
+    )
     while True:
         try:
             writer.start(str(folder / "rows")).awaitTermination()

@@ -25,7 +25,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import kohort
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.cluster_job import PARTITIONS, RECORDS
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(3000)]
@@ -84,13 +84,28 @@ class Standalone:
         self.url = f"spark://127.0.0.1:{port}"
         self._start(
             "org.apache.spark.deploy.master.Master",
-            "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(self._web),
-        )  # fmt: skip
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            str(self._web),
+        )
         for number in range(workers):
             self._start(
-                "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
-                "--webui-port", str(free_port()), "--work-dir", str(folder / f"work-{number}"), self.url,
-            )  # fmt: skip
+                "org.apache.spark.deploy.worker.Worker",
+                "--host",
+                "127.0.0.1",
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--webui-port",
+                str(free_port()),
+                "--work-dir",
+                str(folder / f"work-{number}"),
+                self.url,
+            )
         until = time.monotonic() + 400
         while self._alive() < workers:
             assert time.monotonic() < until, "the workers did not reach the master"
@@ -98,14 +113,20 @@ class Standalone:
 
     def _start(self, *command: str) -> None:
         environment = {
-            **CLEAN, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m",
+            **CLEAN,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        }  # fmt: skip
+        }
         with (self._folder / f"daemon-{len(self._running)}.log").open("w") as log:
             started = subprocess.Popen(
-                [str(self._class), *command], cwd=self._folder, env=environment, stdout=log, stderr=log,
+                [str(self._class), *command],
+                cwd=self._folder,
+                env=environment,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._running.append(started)
 
     def _alive(self) -> int:
@@ -162,13 +183,19 @@ def submit(folder: Path, standalone: Standalone, command: str, *arguments: str, 
     command = command.replace("spark://HOST:7077", f"{standalone.url} {settings}")
     with (folder / "log").open("w") as log:
         return subprocess.Popen(
-            ["bash", "-c", " ".join([command, *arguments])], cwd=folder, stdout=log, stderr=log,
+            ["bash", "-c", " ".join([command, *arguments])],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
             env={
-                **CLEAN, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{CLEAN['PATH']}",
-                "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", **environment,
+                **CLEAN,
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{CLEAN['PATH']}",
+                "SPARK_HOME": str(SPARK_HOME),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                **environment,
             },
-        )  # fmt: skip
+        )
 
 
 def test_the_cluster_has_no_kohort_of_its_own() -> None:
@@ -177,20 +204,26 @@ def test_the_cluster_has_no_kohort_of_its_own() -> None:
 
 
 def test_without_the_link_the_error_names_the_command(
-    packed: Path, standalone: Standalone, tmp_path: Path, broker: Broker, topic: str
+    packed: Path, standalone: Standalone, tmp_path: Path, broker: SelectedBroker, topic: str
 ) -> None:
     (tmp_path / "environment.tar.gz").symlink_to(packed / "environment.tar.gz")
     job = submit(
-        tmp_path, standalone, page_commands()[-1], broker.bootstrap, topic, str(tmp_path),
-        PYSPARK_DRIVER_PYTHON=sys.executable, PYTHONPATH=str(Path(kohort.__file__).parents[1]),
-    )  # fmt: skip
+        tmp_path,
+        standalone,
+        page_commands()[-1],
+        broker.bootstrap,
+        topic,
+        str(tmp_path),
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+        PYTHONPATH=str(Path(kohort.__file__).parents[1]),
+    )
     assert job.wait(600) != 0
     log = (tmp_path / "log").read_text()
     assert f"run: ln -s {sys.prefix} {tmp_path}/environment" in log, log
 
 
 def test_a_read_a_stream_a_write_and_an_rdd_outlive_executors(
-    packed: Path, standalone: Standalone, tmp_path: Path, broker: Broker, make_topic: Callable[..., str]
+    packed: Path, standalone: Standalone, tmp_path: Path, broker: SelectedBroker, make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic(PARTITIONS)
     (tmp_path / "environment.tar.gz").symlink_to(packed / "environment.tar.gz")

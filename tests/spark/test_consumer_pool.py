@@ -11,7 +11,7 @@ from kohort.spark import consumer_pool
 from kohort.spark.consumer_pool import MOST_IDLE, lent
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 from tests.spark.sent import varied
 
@@ -83,7 +83,7 @@ def test_a_fork_has_none_of_its_parents() -> None:
 
 @pytest.mark.broker
 def test_ranges_are_read_by_one_consumer_and_that_of_a_reader_that_stops_early_is_gone(
-    broker: Broker, topic: str, send: Callable[..., None]
+    broker: SelectedBroker, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, varied(300))
     settings: dict[str, Any] = {"bootstrap": broker.bootstrap}
@@ -106,7 +106,7 @@ def test_ranges_are_read_by_one_consumer_and_that_of_a_reader_that_stops_early_i
 
 @pytest.mark.broker
 def test_a_topic_that_is_made_anew_between_two_tasks_is_read(
-    broker: Broker, topic: str, send: Callable[..., None], delete_topic: Callable[[str], None]
+    broker: SelectedBroker, topic: str, send: Callable[..., None], delete_topic: Callable[[str], None]
 ) -> None:
     settings: dict[str, Any] = {"bootstrap": broker.bootstrap}
     send(topic, varied(30))

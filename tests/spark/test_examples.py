@@ -18,7 +18,7 @@ from examples.spark_postgres import adder, count_by_key
 from examples.spark_stream import count_windows
 from kohort import Consumer, TopicPartition
 from kohort.testing import RealPostgres
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.queries import ended
 from tests.spark.sent import Sent, varied
 
@@ -34,7 +34,7 @@ region(*sys.argv[1:], trigger=Periodic(0.2), session_timeout_ms=6_000, heartbeat
 
 
 def test_what_a_group_has_not_read_yet_is_counted_once(
-    spark: Any, broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     group = unique("group")
     send(topic, [Sent(0, b"a", b"1", 1_700_000_000_000, ()), Sent(1, b"b", b"22", 1_700_000_000_000, ())])
@@ -45,7 +45,7 @@ def test_what_a_group_has_not_read_yet_is_counted_once(
 
 
 def test_windows_are_counted_exactly_once_over_two_runs(
-    spark: Any, broker: Broker, topic: str, send: Callable[..., None], tmp_path: Path
+    spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None], tmp_path: Path
 ) -> None:
     def run() -> list[tuple[int, int]]:
         ended(lambda: count_windows(spark, broker.bootstrap, topic, tmp_path))
@@ -66,7 +66,7 @@ def test_windows_are_counted_exactly_once_over_two_runs(
 
 
 def test_counts_are_in_postgresql_once_though_a_batch_runs_twice(
-    spark: Any, broker: Broker, postgres: RealPostgres, topic: str, send: Callable[..., None], tmp_path: Path
+    spark: Any, broker: SelectedBroker, postgres: RealPostgres, topic: str, send: Callable[..., None], tmp_path: Path
 ) -> None:
     url = postgres.fresh()
     sent = varied(60)
@@ -87,7 +87,7 @@ def test_counts_are_in_postgresql_once_though_a_batch_runs_twice(
 
 
 def test_a_stream_and_a_region_side_by_side_agree_though_the_region_is_killed(
-    spark: Any, broker: Broker, postgres: RealPostgres, topic: str, send: Callable[..., None], tmp_path: Path
+    spark: Any, broker: SelectedBroker, postgres: RealPostgres, topic: str, send: Callable[..., None], tmp_path: Path
 ) -> None:
     url, sent = postgres.fresh(), [Sent(n % 2, b"key-%d" % (n % 3), b"v", 1_700_000_000_000, ()) for n in range(700)]
     judge = [sys.executable, "-c", JUDGE, broker.bootstrap, topic, url]
@@ -119,7 +119,7 @@ def test_a_stream_and_a_region_side_by_side_agree_though_the_region_is_killed(
 @pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
 def test_dead_letters_say_where_they_came_from(
     spark: Any,
-    broker: Broker,
+    broker: SelectedBroker,
     topic: str,
     make_topic: Callable[..., str],
     send: Callable[..., None],
@@ -140,7 +140,7 @@ def test_dead_letters_say_where_they_came_from(
 
 
 def test_the_shortest_member_prints_what_it_reads_and_commits(
-    broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    broker: SelectedBroker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     send(topic, [Sent(1, b"key", b"value", 1_700_000_000_000, ())])
     command = [sys.executable, str(EXAMPLES / "consume.py"), broker.bootstrap, unique("group"), topic]

@@ -15,16 +15,16 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a stream where it is since 4.2")
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client import Cause, Lost, Revoked, UnknownTopic, Why
+from kohort.coordinator_client import Lost, RebalanceCause, RebalanceReason, Revoked, UnknownTopic
 from kohort.coordinator_client.offsets import offset_lookups
 from kohort.spark import DataLossError, OffsetRange, OptionError
-from kohort.spark.group_member import NOTHING, GroupMember, Taken
+from kohort.spark.group_member import NOTHING, SparkGroupMember, TakenRecords
 from kohort.spark.group_stream import GroupStreamReader, logged_batch, unlogged_batch
 from kohort.spark.options import SourceOptions
 from kohort.spark.reader import read_ranges
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.spark.sent import varied
 
@@ -76,15 +76,19 @@ def group(unique: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def app(broker: Broker, topic: str, group: str) -> Iterator[Make]:
+def app(broker: SelectedBroker, topic: str, group: str) -> Iterator[Make]:
     """`app(option=...)` is an application that reads `topic` as a member of `group`."""
     made: list[App] = []
 
     def make(at: Any = None, **given: str) -> App:
         options = {
-            "kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "group": group,
-            "startingOffsets": "earliest", "kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "300",
-        }  # fmt: skip
+            "kafka.bootstrap.servers": broker.bootstrap,
+            "subscribe": topic,
+            "group": group,
+            "startingOffsets": "earliest",
+            "kafka.session.timeout.ms": "6000",
+            "kafka.heartbeat.interval.ms": "300",
+        }
         made.append(App(SourceOptions.of(options | given, streaming=True), at))
         return made[-1]
 
@@ -94,7 +98,7 @@ def app(broker: Broker, topic: str, group: str) -> Iterator[Make]:
 
 
 @pytest.fixture
-def committed(broker: Broker, topic: str, group: str) -> Callable[[], list[int | None]]:
+def committed(broker: SelectedBroker, topic: str, group: str) -> Callable[[], list[int | None]]:
     def read() -> list[int | None]:
         with Consumer(broker.bootstrap, group=group) as consumer:
             found = consumer.committed([TopicPartition(topic, number) for number in range(3)])
@@ -104,7 +108,7 @@ def committed(broker: Broker, topic: str, group: str) -> Callable[[], list[int |
 
 
 def test_a_batch_and_its_offset_are_the_same_thing() -> None:
-    taken = Taken(3, (OffsetRange("a", 0, 5, 9), OffsetRange("b", 1, 0, 2)))
+    taken = TakenRecords(3, (OffsetRange("a", 0, 5, 9), OffsetRange("b", 1, 0, 2)))
     assert logged_batch(taken) == {"generation": 3, "ranges": {"a": {"0": [5, 9]}, "b": {"1": [0, 2]}}}
     assert unlogged_batch(logged_batch(taken)) == taken
     assert unlogged_batch(logged_batch(NOTHING)) == NOTHING
@@ -115,7 +119,7 @@ def test_a_checkpoint_of_the_other_kind_of_stream_is_refused() -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
     alone = StreamReader(SourceOptions.of(given, streaming=True), SCHEMA)
     member = GroupStreamReader(SourceOptions.of(given | {"group": "g"}, streaming=True), SCHEMA)
-    plain, batch = {"t": {"0": 5}}, logged_batch(Taken(3, (OffsetRange("t", 0, 5, 9),)))
+    plain, batch = {"t": {"0": 5}}, logged_batch(TakenRecords(3, (OffsetRange("t", 0, 5, 9),)))
     for stream, offset, says in ((alone, batch, "is a member"), (member, plain, "is no member")):
         with pytest.raises(OptionError, match=f"of a stream that {says} of a group"):
             stream.partitions(offset, offset)
@@ -207,7 +211,7 @@ def test_a_partition_that_goes_is_let_go_when_its_batch_is_done(
 
 @pytest.mark.broker
 def test_what_is_lost_under_a_batch_is_not_committed(
-    broker: Broker, topic: str, group: str, send: Callable[..., None], committed: Callable[[], list[int | None]]
+    broker: SelectedBroker, topic: str, group: str, send: Callable[..., None], committed: Callable[[], list[int | None]]
 ) -> None:
     """A member that the group has given up must not move offsets that belong to another by now."""
     send(topic, varied(30))
@@ -217,14 +221,14 @@ def test_what_is_lost_under_a_batch_is_not_committed(
         "group": group,
         "startingOffsets": "earliest",
     }
-    member = GroupMember(SourceOptions.of(given, streaming=True))
+    member = SparkGroupMember(SourceOptions.of(given, streaming=True))
     try:
         assert member.wait_for_assignment(60)
         member.finish(60)
         taken = member.take(lambda positions: dict.fromkeys(positions, 10))
         assert len(taken.ranges) == 3
         places = frozenset(one.place for one in taken.ranges)
-        member.on_lost(Lost(places, taken.generation, Cause(Why.UNKNOWN_MEMBER)))
+        member.on_lost(Lost(places, taken.generation, RebalanceCause(RebalanceReason.UNKNOWN_MEMBER)))
         member.finish(5.0)
         assert committed() == [0, 0, 0]
         assert member.take(lambda positions: dict.fromkeys(positions, 10)) == NOTHING
@@ -234,20 +238,28 @@ def test_what_is_lost_under_a_batch_is_not_committed(
 
 @pytest.mark.broker
 def test_a_batch_that_takes_too_long_is_not_waited_for_and_not_committed(
-    broker: Broker, topic: str, group: str, send: Callable[..., None], committed: Callable[[], list[int | None]],
+    broker: SelectedBroker,
+    topic: str,
+    group: str,
+    send: Callable[..., None],
+    committed: Callable[[], list[int | None]],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(GroupMember, "wait_s", 0.05)
+) -> None:
+    monkeypatch.setattr(SparkGroupMember, "wait_s", 0.05)
     send(topic, varied(30))
     there = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
-    member = GroupMember(SourceOptions.of({**there, "group": group, "startingOffsets": "earliest"}, streaming=True))
+    member = SparkGroupMember(
+        SourceOptions.of({**there, "group": group, "startingOffsets": "earliest"}, streaming=True)
+    )
     try:
         assert member.wait_for_assignment(60)
         member.finish(60)
         taken = member.take(lambda positions: dict.fromkeys(positions, 10))
         two = frozenset(one.place for one in taken.ranges[:2])
         everything = frozenset(one.place for one in taken.ranges)
-        answer = member.on_revoked(Revoked(two, everything, taken.generation, Cause(Why.COORDINATOR_ASKED)))
+        answer = member.on_revoked(
+            Revoked(two, everything, taken.generation, RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS))
+        )
         assert answer == {}  # whoever gets them reads the batch again, from where the group was told
         member.finish(60)
         assert committed() == [0, 0, 10]
@@ -327,7 +339,7 @@ def test_a_topic_that_is_deleted_is_a_loss_or_forgotten(
 
 @pytest.mark.broker
 def test_two_applications_and_a_consumer_share_a_group_record_by_record(
-    app: Make, broker: Broker, make_topic: Callable[..., str], group: str, send: Callable[..., None]
+    app: Make, broker: SelectedBroker, make_topic: Callable[..., str], group: str, send: Callable[..., None]
 ) -> None:
     topic = make_topic(6, config={"retention.ms": "-1"})
     over = threading.Event()

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from kohort import Consumer, TopicPartition
-from kohort.spark import DataLossError, OffsetRange, Plan, PlanError, PlanGap, plan
-from kohort.spark.plan import EPOCH, Log
+from kohort.spark import DataLossError, OffsetRange, PlanError, PlanGap, ReadPlan, plan
+from kohort.spark.plan import EPOCH, LogRange
 from kohort.testing.fake_broker import FakeBroker
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -53,7 +53,7 @@ class Growing:
 def test_a_time_is_no_offset_behind_records_that_came_while_it_was_looked_up(time_ms: int) -> None:
     """What is written meanwhile is neither passed over by who reads from a time, nor read by who reads up to it."""
     consumer: Any = Growing({A: [1, 2, 3], B: [1, 30]})
-    log = Log(consumer, (A, B), has_group=False)
+    log = LogRange(consumer, (A, B), has_group=False)
     point = EPOCH + timedelta(milliseconds=time_ms)
     assert log.resolve(point, "start") == {A: 3, B: 1}
     stops = log.resolve(point + timedelta(milliseconds=5), "stop")
@@ -64,7 +64,7 @@ def test_a_time_is_no_offset_behind_records_that_came_while_it_was_looked_up(tim
 @pytest.mark.parametrize("name", ["start", "stop"])
 def test_a_time_before_all_that_kafka_counts_is_refused(name: str) -> None:
     consumer: Any = Growing({A: [1, 2, 3]})
-    log = Log(consumer, (A,), has_group=False)
+    log = LogRange(consumer, (A,), has_group=False)
     assert log.resolve(EPOCH, name) == {A: 0}
     with pytest.raises(PlanError, match=rf"^{name} is a time before 1970: 1969-12-31 23:59:59.*'earliest'"):
         log.resolve(EPOCH - timedelta(seconds=1), name)
@@ -73,7 +73,7 @@ def test_a_time_before_all_that_kafka_counts_is_refused(name: str) -> None:
 def test_a_group_that_reads_on_while_a_plan_is_made_has_lost_nothing() -> None:
     """What it has read since a time, of logs whose ends were asked for before its commits."""
     consumer: Any = Growing({A: [1, 2, 30], B: [1]})
-    log = Log(consumer, (A, B), has_group=True)
+    log = LogRange(consumer, (A, B), has_group=True)
     starts, stops = log.resolve(EPOCH + timedelta(milliseconds=30), "start"), log.resolve("committed", "stop")
     assert (starts, stops) == ({A: 2, B: 1}, {A: 7, B: 5})
     log.check(stops, "stop")
@@ -83,8 +83,8 @@ def test_a_group_that_reads_on_while_a_plan_is_made_has_lost_nothing() -> None:
 def test_where_a_group_goes_on_that_has_read_a_plan() -> None:
     ranges = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 0, 9, 12), OffsetRange("t", 1, 0, 2))
     gaps = (PlanGap("t", 1, "retention", 3, 7), PlanGap("t", 2, "rewound", 4, 25), PlanGap("u", 0, "new", 0, 0))
-    assert Plan(ranges, gaps).stops == {A: 12, B: 2, TopicPartition("t", 2): 4}
-    assert Plan().stops == {}
+    assert ReadPlan(ranges, gaps).stops == {A: 12, B: 2, TopicPartition("t", 2): 4}
+    assert ReadPlan().stops == {}
 
 
 def test_a_group_whose_log_was_made_anew_reads_what_comes_after_the_first_plan_of_it() -> None:
@@ -108,7 +108,7 @@ def test_a_plain_pair_is_a_partition_and_any_whole_number_an_offset() -> None:
             return 2
 
     consumer: Any = Growing({A: [1, 2, 3]})
-    log = Log(consumer, (A,), has_group=False)
+    log = LogRange(consumer, (A,), has_group=False)
     pairs: Any = {("t", 0): Number()}
     assert log.resolve(pairs, "start") == {A: 2}
     with pytest.raises(DataLossError, match="outside the log"):

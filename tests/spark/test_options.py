@@ -36,9 +36,11 @@ def test_the_least_there_is_to_say() -> None:
 
 def test_what_tasks_are_given_does_not_show_its_passwords() -> None:
     login = {
-        "kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN",
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": 'a.PlainLoginModule required username="me" password="can4ry";',
-    }  # fmt: skip
+    }
     source, sink = SourceOptions.of(login | {"subscribe": "a"}, streaming=False), SinkOptions.of(login)
     reader = RangeReader(source.connect, False, None, None, False)
     assert (source.connect["sasl_password"], sink.properties["sasl.password"]) == ("can4ry", "can4ry")
@@ -186,11 +188,14 @@ def test_a_pattern_matches_anywhere_in_a_name(pattern: str, name: str, matches: 
 def test_a_pattern_and_what_only_a_member_says() -> None:
     found = SourceOptions.of(
         {
-            "kafka.bootstrap.servers": "h:1", "subscribePattern": "a.*", "group": "g",
-            "kafka.partition.assignment.strategy": "cooperative-sticky", "kafka.group.instance.id": "i",
+            "kafka.bootstrap.servers": "h:1",
+            "subscribePattern": "a.*",
+            "group": "g",
+            "kafka.partition.assignment.strategy": "cooperative-sticky",
+            "kafka.group.instance.id": "i",
         },
         streaming=True,
-    )  # fmt: skip
+    )
     assert (found.topics, found.partitions, found.pattern) == ((), (), ".*(?:a.*).*")
     assert found.settings == {"assignors": ("cooperative-sticky",), "group_instance_id": "i"}
     assert found.connect == {"bootstrap": "h:1"}
@@ -226,8 +231,10 @@ KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required {};"
     ("given", "wanted"),
     [
         (
-            {"sasl.jaas.config": JAAS.format("plain", "Plain", 'username="al\\"ice" password="p w=1"'),
-             "sasl.mechanism": "PLAIN"},
+            {
+                "sasl.jaas.config": JAAS.format("plain", "Plain", 'username="al\\"ice" password="p w=1"'),
+                "sasl.mechanism": "PLAIN",
+            },
             {"sasl.mechanism": "PLAIN", "sasl.username": 'al"ice', "sasl.password": "p w=1"},
         ),
         (
@@ -235,17 +242,34 @@ KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required {};"
             {"sasl.username": "bob", "sasl.password": "secret"},
         ),
         (
-            {"sasl.jaas.config": JAAS.format("oauthbearer", "OAuthBearer", 'clientId="me" clientSecret="s" scope="a b" '
-                                             'extension_pool="1" extension_lane="2"'),
-             "sasl.login.callback.handler.class": "org.apache.kafka.x.OAuthBearerLoginCallbackHandler"},
-            {"sasl.oauthbearer.client.credentials.client.id": "me", "sasl.oauthbearer.scope": "a b",
-             "sasl.oauthbearer.client.credentials.client.secret": "s", "sasl.oauthbearer.extensions": "pool=1,lane=2"},
+            {
+                "sasl.jaas.config": JAAS.format(
+                    "oauthbearer",
+                    "OAuthBearer",
+                    'clientId="me" clientSecret="s" scope="a b" extension_pool="1" extension_lane="2"',
+                ),
+                "sasl.login.callback.handler.class": "org.apache.kafka.x.OAuthBearerLoginCallbackHandler",
+            },
+            {
+                "sasl.oauthbearer.client.credentials.client.id": "me",
+                "sasl.oauthbearer.scope": "a b",
+                "sasl.oauthbearer.client.credentials.client.secret": "s",
+                "sasl.oauthbearer.extensions": "pool=1,lane=2",
+            },
         ),
         (
-            {"sasl.jaas.config": KERBEROS.format('useKeyTab=true storeKey=true keyTab="/me.keytab" principal="me@R"'),
-             "sasl.kerberos.service.name": "kafka", "sasl.kerberos.kinit.cmd": "/bin/kinit"},
-            {"sasl.kerberos.keytab": "/me.keytab", "sasl.kerberos.principal": "me@R",
-             "sasl.kerberos.service.name": "kafka"},
+            {
+                "sasl.jaas.config": KERBEROS.format(
+                    'useKeyTab=true storeKey=true keyTab="/me.keytab" principal="me@R"'
+                ),
+                "sasl.kerberos.service.name": "kafka",
+                "sasl.kerberos.kinit.cmd": "/bin/kinit",
+            },
+            {
+                "sasl.kerberos.keytab": "/me.keytab",
+                "sasl.kerberos.principal": "me@R",
+                "sasl.kerberos.service.name": "kafka",
+            },
         ),
         (
             {"sasl.jaas.config": KERBEROS.format('useTicketCache=true ticketCache="/tmp/cc" serviceName="events"')},
@@ -268,7 +292,7 @@ KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required {};"
         ({"ssl.endpoint.identification.algorithm": "https"}, {"kohort.ssl.check.hostname": "true"}),
         ({"client.id": "c"}, {"client.id": "c"}),
     ],
-)  # fmt: skip
+)
 def test_security_as_java_says_it_is_understood(given: dict[str, str], wanted: dict[str, str]) -> None:
     assert in_our_words(given) == wanted
 

@@ -11,7 +11,7 @@ from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import UnknownTopic
 from kohort.spark import DataLossError, OffsetRange, PlanError, plan
 from kohort.spark.source import KohortSource
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.sent import Sent, varied
 
 pytestmark = pytest.mark.broker
@@ -30,16 +30,16 @@ def ranges(topic: str, *bounds: tuple[int, int]) -> tuple[OffsetRange, ...]:
     return tuple(OffsetRange(topic, partition, *bound) for partition, bound in enumerate(bounds))
 
 
-def test_all_there_is(broker: Broker, thirty: str) -> None:
+def test_all_there_is(broker: SelectedBroker, thirty: str) -> None:
     assert plan(broker.bootstrap, topics=[thirty]) == ranges(thirty, (0, 10), (0, 10), (0, 10))
 
 
-def test_some_partitions_only(broker: Broker, thirty: str) -> None:
+def test_some_partitions_only(broker: SelectedBroker, thirty: str) -> None:
     found = plan(broker.bootstrap, partitions=[TopicPartition(thirty, 2), TopicPartition(thirty, 0)])
     assert found == (OffsetRange(thirty, 0, 0, 10), OffsetRange(thirty, 2, 0, 10))
 
 
-def test_from_the_end_there_is_nothing(broker: Broker, thirty: str) -> None:
+def test_from_the_end_there_is_nothing(broker: SelectedBroker, thirty: str) -> None:
     assert plan(broker.bootstrap, topics=[thirty], start="latest") == ()
 
 
@@ -55,22 +55,23 @@ def test_from_the_end_there_is_nothing(broker: Broker, thirty: str) -> None:
         (FIRST + timedelta(seconds=20), FIRST + timedelta(seconds=10), [(0, 0), (0, 0), (0, 0)]),
     ],
 )
-def test_by_time(broker: Broker, thirty: str, start: Any, stop: Any, bounds: list[tuple[int, int]]) -> None:
+def test_by_time(broker: SelectedBroker, thirty: str, start: Any, stop: Any, bounds: list[tuple[int, int]]) -> None:
     wanted = tuple(one for one in ranges(thirty, *bounds) if len(one))
     assert plan(broker.bootstrap, topics=[thirty], start=start, stop=stop) == wanted
 
 
-def test_each_partition_its_own_way(broker: Broker, thirty: str) -> None:
+def test_each_partition_its_own_way(broker: SelectedBroker, thirty: str) -> None:
     zero, one, two = (TopicPartition(thirty, partition) for partition in range(3))
     found = plan(
-        broker.bootstrap, topics=[thirty],
+        broker.bootstrap,
+        topics=[thirty],
         start={zero: 4, one: "earliest", two: FIRST + timedelta(seconds=8)},
         stop={zero: 5, one: "latest", two: 9},
-    )  # fmt: skip
+    )
     assert found == ranges(thirty, (4, 5), (0, 10), (2, 9))
 
 
-def test_from_what_a_group_committed(broker: Broker, thirty: str, unique: Callable[[str], str]) -> None:
+def test_from_what_a_group_committed(broker: SelectedBroker, thirty: str, unique: Callable[[str], str]) -> None:
     group = unique("group")
     with Consumer(broker.bootstrap, group=group) as consumer:
         consumer.commit({TopicPartition(thirty, 0): 7, TopicPartition(thirty, 2): 10})
@@ -80,26 +81,27 @@ def test_from_what_a_group_committed(broker: Broker, thirty: str, unique: Callab
     )
 
 
-def test_wishes_about_sizes_reach_the_split(broker: Broker, thirty: str) -> None:
+def test_wishes_about_sizes_reach_the_split(broker: SelectedBroker, thirty: str) -> None:
     assert len(plan(broker.bootstrap, topics=[thirty], min_partitions=7)) == 7
     assert max(len(one) for one in plan(broker.bootstrap, topics=[thirty], max_records_per_partition=4)) == 4
 
 
-def test_ranges_by_bytes(broker: Broker, topic: str, send: Callable[..., None]) -> None:
+def test_ranges_by_bytes(broker: SelectedBroker, topic: str, send: Callable[..., None]) -> None:
     large, small = b"v" * 1000, b"v" * 10
     send(topic, [Sent(p, None, value, 1_700_000_000_000, ()) for p, value in ((0, large), (1, small))] * 100)
     found = plan(broker.bootstrap, topics=[topic], max_bytes_per_partition=10_000)
     assert found == (*(OffsetRange(topic, 0, at, at + 10) for at in range(0, 100, 10)), OffsetRange(topic, 1, 0, 100))
     assert plan(broker.bootstrap, topics=[topic], max_bytes_per_partition=1, max_records_per_partition=30)[:2] == (
-        OffsetRange(topic, 0, 0, 1), OffsetRange(topic, 0, 1, 2)
-    )  # fmt: skip
+        OffsetRange(topic, 0, 0, 1),
+        OffsetRange(topic, 0, 1, 2),
+    )
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "maxBytesPerPartition": "10000"}
     source = KohortSource(options)
     assert tuple(one for piece in source.reader(source.schema()).partitions() for one in piece.value) == found
 
 
 def test_a_range_that_shows_no_record_stays_whole(
-    broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    broker: SelectedBroker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     send(topic, [Sent(0, None, b"v" * 100, 1_700_000_000_000, ())] * 2, **{"transactional.id": unique("writer")})
     place = TopicPartition(topic, 0)
@@ -114,7 +116,7 @@ def test_a_range_that_shows_no_record_stays_whole(
 
 @pytest.mark.proves("B-40")
 def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
-    broker: Broker, thirty: str, delete_before: Callable[[str, int, int], None]
+    broker: SelectedBroker, thirty: str, delete_before: Callable[[str, int, int], None]
 ) -> None:
     delete_before(thirty, 1, 6)
     asked: dict[str, Any] = {"partitions": [TopicPartition(thirty, 1)], "start": {TopicPartition(thirty, 1): 2}}
@@ -138,8 +140,8 @@ def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
         ({"topics": "TOPIC"}, "one string"),
         ({"topics": []}, "nothing to read"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_planned_says_why(broker: Broker, thirty: str, asked: dict[str, Any], says: str) -> None:
+)
+def test_what_cannot_be_planned_says_why(broker: SelectedBroker, thirty: str, asked: dict[str, Any], says: str) -> None:
     asked = {"topics": [thirty]} | asked
     if "partitions" in asked:
         asked["partitions"] = [TopicPartition(thirty, number) for _, number in asked["partitions"]]
@@ -147,13 +149,13 @@ def test_what_cannot_be_planned_says_why(broker: Broker, thirty: str, asked: dic
         plan(broker.bootstrap, **asked)
 
 
-def test_two_numbers_in_the_wrong_order_are_a_mistake(broker: Broker, thirty: str) -> None:
+def test_two_numbers_in_the_wrong_order_are_a_mistake(broker: SelectedBroker, thirty: str) -> None:
     place = TopicPartition(thirty, 0)
     with pytest.raises(PlanError, match="start=5, stop=4"):
         plan(broker.bootstrap, partitions=[place], start={place: 5}, stop={place: 4})
 
 
-def test_a_topic_that_is_not_there_is_named(broker: Broker, unique: Callable[[str], str]) -> None:
+def test_a_topic_that_is_not_there_is_named(broker: SelectedBroker, unique: Callable[[str], str]) -> None:
     name = unique("nowhere")
     with pytest.raises(UnknownTopic, match=name):
         plan(broker.bootstrap, topics=[name])

@@ -29,7 +29,7 @@ from kohort.spark.options import SourceOptions  # noqa: E402
 from kohort.spark.pushdown import narrowed  # noqa: E402
 from kohort.spark.ranges import Within  # noqa: E402
 from kohort.spark.source import SCHEMA, PushingReader  # noqa: E402
-from kohort.testing.broker_selection import Broker  # noqa: E402
+from kohort.testing.broker_selection import SelectedBroker  # noqa: E402
 from tests.spark.sent import varied  # noqa: E402
 
 FIRST = datetime.fromtimestamp(1_700_000_000, UTC)
@@ -89,7 +89,7 @@ def test_what_is_not_exact_is_left_to_spark(one: Any, within: Within) -> None:
     ],
 )
 def test_a_plan_is_cut_to_its_bounds(
-    broker: Broker, topic: str, send: Callable[..., None], within: Within, bounds: dict[int, tuple[int, int]]
+    broker: SelectedBroker, topic: str, send: Callable[..., None], within: Within, bounds: dict[int, tuple[int, int]]
 ) -> None:
     send(topic, varied(30))
     found = plan(broker.bootstrap, topics=[topic], within=within)
@@ -97,7 +97,9 @@ def test_a_plan_is_cut_to_its_bounds(
 
 
 @pytest.mark.broker
-def test_a_reader_that_was_told_of_filters_plans_less(broker: Broker, topic: str, send: Callable[..., None]) -> None:
+def test_a_reader_that_was_told_of_filters_plans_less(
+    broker: SelectedBroker, topic: str, send: Callable[..., None]
+) -> None:
     send(topic, varied(30))
     options = SourceOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}, streaming=False)
     reader = PushingReader(options, SCHEMA)

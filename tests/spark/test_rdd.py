@@ -9,7 +9,7 @@ import pytest
 from kohort import Consumer, Record, RecordColumns, TopicPartition
 from kohort.spark import DataLossError, OffsetRange, kafka_rdd, plan
 from kohort.spark.reader import ours, read_range, read_ranges
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.sent import CODECS, Sent, varied
 
 pytestmark = pytest.mark.broker
@@ -50,7 +50,7 @@ def every_codec(topic: str, send: Callable[..., None]) -> str:
 
 
 def test_spark_reads_what_the_group_sees(
-    spark: Any, broker: Broker, every_codec: str, unique: Callable[[str], str]
+    spark: Any, broker: SelectedBroker, every_codec: str, unique: Callable[[str], str]
 ) -> None:
     group = read_as_a_group(broker.bootstrap, unique("group"), every_codec, 600)
     assert len(group) == 600
@@ -61,7 +61,7 @@ def test_spark_reads_what_the_group_sees(
     assert sorted(seen(record) for record in rdd.collect()) == group
 
 
-def test_an_rdd_knows_its_ranges_and_keeps_their_order(spark: Any, broker: Broker, every_codec: str) -> None:
+def test_an_rdd_knows_its_ranges_and_keeps_their_order(spark: Any, broker: SelectedBroker, every_codec: str) -> None:
     ranges = plan(broker.bootstrap, topics=[every_codec], max_records_per_partition=45)
     rdd = kafka_rdd(spark.sparkContext, ranges, bootstrap=broker.bootstrap)
     assert rdd.offset_ranges == ranges
@@ -70,7 +70,7 @@ def test_an_rdd_knows_its_ranges_and_keeps_their_order(spark: Any, broker: Broke
     assert read == [[(one.partition, offset) for offset in range(one.start, one.stop)] for one in ranges]
 
 
-def test_columns_come_whole(spark: Any, broker: Broker, every_codec: str) -> None:
+def test_columns_come_whole(spark: Any, broker: SelectedBroker, every_codec: str) -> None:
     ranges = plan(broker.bootstrap, topics=[every_codec])
     rdd = kafka_rdd(spark.sparkContext, ranges, bootstrap=broker.bootstrap, as_columns=True)
     slices: list[RecordColumns] = rdd.collect()
@@ -80,7 +80,7 @@ def test_columns_come_whole(spark: Any, broker: Broker, every_codec: str) -> Non
     assert sorted(as_arrow.map(lambda batch: batch.num_rows).collect()) == sorted(map(len, slices))
 
 
-def test_decoders_run_on_executors_and_leave_nulls_alone(spark: Any, broker: Broker, every_codec: str) -> None:
+def test_decoders_run_on_executors_and_leave_nulls_alone(spark: Any, broker: SelectedBroker, every_codec: str) -> None:
     ranges = plan(broker.bootstrap, topics=[every_codec])
     rdd = kafka_rdd(spark.sparkContext, ranges, bootstrap=broker.bootstrap, key_decoder=bytes.decode, value_decoder=len)
     decoded = rdd.filter(lambda record: record.partition == 0 and record.offset < 40).collect()
@@ -92,7 +92,7 @@ def test_decoders_run_on_executors_and_leave_nulls_alone(spark: Any, broker: Bro
 
 
 def test_a_decoder_that_raises_is_told_with_its_record(
-    spark: Any, broker: Broker, topic: str, send: Callable[..., None]
+    spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, [Sent(1, None, b"%d" % n, 1, ()) for n in range(5)] + [Sent(1, None, b"six", 1, ())])
     ranges = plan(broker.bootstrap, topics=[topic])
@@ -104,7 +104,7 @@ def test_a_decoder_that_raises_is_told_with_its_record(
 
 
 def test_what_was_committed_is_where_the_next_plan_starts(
-    spark: Any, broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     group = unique("group")
 
@@ -123,7 +123,7 @@ def test_what_was_committed_is_where_the_next_plan_starts(
 
 
 def test_a_group_that_was_ahead_of_its_log_goes_on_behind_the_first_plan_that_found_out(
-    spark: Any, broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     group, kinds = unique("group"), []
     with Consumer(broker.bootstrap, group=group) as consumer:
@@ -138,7 +138,9 @@ def test_a_group_that_was_ahead_of_its_log_goes_on_behind_the_first_plan_that_fo
     assert kinds == [["rewound"] * 3, []]
 
 
-def test_a_task_that_runs_again_reads_the_same(spark: Any, broker: Broker, every_codec: str, tmp_path: Any) -> None:
+def test_a_task_that_runs_again_reads_the_same(
+    spark: Any, broker: SelectedBroker, every_codec: str, tmp_path: Any
+) -> None:
     mark = str(tmp_path / "failed-once")
 
     def stumble(records: Iterator[Record]) -> Iterator[tuple[int, int]]:
@@ -159,7 +161,11 @@ def test_a_task_that_runs_again_reads_the_same(spark: Any, broker: Broker, every
 
 @pytest.mark.proves("B-40")
 def test_records_lost_after_the_plan_are_an_error_that_names_them(
-    spark: Any, broker: Broker, topic: str, send: Callable[..., None], delete_before: Callable[[str, int, int], None]
+    spark: Any,
+    broker: SelectedBroker,
+    topic: str,
+    send: Callable[..., None],
+    delete_before: Callable[[str, int, int], None],
 ) -> None:
     send(topic, varied(30))
     ranges = plan(broker.bootstrap, topics=[topic])
@@ -175,7 +181,7 @@ def test_records_lost_after_the_plan_are_an_error_that_names_them(
 
 @pytest.mark.proves("B-40")
 def test_a_range_past_the_end_is_a_loss_and_no_endless_wait(
-    broker: Broker, topic: str, send: Callable[..., None]
+    broker: SelectedBroker, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, varied(30))
     wanted = OffsetRange(topic, 0, 5, 12)
@@ -190,7 +196,7 @@ def test_a_range_past_the_end_is_a_loss_and_no_endless_wait(
 
 
 def test_markers_of_transactions_at_the_end_of_a_range_are_no_loss(
-    broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    broker: SelectedBroker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     send(topic, varied(30), **{"transactional.id": unique("writer")})
     # The last stable offset moves when the markers are written, a moment after the commit has been answered.
@@ -212,13 +218,15 @@ def test_a_short_range_fetches_little_behind_its_end(offsets: int, kib: int) -> 
     assert settings["max_buffered_bytes"] == 4 * kib * 1024
 
 
-def test_nothing_to_read_is_an_empty_rdd(spark: Any, broker: Broker, topic: str) -> None:
+def test_nothing_to_read_is_an_empty_rdd(spark: Any, broker: SelectedBroker, topic: str) -> None:
     rdd = kafka_rdd(spark.sparkContext, plan(broker.bootstrap, topics=[topic]), bootstrap=broker.bootstrap)
     assert rdd.collect() == []
     assert rdd.offset_ranges == ()
 
 
-def test_ranges_can_be_read_in_any_order_and_overlap(broker: Broker, topic: str, send: Callable[..., None]) -> None:
+def test_ranges_can_be_read_in_any_order_and_overlap(
+    broker: SelectedBroker, topic: str, send: Callable[..., None]
+) -> None:
     send(topic, varied(30))
     settings = {"bootstrap": broker.bootstrap}
     for start, stop in ((3, 9), (0, 4), (9, 10), (4, 4)):
@@ -226,7 +234,7 @@ def test_ranges_can_be_read_in_any_order_and_overlap(broker: Broker, topic: str,
         assert [offset for one in columns for offset in one.offsets] == list(range(start, stop))
 
 
-def test_partitions_are_named_as_they_are(broker: Broker, every_codec: str) -> None:
+def test_partitions_are_named_as_they_are(broker: SelectedBroker, every_codec: str) -> None:
     for partition in range(3):
         one = OffsetRange(every_codec, partition, 0, 1)
         (columns,) = read_range(one, {"bootstrap": broker.bootstrap})
@@ -234,7 +242,7 @@ def test_partitions_are_named_as_they_are(broker: Broker, every_codec: str) -> N
 
 
 def test_ranges_of_several_partitions_are_read_together(
-    broker: Broker, topic: str, send: Callable[..., None], delete_before: Callable[[str, int, int], None]
+    broker: SelectedBroker, topic: str, send: Callable[..., None], delete_before: Callable[[str, int, int], None]
 ) -> None:
     send(topic, varied(30))
     delete_before(topic, 1, 4)

@@ -12,7 +12,7 @@ from kohort import Consumer, Record, TopicPartition
 from kohort.coordinator_client import ConfigError
 from kohort.spark import OptionError, PlanError
 from kohort.spark.sink import BatchWriter, RowStreamWriter, SinkOptions, by_topic, check_columns
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.spark.queries import ended
 from tests.spark.sent import varied
@@ -25,15 +25,18 @@ def schema(**columns: Any) -> StructType:
     return StructType.fromJson({"type": "struct", "fields": fields})
 
 
-HEADER = {"type": "struct", "fields": [
-    {"name": "key", "type": "string", "nullable": True, "metadata": {}},
-    {"name": "value", "type": "binary", "nullable": True, "metadata": {}},
-]}  # fmt: skip
+HEADER = {
+    "type": "struct",
+    "fields": [
+        {"name": "key", "type": "string", "nullable": True, "metadata": {}},
+        {"name": "value", "type": "binary", "nullable": True, "metadata": {}},
+    ],
+}
 HEADERS = {"type": "array", "elementType": HEADER, "containsNull": True}
 
 
 @pytest.fixture
-def written(broker: Broker) -> Callable[..., list[Record]]:
+def written(broker: SelectedBroker) -> Callable[..., list[Record]]:
     """`written(topic, count)` is what is in a topic of three partitions, by partition and offset."""
 
     def read(topic: str, count: int) -> list[Record]:
@@ -99,10 +102,14 @@ def test_a_frame_whose_rows_are_records_is_taken() -> None:
 
 
 def test_rows_go_to_their_topics_in_their_order() -> None:
-    batch = pa.RecordBatch.from_pydict({
-        "value": ["1", "2", "3", "4"], "topic": ["b", "a", "b", "b"],
-        "partition": pa.array([0, None, None, 2], pa.int32()), "offset": [7, 8, 9, 10],
-    })  # fmt: skip
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "value": ["1", "2", "3", "4"],
+            "topic": ["b", "a", "b", "b"],
+            "partition": pa.array([0, None, None, 2], pa.int32()),
+            "offset": [7, 8, 9, 10],
+        }
+    )
     found = [(topic, rows.to_pydict()) for topic, rows in by_topic(batch, None)]
     assert found == [
         ("b", {"value": ["1"], "partition": [0]}),
@@ -119,10 +126,13 @@ def test_rows_keep_their_order_in_a_partition_that_some_name_and_others_do_not()
     place = TopicPartition("t", 0)
     with FakeBroker(topics={"t": 1}) as fake:
         options = SinkOptions.of({"kafka.bootstrap.servers": fake.bootstrap, "topic": "t"})
-        batch = pa.RecordBatch.from_pydict({
-            "key": [b"k"] * 6, "value": [b"%d" % n for n in range(6)],
-            "partition": pa.array([None, None, 0, None, 0, 0], pa.int32()),
-        })  # fmt: skip
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": [b"k"] * 6,
+                "value": [b"%d" % n for n in range(6)],
+                "partition": pa.array([None, None, 0, None, 0, 0], pa.int32()),
+            }
+        )
         assert BatchWriter(options, schema()).write(iter([batch])).records == 6
         with Consumer(fake.bootstrap) as consumer:
             consumer.assign({place: 0}, until={place: 6})
@@ -133,7 +143,9 @@ def test_rows_keep_their_order_in_a_partition_that_some_name_and_others_do_not()
 
 
 @pytest.mark.broker
-def test_a_task_writes_batches_as_they_come(broker: Broker, topic: str, written: Callable[..., list[Record]]) -> None:
+def test_a_task_writes_batches_as_they_come(
+    broker: SelectedBroker, topic: str, written: Callable[..., list[Record]]
+) -> None:
     options = SinkOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "topic": topic})
     batches = [
         pa.RecordBatch.from_pydict(
@@ -156,7 +168,7 @@ def test_a_task_writes_batches_as_they_come(broker: Broker, topic: str, written:
 
 @pytest.mark.broker
 def test_rows_that_come_one_by_one_are_written_too(
-    broker: Broker, topic: str, written: Callable[..., list[Record]]
+    broker: SelectedBroker, topic: str, written: Callable[..., list[Record]]
 ) -> None:
     options = SinkOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "topic": topic})
     columns = schema(value="binary", partition="integer", headers=HEADERS)
@@ -178,7 +190,7 @@ def test_rows_that_come_one_by_one_are_written_too(
 @pytest.mark.broker
 def test_a_frame_and_a_stream_are_copied_whole(
     kohort_spark: Any,
-    broker: Broker,
+    broker: SelectedBroker,
     topic: str,
     make_topic: Callable[..., str],
     send: Callable[..., None],
@@ -202,10 +214,15 @@ def test_a_frame_and_a_stream_are_copied_whole(
     frame.write.format("kohort").mode("append").options(**there, topic=batch).save()
     assert copied(written(batch, 30)) == wanted
     writer = (
-        kohort_spark.readStream.format("kohort").options(**source).load().selectExpr(*rows, f"'{stream}' AS topic")
-        .writeStream.format("kohort").options(**there).option("checkpointLocation", str(tmp_path))
+        kohort_spark.readStream.format("kohort")
+        .options(**source)
+        .load()
+        .selectExpr(*rows, f"'{stream}' AS topic")
+        .writeStream.format("kohort")
+        .options(**there)
+        .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
-    )  # fmt: skip
+    )
     ended(writer.start)
     assert copied(written(stream, 30)) == wanted
     with pytest.raises(Exception, match="did you mean 'topic'"):

@@ -13,7 +13,7 @@ from kohort.spark.partition_reader import as_spark
 from kohort.spark.reader import read_range
 from kohort.spark.schema import arrow_schema
 from kohort.spark.source import SCHEMA, SCHEMA_WITH_HEADERS
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.queries import ended
 from tests.spark.sent import CODECS, varied
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture
-def read(kohort_spark: Any, broker: Broker) -> Callable[..., Any]:
+def read(kohort_spark: Any, broker: SelectedBroker) -> Callable[..., Any]:
     """`read(topic, option=...)` is a DataFrame."""
 
     def reader(topic: str, **options: Any) -> Any:
@@ -32,17 +32,20 @@ def read(kohort_spark: Any, broker: Broker) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def stream(kohort_spark: Any, broker: Broker, tmp_path: Path) -> Callable[..., list[Any]]:
+def stream(kohort_spark: Any, broker: SelectedBroker, tmp_path: Path) -> Callable[..., list[Any]]:
     """`stream(topic, option=...)` runs an available-now stream into Parquet once more, and returns all rows so far."""
 
     def runner(topic: str, columns: str = "partition, offset", **options: Any) -> list[Any]:
         frame = kohort_spark.readStream.format("kohort").option("kafka.bootstrap.servers", broker.bootstrap)
         options = {"subscribe": topic, "startingOffsets": "earliest"} | options
         writer = (
-            frame.options(**options).load().selectExpr(*columns.split(", "))
-            .writeStream.format("parquet").trigger(availableNow=True)
+            frame.options(**options)
+            .load()
+            .selectExpr(*columns.split(", "))
+            .writeStream.format("parquet")
+            .trigger(availableNow=True)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        )  # fmt: skip
+        )
         query = ended(lambda: writer.start(str(tmp_path / "rows")))
         stream_progress[:] = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
         return sorted(kohort_spark.read.parquet(str(tmp_path / "rows")).collect())
@@ -82,8 +85,15 @@ def test_rows_are_the_records(read: Callable[..., Any], topic: str, send: Callab
 
 
 def test_the_schema_is_that_of_sparks_own_source(read: Callable[..., Any], topic: str) -> None:
-    fields = {"key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint",
-              "timestamp": "timestamp", "timestampType": "int"}  # fmt: skip
+    fields = {
+        "key": "binary",
+        "value": "binary",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "timestamp": "timestamp",
+        "timestampType": "int",
+    }
     assert dict(read(topic).dtypes) == fields
     assert dict(read(topic, includeHeaders="true").dtypes) == {
         **fields,
@@ -94,7 +104,7 @@ def test_the_schema_is_that_of_sparks_own_source(read: Callable[..., Any], topic
 
 @pytest.mark.parametrize("wanted", [SCHEMA, SCHEMA_WITH_HEADERS])
 def test_batches_equal_sparks_schema_to_the_last_type(
-    kohort_spark: Any, broker: Broker, topic: str, send: Callable[..., None], wanted: Any
+    kohort_spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None], wanted: Any
 ) -> None:
     send(topic, varied(9))
     schema = arrow_schema(wanted)
@@ -119,7 +129,7 @@ def test_offsets_times_and_splits(read: Callable[..., Any], topic: str, send: Ca
 
 
 def test_rdd_and_frame_read_the_same(
-    kohort_spark: Any, read: Callable[..., Any], broker: Broker, topic: str, send: Callable[..., None]
+    kohort_spark: Any, read: Callable[..., Any], broker: SelectedBroker, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, varied(200), codec="zstd")
     rdd = kafka_rdd(kohort_spark.sparkContext, plan(broker.bootstrap, topics=[topic]), bootstrap=broker.bootstrap)
@@ -134,7 +144,7 @@ def test_rdd_and_frame_read_the_same(
         ({"kafka.fetch.min.byte": "1"}, "fetch.min.bytes"),
         ({"startingTimestamp": "99999999999999"}, "no record is as late as that"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_on_the_driver(
     read: Callable[..., Any], topic: str, options: dict[str, str], says: str
 ) -> None:
@@ -142,7 +152,7 @@ def test_what_is_wrong_is_said_on_the_driver(
         read(topic, **options).count()
 
 
-def test_another_schema_is_refused(kohort_spark: Any, broker: Broker, topic: str) -> None:
+def test_another_schema_is_refused(kohort_spark: Any, broker: SelectedBroker, topic: str) -> None:
     frame = kohort_spark.read.format("kohort").schema("value string")
     with pytest.raises(Exception, match="fixed schema"):
         frame.options(**{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).load().count()
@@ -176,7 +186,11 @@ def test_a_limit_cuts_a_stream_into_batches(stream: Callable[..., Any], topic: s
 
 
 def test_a_stream_tells_its_group_how_far_it_is(
-    stream: Callable[..., Any], broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    stream: Callable[..., Any],
+    broker: SelectedBroker,
+    topic: str,
+    send: Callable[..., None],
+    unique: Callable[[str], str],
 ) -> None:
     group = unique("group")
     send(topic, varied(30))
@@ -192,7 +206,11 @@ def test_a_stream_tells_its_group_how_far_it_is(
 
 @pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
 def test_a_stream_that_is_a_member_reads_what_it_is_assigned(
-    stream: Callable[..., Any], broker: Broker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    stream: Callable[..., Any],
+    broker: SelectedBroker,
+    topic: str,
+    send: Callable[..., None],
+    unique: Callable[[str], str],
 ) -> None:
     group = unique("group")
     send(topic, varied(30))
@@ -216,7 +234,7 @@ def test_filters_are_told_to_the_plan(read: Callable[..., Any], topic: str, send
 
 
 def test_only_columns_that_are_asked_for_are_made(
-    kohort_spark: Any, broker: Broker, topic: str, send: Callable[..., None]
+    kohort_spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, varied(30))
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}

@@ -14,7 +14,7 @@ from kohort.spark.options import SourceOptions
 from kohort.spark.read_limits import Pace, limited
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic, serves
 from tests.spark.sent import Sent, varied
 
@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def reader(broker: Broker, topic: str, clock: Clock) -> Iterator[Make]:
+def reader(broker: SelectedBroker, topic: str, clock: Clock) -> Iterator[Make]:
     """`reader(option=...)` is the driver's side of a stream over `topic`."""
     made: list[StreamReader] = []
 
@@ -53,7 +53,7 @@ def reader(broker: Broker, topic: str, clock: Clock) -> Iterator[Make]:
 
 
 @pytest.fixture
-def admin(broker: Broker) -> AdminClient:
+def admin(broker: SelectedBroker) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
@@ -65,7 +65,7 @@ def ranges_of(tasks: Sequence[Any]) -> list[OffsetRange]:
     return [one for task in tasks for one in task.value]
 
 
-def grow(admin: AdminClient, broker: Broker, topic: str, partitions: int) -> None:
+def grow(admin: AdminClient, broker: SelectedBroker, topic: str, partitions: int) -> None:
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         future.result(120)
     while not serves(broker.bootstrap, topic, partitions):
@@ -110,7 +110,7 @@ def test_an_available_now_run_takes_what_was_there_and_does_not_wait_for_more(
 
 @pytest.mark.broker
 def test_partitions_and_topics_that_are_added_are_read_from_their_beginning(
-    broker: Broker, reader: Make, unique: Callable[[str], str], send: Callable[..., None], admin: AdminClient
+    broker: SelectedBroker, reader: Make, unique: Callable[[str], str], send: Callable[..., None], admin: AdminClient
 ) -> None:
     family = unique("family")
     first, second = f"{family}-1", f"{family}-2"
@@ -135,7 +135,7 @@ def test_partitions_and_topics_that_are_added_are_read_from_their_beginning(
 @pytest.mark.broker
 @pytest.mark.proves("B-40")
 def test_an_added_partition_whose_beginning_is_gone_is_a_loss(
-    broker: Broker,
+    broker: SelectedBroker,
     reader: Make,
     topic: str,
     send: Callable[..., None],
@@ -198,7 +198,7 @@ def test_a_log_that_ends_before_what_was_read_is_a_loss_or_a_new_beginning(
 
 @pytest.mark.broker
 def test_the_group_is_told_when_spark_asks_for_more(
-    broker: Broker, reader: Make, topic: str, send: Callable[..., None], unique: Callable[[str], str]
+    broker: SelectedBroker, reader: Make, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     group = unique("group")
 

@@ -52,9 +52,12 @@ def page(theirs: Outcomes, ours: Outcomes) -> str:
     refused = [case for case in CASES if case.count is None]
     differ = differences()
     head = HEAD.format(
-        reads=len(CASES), connector="4.0.0", alike=len(CASES) - len(refused) - len(differ), refused=len(refused),
+        reads=len(CASES),
+        connector="4.0.0",
+        alike=len(CASES) - len(refused) - len(differ),
+        refused=len(refused),
         differ=len(differ),
-    )  # fmt: skip
+    )
     return "\n".join([head, *_differences(differ, theirs, ours), "", MISTAKES, *_mistakes(refused, theirs, ours), ""])
 
 

@@ -81,9 +81,11 @@ def streamed(spark: Any, source: str, case: Case, names: Mapping[str, str]) -> A
     folder = tempfile.mkdtemp()
     frame = queried(spark.readStream.format(source).options(**options_of(case, names)).load(), case)
     query = (
-        frame.writeStream.format("parquet").trigger(availableNow=True)
-        .option("checkpointLocation", f"{folder}/checkpoint").start(f"{folder}/rows")
-    )  # fmt: skip
+        frame.writeStream.format("parquet")
+        .trigger(availableNow=True)
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .start(f"{folder}/rows")
+    )
     query.awaitTermination()
     return spark.read.schema(frame.schema).parquet(f"{folder}/rows")
 

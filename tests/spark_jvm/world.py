@@ -17,10 +17,12 @@ TIME_MS = 1_700_000_000_000
 PARTITIONS = 3
 TRANSACTION_MS = 3 * 3600 * 1000  # one is open while the sessions run, which a slow machine may take long for
 PLAIN: Mapping[str, object] = MappingProxyType({})
-BROKER = MappingProxyType({
-    "log.cleaner.backoff.ms": "100",  # compaction is waited for
-    "transaction.max.timeout.ms": str(TRANSACTION_MS),
-})  # fmt: skip
+BROKER = MappingProxyType(
+    {
+        "log.cleaner.backoff.ms": "100",  # compaction is waited for
+        "transaction.max.timeout.ms": str(TRANSACTION_MS),
+    }
+)
 # What $name stands for in the table of cases, and the partitions and settings of the topic.
 TOPICS = MappingProxyType(
     {f"codec_{codec}": (PARTITIONS, KEEP) for codec in CODECS}
@@ -31,10 +33,16 @@ TOPICS = MappingProxyType(
         "appended": (1, {**KEEP, "message.timestamp.type": "LogAppendTime"}),
         "txn": (2, KEEP),
         "open": (1, KEEP),
-        "compacted": (1, {
-            **KEEP, "cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01",
-            "max.compaction.lag.ms": "500",
-        }),
+        "compacted": (
+            1,
+            {
+                **KEEP,
+                "cleanup.policy": "compact",
+                "segment.ms": "100",
+                "min.cleanable.dirty.ratio": "0.01",
+                "max.compaction.lag.ms": "500",
+            },
+        ),
         "deleted": (2, KEEP),
         "gone": (1, KEEP),
         "empty": (3, KEEP),
@@ -44,7 +52,7 @@ TOPICS = MappingProxyType(
         "pat_one": (1, KEEP),
         "pat_two": (2, KEEP),
     }
-)  # fmt: skip
+)
 
 
 def real_name(prefix: str, name: str) -> str:
@@ -100,9 +108,14 @@ def _send(bootstrap: str, topic: str, records: Iterable[Sent], settings: Mapping
 def _produce(producer: Producer, topic: str, records: Iterable[Sent]) -> None:
     for record in records:
         producer.produce(
-            topic, partition=record.partition, key=record.key, value=record.value, timestamp=record.timestamp_ms,
-            headers=list(record.headers), on_delivery=_refuse,
-        )  # fmt: skip
+            topic,
+            partition=record.partition,
+            key=record.key,
+            value=record.value,
+            timestamp=record.timestamp_ms,
+            headers=list(record.headers),
+            on_delivery=_refuse,
+        )
         producer.poll(0)
 
 

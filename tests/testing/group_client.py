@@ -258,9 +258,11 @@ class EpochClient(MemberClient):
     def enter(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
         """The first heartbeat, with all that it has to say."""
         said: dict[str, Any] = {
-            "member_epoch": 0, "topic_partitions": (), "rebalance_timeout_ms": self.rebalance_timeout_ms,
+            "member_epoch": 0,
+            "topic_partitions": (),
+            "rebalance_timeout_ms": self.rebalance_timeout_ms,
             "subscribed_topic_names": (self.stage.topic,),
-        }  # fmt: skip
+        }
         return self.beat(**(said | changes))
 
     def acknowledge(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
@@ -271,9 +273,11 @@ class EpochClient(MemberClient):
     def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
         """A heartbeat that says nothing new but `changes`; a good answer is remembered."""
         said: dict[str, Any] = {
-            "group_id": self.stage.group, "member_id": self.member_id, "member_epoch": self.generation,
+            "group_id": self.stage.group,
+            "member_id": self.member_id,
+            "member_epoch": self.generation,
             "instance_id": self.instance_id,
-        }  # fmt: skip
+        }
         answer: ConsumerGroupHeartbeatResponse
         answer = self.ask("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest(**(said | changes)))
         if not answer.error_code:

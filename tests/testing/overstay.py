@@ -38,9 +38,22 @@ ALLOWED_S = 1.0
 CALLS_A_LIFE = 60
 TIMEOUTS_S = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5)
 APIS = (
-    "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit",
-    "OffsetFetch", "ListOffsets", "Fetch", "InitProducerId", "Produce", "ListGroups", "DescribeGroups",
-)  # fmt: skip
+    "ApiVersions",
+    "Metadata",
+    "FindCoordinator",
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "OffsetCommit",
+    "OffsetFetch",
+    "ListOffsets",
+    "Fetch",
+    "InitProducerId",
+    "Produce",
+    "ListGroups",
+    "DescribeGroups",
+)
 PLACES = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIONS))
 
 
@@ -63,10 +76,14 @@ def faults(chance: random.Random, share: float) -> Callable[[Call], Action | Non
             return None
         return chance.choice(
             (
-                Delay(chance.uniform(0.05, 2.5)), Drop(), Drop(after_work=True), Close(), Close(reset=True),
+                Delay(chance.uniform(0.05, 2.5)),
+                Drop(),
+                Drop(after_work=True),
+                Close(),
+                Close(reset=True),
                 Close(after_work=True),
             )
-        )  # fmt: skip
+        )
 
     return control
 
@@ -128,16 +145,24 @@ def patience(chance: random.Random) -> dict[str, int]:
     """Of little the client makes much; of much nothing but the call's own timeout ends it."""
     request_ms, bootstrap_ms = chance.choice(((1_500, 0), (30_000, 60_000)))
     return {
-        "request_timeout_ms": request_ms, "bootstrap_timeout_ms": bootstrap_ms, "retry_backoff_ms": 10,
+        "request_timeout_ms": request_ms,
+        "bootstrap_timeout_ms": bootstrap_ms,
+        "retry_backoff_ms": 10,
         "reconnect_backoff_ms": 10,
-    }  # fmt: skip
+    }
 
 
 def member(make: Callable[..., Any], bootstrap: str, chance: random.Random, timeout_s: float) -> Any:
     consumer = make(
-        bootstrap, group=f"group-{chance.randrange(2)}", auto_offset_reset="earliest", session_timeout_ms=3000,
-        heartbeat_interval_ms=200, max_poll_interval_ms=10_000, fetch_max_wait_ms=100, **patience(chance),
-    )  # fmt: skip
+        bootstrap,
+        group=f"group-{chance.randrange(2)}",
+        auto_offset_reset="earliest",
+        session_timeout_ms=3000,
+        heartbeat_interval_ms=200,
+        max_poll_interval_ms=10_000,
+        fetch_max_wait_ms=100,
+        **patience(chance),
+    )
     consumer.subscribe([TOPIC])
     return consumer
 
@@ -148,9 +173,13 @@ def admin(bootstrap: str, chance: random.Random, timeout_s: float) -> Admin:
 
 def producer(bootstrap: str, chance: random.Random, timeout_s: float) -> Producer:
     return Producer(
-        bootstrap, max_block_ms=round(timeout_s * 1000), batch_bytes=2_000, max_request_bytes=2_000,
-        buffer_bytes=4_000, **patience(chance),
-    )  # fmt: skip
+        bootstrap,
+        max_block_ms=round(timeout_s * 1000),
+        batch_bytes=2_000,
+        max_request_bytes=2_000,
+        buffer_bytes=4_000,
+        **patience(chance),
+    )
 
 
 Does = Callable[[Any, float], object]

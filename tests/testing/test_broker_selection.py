@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kohort.testing import broker_selection, jars
-from kohort.testing.broker_selection import Source, any_broker, choose, docker_engine_answers, wanted_version
+from kohort.testing.broker_selection import BrokerSource, any_broker, choose, docker_engine_answers, wanted_version
 from kohort.testing.container_broker import container_environment
 
 
@@ -15,13 +15,13 @@ def test_named_broker_wins_and_the_engine_is_not_even_asked() -> None:
     def never() -> bool:
         raise AssertionError("asked the Docker engine")
 
-    assert choose({"KOHORT_BOOTSTRAP": "kafka.example:9092"}, never) is Source.NAMED
+    assert choose({"KOHORT_BOOTSTRAP": "kafka.example:9092"}, never) is BrokerSource.NAMED
 
 
 def test_container_comes_before_the_jars() -> None:
-    assert choose({}, lambda: True) is Source.CONTAINER
-    assert choose({}, lambda: False) is Source.JARS
-    assert choose({"KOHORT_BOOTSTRAP": ""}, lambda: False) is Source.JARS
+    assert choose({}, lambda: True) is BrokerSource.CONTAINER
+    assert choose({}, lambda: False) is BrokerSource.JARS
+    assert choose({"KOHORT_BOOTSTRAP": ""}, lambda: False) is BrokerSource.JARS
 
 
 def test_version_is_the_environments_or_the_default() -> None:

@@ -52,10 +52,18 @@ def test_one_lost_answer_costs_time_and_nothing_else(protocol: str, api: str, fa
         told: list[KohortError] = []
         to_be_told = fault in BROKEN and api not in NOT_ALWAYS_TOLD
         with Consumer(
-            fake.bootstrap, group="group", protocol=protocol, auto_offset_reset="earliest", heartbeat_interval_ms=100,
-            session_timeout_ms=1500, max_poll_interval_ms=2000, request_timeout_ms=1200, fetch_max_wait_ms=100,
-            reconnect_backoff_ms=10, retry_backoff_ms=10,
-        ) as consumer:  # fmt: skip
+            fake.bootstrap,
+            group="group",
+            protocol=protocol,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=100,
+            session_timeout_ms=1500,
+            max_poll_interval_ms=2000,
+            request_timeout_ms=1200,
+            fetch_max_wait_ms=100,
+            reconnect_backoff_ms=10,
+            retry_backoff_ms=10,
+        ) as consumer:
             consumer.subscribe(["topic"])
             deadline = time.monotonic() + 120
             while len(set(got)) < RECORDS or not laid.calls or (to_be_told and not told):

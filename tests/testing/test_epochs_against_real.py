@@ -251,10 +251,16 @@ def test_a_subscription_that_changes_and_a_topic_that_is_not_there(stage: Stage,
 def test_heartbeats_that_can_never_succeed(stage: Stage, member: Cast) -> None:
     ada = member()
     for wrong in (
-        {"rebalance_timeout_ms": -1}, {"subscribed_topic_names": None}, {"topic_partitions": None},
-        {"topic_partitions": (TopicPartitions(topic_id=UUID(int=7), partitions=(0,)),)}, {"member_epoch": -3},
-        {"member_epoch": LEAVE_FOR_A_WHILE}, {"group_id": ""}, {"instance_id": ""}, {"rack_id": ""},
-    ):  # fmt: skip
+        {"rebalance_timeout_ms": -1},
+        {"subscribed_topic_names": None},
+        {"topic_partitions": None},
+        {"topic_partitions": (TopicPartitions(topic_id=UUID(int=7), partitions=(0,)),)},
+        {"member_epoch": -3},
+        {"member_epoch": LEAVE_FOR_A_WHILE},
+        {"group_id": ""},
+        {"instance_id": ""},
+        {"rack_id": ""},
+    ):
         assert ada.enter(**wrong).error_code == INVALID_REQUEST, wrong
     assert ada.enter(server_assignor="astrology").error_code == UNSUPPORTED_ASSIGNOR
     assert ada.beat(member_epoch=3).error_code == NO_GROUP

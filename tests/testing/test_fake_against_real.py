@@ -467,8 +467,10 @@ def test_an_idempotent_producers_batches_are_taken_once_and_in_order(stage: Stag
         def send(sequence: int, *, epoch: int = 0, producer: int = first, records: int = 2) -> tuple[int, int]:
             batch = encode(
                 [(b"k", b"v", number) for number in range(records)],
-                producer_id=producer, producer_epoch=epoch, base_sequence=sequence,
-            )  # fmt: skip
+                producer_id=producer,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
             answer = produce(connection, stage, batch)
             return answer.error_code, answer.base_offset
 

@@ -85,10 +85,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if client.waiting:
             return
         request = JoinGroupRequest(
-            group_id="g", session_timeout_ms=SESSION_MS, rebalance_timeout_ms=REBALANCE_MS, member_id=client.member_id,
-            group_instance_id=client.instance_id, protocol_type="consumer",
+            group_id="g",
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=client.member_id,
+            group_instance_id=client.instance_id,
+            protocol_type="consumer",
             protocols=(JoinGroupRequestProtocol(name="range", metadata=note),),
-        )  # fmt: skip
+        )
         self.coordinator.join(request, version=9, client_id="c", now=self.now, reply=client.taking(client.on_join))
 
     @rule(which=st.integers(0, CLIENTS - 1))
@@ -97,13 +101,17 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if client.waiting or client.generation < 0:
             return
         request = SyncGroupRequest(
-            group_id="g", generation_id=client.generation, member_id=client.member_id,
-            group_instance_id=client.instance_id, protocol_type="consumer", protocol_name="range",
+            group_id="g",
+            generation_id=client.generation,
+            member_id=client.member_id,
+            group_instance_id=client.instance_id,
+            protocol_type="consumer",
+            protocol_name="range",
             assignments=tuple(
                 SyncGroupRequestAssignment(member_id=each, assignment=f"{client.generation}/{each}".encode())
                 for each in client.leads
             ),
-        )  # fmt: skip
+        )
         self.coordinator.sync(request, now=self.now, reply=client.taking(client.on_sync))
 
     @rule(which=st.integers(0, CLIENTS - 1))
@@ -113,11 +121,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
             return
         error = self.coordinator.heartbeat(
             HeartbeatRequest(
-                group_id="g", generation_id=client.generation, member_id=client.member_id,
+                group_id="g",
+                generation_id=client.generation,
+                member_id=client.member_id,
                 group_instance_id=client.instance_id,
             ),
             now=self.now,
-        )  # fmt: skip
+        )
         if error not in (0, 27):
             client.lost(error)
 

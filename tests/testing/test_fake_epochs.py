@@ -13,7 +13,7 @@ from kohort.protocol.apis.consumer_group_heartbeat import (
 )
 from kohort.testing.fake_broker import ConsumerGroupState, CoordinatorSettings
 from kohort.testing.fake_broker.consumer_coordinator import ConsumerCoordinator, by_topic
-from kohort.testing.fake_broker.consumer_group import Place, TopicView
+from kohort.testing.fake_broker.consumer_group import GroupTopic, Place
 
 CLIENTS = 4
 SESSION_S, REBALANCE_S = 10.0, 20.0
@@ -50,19 +50,24 @@ class EpochsMachine(RuleBasedStateMachine):
         self.now = 0.0
 
     @property
-    def topics(self) -> Mapping[str, TopicView]:
-        return {name: TopicView(UUID(int=len(name) + ord(name[0])), size) for name, size in self.sizes.items()}
+    def topics(self) -> Mapping[str, GroupTopic]:
+        return {name: GroupTopic(UUID(int=len(name) + ord(name[0])), size) for name, size in self.sizes.items()}
 
     def ask(self, client: Client, **said: object) -> ConsumerGroupHeartbeatResponse:
         """A heartbeat; afterwards the client is told, or knows that it is nobody any more."""
         full = {
-            "group_id": "g", "member_id": client.member_id, "member_epoch": client.epoch,
+            "group_id": "g",
+            "member_id": client.member_id,
+            "member_epoch": client.epoch,
             "instance_id": client.instance_id,
-        }  # fmt: skip
+        }
         answer = self.coordinator.heartbeat(
             ConsumerGroupHeartbeatRequest(**(full | said)),  # type: ignore[arg-type]
-            version=1, client_id="c", topics=self.topics, now=self.now,
-        )  # fmt: skip
+            version=1,
+            client_id="c",
+            topics=self.topics,
+            now=self.now,
+        )
         if answer.error_code:
             assert answer.error_code in NEW_MEMBER, answer
             client.begin_anew()

@@ -37,9 +37,14 @@ def test_a_lost_answer_loses_and_doubles_no_record(api: str, fault: str) -> None
     with FakeBroker(topics={"topic": 1}) as fake:
         laid = fake.control(api, FAULTS[fault], times=3)
         with Producer(
-            fake.bootstrap, linger_ms=0, batch_bytes=100, request_timeout_ms=500, retry_backoff_ms=10,
-            reconnect_backoff_ms=10, connection_setup_timeout_ms=500,
-        ) as producer:  # fmt: skip
+            fake.bootstrap,
+            linger_ms=0,
+            batch_bytes=100,
+            request_timeout_ms=500,
+            retry_backoff_ms=10,
+            reconnect_backoff_ms=10,
+            connection_setup_timeout_ms=500,
+        ) as producer:
             for number in range(RECORDS):
                 producer.send("topic", b"%d" % number)
             producer.flush(PATIENCE_S)
@@ -54,10 +59,19 @@ def test_a_lost_answer_loses_and_doubles_no_record(api: str, fault: str) -> None
 def test_a_lost_answer_commits_no_aborted_record_and_loses_no_committed_one(api: str, fault: str) -> None:
     with FakeBroker(topics={"topic": 1, "source": 1}) as fake:
         committed: list[bytes] = []
-        with Producer(
-            fake.bootstrap, transactional_id="one", linger_ms=0, batch_bytes=100, request_timeout_ms=500,
-            retry_backoff_ms=10, reconnect_backoff_ms=10, connection_setup_timeout_ms=500,
-        ) as producer, Consumer(fake.bootstrap, group="group") as member:  # fmt: skip
+        with (
+            Producer(
+                fake.bootstrap,
+                transactional_id="one",
+                linger_ms=0,
+                batch_bytes=100,
+                request_timeout_ms=500,
+                retry_backoff_ms=10,
+                reconnect_backoff_ms=10,
+                connection_setup_timeout_ms=500,
+            ) as producer,
+            Consumer(fake.bootstrap, group="group") as member,
+        ):
             laid = fake.control(api, FAULTS[fault], times=1)
             for number in range(4):
                 values = [b"%d-%d" % (number, each) for each in range(5)]
@@ -95,9 +109,13 @@ def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
         laid = fake.control("Produce", lambda _call: Drop())
         delivery = producer.send("topic", b"2")
         calls: list[Callable[[], object]] = [
-            delivery.result, lambda: producer.send("topic", b"3"), producer.flush, producer.metrics, producer.begin,
+            delivery.result,
+            lambda: producer.send("topic", b"3"),
+            producer.flush,
+            producer.metrics,
+            producer.begin,
             producer.close,
-        ]  # fmt: skip
+        ]
         raised = producer._driver.lock.run(in_a_child, lambda: signal.alarm(20), *calls)
         assert raised == [ForkError.__name__] * len(calls)
         laid.remove()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kohort.testing import BrokerStartError, BrokerStateError, RealBroker, RealCluster
-from kohort.testing.broker_selection import Broker, wanted_version
+from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.readiness import brokers_seen
 from kohort.testing.topics import create_topic, kafka_tool, leaders
 
@@ -35,7 +35,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_shared_broker_serves_and_topics_get_leaders(broker: Broker, topic: str) -> None:
+def test_shared_broker_serves_and_topics_get_leaders(broker: SelectedBroker, topic: str) -> None:
     assert brokers_seen(broker.bootstrap.split(",")[0]) >= 1
     assert len(leaders(broker.bootstrap.split(",")[0], topic)) == 3
     with pytest.raises(BrokerStateError, match="already exists"):

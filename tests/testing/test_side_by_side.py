@@ -7,7 +7,7 @@ from multiprocessing.connection import Client
 
 import pytest
 
-from kohort.testing.broker_selection import Broker, NamedBroker
+from kohort.testing.broker_selection import NamedBroker, SelectedBroker
 from kohort.testing.errors import BrokerStartError
 from tests import side_by_side
 from tests.side_by_side import BROKER, GroupScheduling, RunServer, send_groups
@@ -21,7 +21,7 @@ class Brokers:
         self.refusal: Exception | None = None
 
     @contextmanager
-    def __call__(self) -> Iterator[Broker]:
+    def __call__(self) -> Iterator[SelectedBroker]:
         if self.refusal:
             raise self.refusal
         self.started += 1
@@ -95,5 +95,8 @@ def test_groups_of_all_workers_reach_the_scheduler(server: RunServer) -> None:
     scheduler = GroupScheduling.__new__(GroupScheduling)
     scheduler._server = server
     assert [scheduler._split_scope(one) for one in ("a.py::x", "b.py::y", "c.py::z", "d.py::alone")] == [
-        "java", "java", "c.py", "d.py::alone",
-    ]  # fmt: skip
+        "java",
+        "java",
+        "c.py",
+        "d.py::alone",
+    ]

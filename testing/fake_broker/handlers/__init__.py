@@ -49,14 +49,37 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
     {
         module.KEY: Handler(module.VERSIONS, module.handle)
         for module in (
-            produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator, join_group,
-            heartbeat, leave_group, sync_group, api_versions, create_topics, delete_topics, describe_groups,
-            list_groups, delete_groups, offset_delete, offset_for_leader_epoch, init_producer_id,
-            add_partitions_to_txn, add_offsets_to_txn, end_txn, txn_offset_commit,
-            consumer_group_heartbeat, consumer_group_describe, get_telemetry_subscriptions, push_telemetry,
+            produce,
+            fetch,
+            list_offsets,
+            metadata,
+            offset_commit,
+            offset_fetch,
+            find_coordinator,
+            join_group,
+            heartbeat,
+            leave_group,
+            sync_group,
+            api_versions,
+            create_topics,
+            delete_topics,
+            describe_groups,
+            list_groups,
+            delete_groups,
+            offset_delete,
+            offset_for_leader_epoch,
+            init_producer_id,
+            add_partitions_to_txn,
+            add_offsets_to_txn,
+            end_txn,
+            txn_offset_commit,
+            consumer_group_heartbeat,
+            consumer_group_describe,
+            get_telemetry_subscriptions,
+            push_telemetry,
         )
     }
-)  # fmt: skip
+)
 
 UNASKED: frozenset[int] = frozenset({get_telemetry_subscriptions.KEY, push_telemetry.KEY})
 """Offered only where a test asks for them, as by brokers only with a plugin."""

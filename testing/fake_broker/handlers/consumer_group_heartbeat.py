@@ -2,7 +2,7 @@
 
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.consumer_group import TopicView
+from kohort.testing.fake_broker.consumer_group import GroupTopic
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 68
@@ -15,7 +15,7 @@ async def handle(work: Work, request: ConsumerGroupHeartbeatRequest) -> Consumer
     if request.member_epoch == 0 and not work.groups.become_consumer(request.group_id):
         message = f"Group {request.group_id} is not a consumer group."
         return ConsumerGroupHeartbeatResponse(error_code=codes.GROUP_ID_NOT_FOUND, error_message=message)
-    topics = {name: TopicView(topic.topic_id, len(topic.partitions)) for name, topic in work.cluster.topics.items()}
+    topics = {name: GroupTopic(topic.topic_id, len(topic.partitions)) for name, topic in work.cluster.topics.items()}
     answer = work.groups.consumer.heartbeat(
         request, version=work.call.version, client_id=work.call.client_id, topics=topics, now=work.now
     )

@@ -12,7 +12,7 @@ from kohort.protocol.apis.describe_groups import (
     DescribeGroupsResponse,
 )
 from kohort.testing.fake_broker import codes
-from kohort.testing.fake_broker.group import Group, GroupState
+from kohort.testing.fake_broker.group import FakeGroup, GroupState
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 15
@@ -50,7 +50,7 @@ def _described(work: Work, group_id: str) -> DescribedGroup:
     )
 
 
-def _members(group: Group, protocol: str | None) -> tuple[DescribedGroupMember, ...]:
+def _members(group: FakeGroup, protocol: str | None) -> tuple[DescribedGroupMember, ...]:
     return tuple(
         DescribedGroupMember(
             member_id=member.member_id,

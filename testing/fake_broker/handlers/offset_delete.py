@@ -17,7 +17,7 @@ from kohort.protocol.apis.offset_delete import (
 from kohort.protocol.membership import parse_subscription
 from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup
-from kohort.testing.fake_broker.group import Group
+from kohort.testing.fake_broker.group import FakeGroup
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 47
@@ -54,7 +54,9 @@ async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     )
 
 
-def _delete(work: Work, group: Group | ConsumerGroup, read: AbstractSet[str] | None, partition: TopicPartition) -> int:
+def _delete(
+    work: Work, group: FakeGroup | ConsumerGroup, read: AbstractSet[str] | None, partition: TopicPartition
+) -> int:
     if work.cluster.partition(work.cluster.topics.get(partition.topic), partition.partition) is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     if read is None or partition.topic in read:
@@ -63,7 +65,7 @@ def _delete(work: Work, group: Group | ConsumerGroup, read: AbstractSet[str] | N
     return codes.NONE
 
 
-def _topics_read(group: Group) -> set[str] | None:
+def _topics_read(group: FakeGroup) -> set[str] | None:
     """None stands for all."""
     topics: set[str] = set()
     for member in group.members.values():

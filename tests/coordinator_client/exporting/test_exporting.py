@@ -14,14 +14,14 @@ from kohort import Consumer, TopicPartition
 from kohort.coordinator_client.exporting import opentelemetry, prometheus
 from kohort.coordinator_client.exporting.readings import (
     BASES,
-    Watch,
+    ConsumerRegistry,
+    base_name,
     opentelemetry_name,
     prometheus_name,
-    readings,
-    stem,
+    samples,
 )
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Kind
-from kohort.testing.broker_selection import Broker
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
 
 
@@ -47,7 +47,7 @@ def observed(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any
         for resource in (data.resource_metrics if data is not None else ())
         for scope in resource.scope_metrics
         for metric in scope.metrics
-    }  # fmt: skip
+    }
 
 
 def _told(point: Any, unit: str) -> tuple[dict[str, Any], float, str]:
@@ -83,7 +83,7 @@ def changed(metrics: ConsumerMetrics, **figures: Any) -> ConsumerMetrics:
 
 @pytest.mark.broker
 def test_a_scrape_and_a_reader_tell_what_metrics_tells(
-    broker: Broker, topic: str, unique: Callable[[str], str]
+    broker: SelectedBroker, topic: str, unique: Callable[[str], str]
 ) -> None:
     produce(broker.bootstrap, topic, numbers(0, 100))
     group = unique("group")
@@ -96,21 +96,23 @@ def test_a_scrape_and_a_reader_tell_what_metrics_tells(
         consumer.subscribe([topic])
         read(consumer, 60)
         consumer.commit()
-        samples, points, seen = scraped(registry), observed(reader), consumer.metrics()
+        lines, points, seen = scraped(registry), observed(reader), consumer.metrics()
         who = ("app", group, "1")
-        assert samples["kohort_consumer_records_consumed_total"] == {who: 60}
-        assert samples["kohort_consumer_assigned_partitions"] == {who: 3}
-        assert samples["kohort_consumer_records_lag"][(*who, topic, "0")] == 40
-        assert samples["kohort_consumer_rebalance_total"] == {who: 1}
+        assert lines["kohort_consumer_records_consumed_total"] == {who: 60}
+        assert lines["kohort_consumer_assigned_partitions"] == {who: 3}
+        assert lines["kohort_consumer_records_lag"][(*who, topic, "0")] == 40
+        assert lines["kohort_consumer_rebalance_total"] == {who: 1}
         assert seen.rebalance_latency_max_ms is not None
-        assert samples["kohort_consumer_rebalance_latency_max_seconds"][who] == pytest.approx(
+        assert lines["kohort_consumer_rebalance_latency_max_seconds"][who] == pytest.approx(
             seen.rebalance_latency_max_ms / 1000
         )
         (told,) = points["kohort.consumer.records_consumed"]
         attributes = {
-            "messaging.system": "kafka", "messaging.client.id": "app", "messaging.consumer.group.name": group,
+            "messaging.system": "kafka",
+            "messaging.client.id": "app",
+            "messaging.consumer.group.name": group,
             "kohort.consumer": 1,
-        }  # fmt: skip
+        }
         assert told[0] == attributes
         assert told[1:] == (60.0, "1")
         lag = {
@@ -120,9 +122,9 @@ def test_a_scrape_and_a_reader_tell_what_metrics_tells(
         ((_, latency_s, unit),) = points["kohort.consumer.rebalance_latency_max"]
         assert unit == "s"
         assert latency_s == pytest.approx(seen.rebalance_latency_max_ms / 1000)
-        known = {reading.figure.name for reading in readings(seen)}
+        known = {reading.figure.name for reading in samples(seen)}
         assert {opentelemetry_name(FIGURES[name]) for name in known} <= set(points)
-        assert {prometheus_name(FIGURES[name]) for name in known} <= {name.removesuffix("_total") for name in samples}
+        assert {prometheus_name(FIGURES[name]) for name in known} <= {name.removesuffix("_total") for name in lines}
     assert scraped(registry) == {}, "a consumer that was closed is told of no more"
     assert observed(reader).get("kohort.consumer.records_consumed", []) == []
 
@@ -136,8 +138,8 @@ def test_names_are_told_apart_and_in_base_units() -> None:
         word = BASES[one.unit].word
         assert not name.endswith(("_ms", "_s", "_total")), name
         assert word in name.split("_") or not word, name
-    assert stem(FIGURES["rebalance_latency_total_ms"]) == "rebalance_latency"
-    assert stem(FIGURES["bytes_consumed_total"]) == "bytes_consumed"
+    assert base_name(FIGURES["rebalance_latency_total_ms"]) == "rebalance_latency"
+    assert base_name(FIGURES["bytes_consumed_total"]) == "bytes_consumed"
     assert prometheus_name(FIGURES["throttled_ms_total"]) == "kohort_consumer_throttled_seconds"
 
 
@@ -150,7 +152,7 @@ def test_what_is_not_known_is_not_told_and_what_is_comes_in_base_units(nothing_y
         last_poll_ago_s=3.5,
         records_lag={one: 7, two: 0},
     )
-    told = [(reading.figure.name, reading.value, reading.partition) for reading in readings(metrics)]
+    told = [(reading.figure.name, reading.value, reading.partition) for reading in samples(metrics)]
     assert ("fetch_latency_avg_ms", 0.25, None) in told
     assert ("throttled_ms_total", 1.5, None) in told
     assert ("last_poll_ago_s", 3.5, None) in told
@@ -173,7 +175,7 @@ def test_several_consumers_of_one_name_are_several_series(nothing_yet: ConsumerM
 
 def test_a_watched_consumer_may_go_without_a_close(nothing_yet: ConsumerMetrics) -> None:
     still = Still(changed(nothing_yet, closed=False))
-    watch = Watch(still)
+    watch = ConsumerRegistry(still)
     assert [number for number, _ in watch.snapshots()] == [1]
     del still
     gc.collect()
@@ -187,7 +189,7 @@ def test_a_collection_looks_once(nothing_yet: ConsumerMetrics) -> None:
     for looks in (1, 2, 3):
         assert [value for _, value, _ in observed(reader)["kohort.consumer.records_consumed"]] == [5]
         assert still.looks == looks
-    counters = {opentelemetry_name(one) for one in FIGURES.values() if one.kind is Kind.COUNTER}
+    counters = {opentelemetry_name(one) for one in FIGURES.values() if one.kind is MetricKind.COUNTER}
     monotonic = {
         metric.name
         for resource in (reader.get_metrics_data() or pytest.fail("nothing")).resource_metrics

@@ -17,7 +17,7 @@ from kohort.coordinator_client.exporting.spans import MOST_LINKS, ConsumerSpans,
 from kohort.fastpath import RecordColumns
 from kohort.network.errors import CommitFailed
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -94,8 +94,10 @@ def test_a_poll_that_brings_records_is_a_span_linked_with_those_that_they_name(t
         assert [len(links_of(record)) for record in records] == [1, 0, 1, 1]
         (link,) = links_of(records[2])
         assert dict(link.attributes or {}) == {
-            "messaging.destination.name": "t", "messaging.destination.partition.id": "0", "messaging.kafka.offset": 2,
-        }  # fmt: skip
+            "messaging.destination.name": "t",
+            "messaging.destination.partition.id": "0",
+            "messaging.kafka.offset": 2,
+        }
 
 
 @pytest.mark.parametrize(
@@ -291,7 +293,7 @@ def test_the_asynchronous_consumer_is_told_of_too(told: Told) -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_on_a_real_broker_with_headers_of_somebody_elses_producer(
-    protocol: str, told: Told, broker: Broker, topic: str, unique: Callable[[str], str]
+    protocol: str, told: Told, broker: SelectedBroker, topic: str, unique: Callable[[str], str]
 ) -> None:
     from confluent_kafka import Producer
 

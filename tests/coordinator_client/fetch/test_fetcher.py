@@ -12,10 +12,10 @@ from kohort.coordinator_client.errors import FetchFailed
 from kohort.coordinator_client.fetch.fetch_buffer import slice_end
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder, FetchOutcome
 from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
-from kohort.coordinator_client.offsets.positions import Phase, Positions
+from kohort.coordinator_client.offsets.positions import FetchState, Positions
 from kohort.fastpath import CorruptRecord, encode
 from kohort.network.errors import AuthorizationFailed
-from kohort.network.metadata import Broker, ClusterView, PartitionView, TopicView
+from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
 from kohort.protocol.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -41,7 +41,7 @@ def cluster(leaders: dict[int, int] | None = None, epoch: int = 4) -> ClusterVie
     placed = {0: 1, 1: 1, 2: 2} if leaders is None else leaders
     partitions = {n: PartitionView(node, epoch, (node,), ()) for n, node in placed.items()}
     return ClusterView(
-        brokers={n: Broker(n, f"b{n}", 9092, None) for n in (1, 2, 3)},
+        brokers={n: BrokerNode(n, f"b{n}", 9092, None) for n in (1, 2, 3)},
         topics=MappingProxyType({"t": TopicView("t", ID, False, partitions)}),
     )
 
@@ -62,12 +62,14 @@ class Rig:
         return partition not in self.paused
 
     def owed(self) -> dict[int, FetchOrder]:
-        return {one.node: one for one in self.fetcher.owed(self.positions, self.view, self.allowed, self.now)}
+        return {one.node: one for one in self.fetcher.ready_requests(self.positions, self.view, self.allowed, self.now)}
 
     def answer(self, node: int, *data: PartitionData, session: int = 77, code: int = 0, **more: Any) -> FetchOutcome:
         topics = (FetchableTopicResponse(topic_id=ID, partitions=data),) if data else ()
         response = FetchResponse(error_code=code, session_id=session, responses=topics, **more)
-        return self.fetcher.answered(node, response, self.positions, self.view, now=self.now, wall_ms=WALL, chance=0.5)
+        return self.fetcher.on_response(
+            node, response, self.positions, self.view, now=self.now, wall_ms=WALL, chance=0.5
+        )
 
     def take(self) -> Any:
         readable = {P0, P1, P2} - self.paused
@@ -81,9 +83,14 @@ class Rig:
 
 def data(number: int, records: bytes = b"", *, code: int = 0, **more: Any) -> PartitionData:
     return PartitionData(
-        partition_index=number, error_code=code, high_watermark=1000, last_stable_offset=900, log_start_offset=50,
-        records=records, **more,
-    )  # fmt: skip
+        partition_index=number,
+        error_code=code,
+        high_watermark=1000,
+        last_stable_offset=900,
+        log_start_offset=50,
+        records=records,
+        **more,
+    )
 
 
 def asked(order: FetchOrder) -> dict[TopicPartition, int]:
@@ -337,7 +344,7 @@ def test_stale_metadata_is_refreshed_and_the_partition_waits(code: int) -> None:
     assert rig.answer(1, data(0, code=code), data(1, batch(100))).stale
     assert P0 not in asked(rig.owed()[1])
     rig.answer(1)
-    (rig.now,) = rig.fetcher.wakes()
+    (rig.now,) = rig.fetcher.next_poll_at()
     assert asked(rig.owed()[1])[P0] == 100
 
 
@@ -347,7 +354,7 @@ def test_what_only_time_cures_is_asked_again_without_fresh_metadata(code: int) -
     rig = Rig()
     rig.owed()
     assert not rig.answer(1, data(0, code=code)).stale
-    assert rig.fetcher.wakes() == [pytest.approx(0.1)]
+    assert rig.fetcher.next_poll_at() == [pytest.approx(0.1)]
 
 
 @pytest.mark.proves("E-07")
@@ -355,7 +362,7 @@ def test_out_of_range_is_settled_by_the_policy() -> None:
     rig = Rig()
     rig.owed()
     rig.answer(1, data(0, code=1))
-    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
+    assert rig.positions.state(P0).phase is FetchState.NEEDS_RESET
 
 
 @pytest.mark.proves("E-07", "I14")
@@ -368,14 +375,14 @@ def test_out_of_range_ahead_of_the_position_waits_for_it_and_is_no_spin(polled: 
         rig.take()
     rig.owed()
     assert not rig.answer(1, data(0, code=1)).stale
-    assert rig.positions.state(P0).phase is Phase.FETCHING
+    assert rig.positions.state(P0).phase is FetchState.FETCHING
     assert P0 not in asked(rig.owed()[1]), "asking again at once brings the same"
     rig.positions.consumed(P0, rig.positions.state(P0).serial, 103)
     rig.answer(1)
     rig.now = 1.0
     assert asked(rig.owed()[1])[P0] == 103
     rig.answer(1, data(0, code=1))
-    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
+    assert rig.positions.state(P0).phase is FetchState.NEEDS_RESET
 
 
 @pytest.mark.proves("E-07")
@@ -441,7 +448,7 @@ def test_leaders_that_moved_are_told() -> None:  # KIP-951
         node_endpoints=(NodeEndpoint(node_id=3, host="b3", port=9092, rack=None),),
     )
     assert outcome.leaders == [(P0, 3, 5)]
-    assert outcome.brokers == [Broker(3, "b3", 9092, None)]
+    assert outcome.brokers == [BrokerNode(3, "b3", 9092, None)]
 
 
 @pytest.mark.proves("B-38")
@@ -455,10 +462,10 @@ def test_what_an_older_leader_gave_is_read_and_held_against_the_new_ones_log_bef
     rig.view = cluster(epoch=5)
     ((ask,),) = rig.positions.owed_validations(rig.view, 0.0).values()
     rig.positions.validated(ask, 101, 4, WALL)
-    assert rig.positions.state(P0).phase is Phase.FETCHING, "100 is in both logs"
+    assert rig.positions.state(P0).phase is FetchState.FETCHING, "100 is in both logs"
     assert P0 not in asked(rig.owed()[1]), "103 may be in neither"
     taken = rig.take()
-    assert rig.positions.consumed(P0, state.serial, 103, taken.leader_epoch, taken.fetched_under)
+    assert rig.positions.consumed(P0, state.serial, 103, taken.leader_epoch, taken.leader_epoch_at_fetch)
     ((ask,),) = rig.positions.owed_validations(rig.view, 0.0).values()
     rig.positions.validated(ask, 101, 4, WALL)
     assert rig.positions.known_position(P0) == 101
@@ -475,7 +482,7 @@ def test_a_follower_near_by_is_read_and_left_at_its_first_error() -> None:  # KI
     assert P0 in asked(rig.owed()[2])
     rig.answer(1)
     rig.answer(2, data(0, code=1))
-    assert rig.positions.state(P0).phase is Phase.FETCHING  # only the leader's word counts
+    assert rig.positions.state(P0).phase is FetchState.FETCHING  # only the leader's word counts
     rig.owed()
     rig.answer(1)
     rig.now = 0.2
@@ -528,14 +535,14 @@ def test_a_follower_never_puts_a_position_out_of_range(between: str, refusal: st
     on_the_way = set(rig.owed())
     rig.answer(2, data(0, **REFUSED_BY_FOLLOWER[refusal]))  # type: ignore[arg-type]
     state = rig.positions.state(P0)
-    assert (state.phase, state.offset) == (Phase.FETCHING, 100)
+    assert (state.phase, state.offset) == (FetchState.FETCHING, 100)
     if between == "forgotten":
         return
     rig.now += 1.0
     leader = 2 if between.startswith("leads now") else 1
     assert on_the_way | set(rig.owed()) == {leader}
     rig.answer(leader, data(0, code=1))
-    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET, "the leader's response counts"
+    assert rig.positions.state(P0).phase is FetchState.NEEDS_RESET, "the leader's response counts"
 
 
 @pytest.mark.proves("E-07")
@@ -546,11 +553,11 @@ def test_out_of_range_from_a_leader_that_has_moved_since_is_for_the_new_leader_t
     rig.owed()
     rig.view = led(*moved)
     rig.answer(1, data(0, code=1))
-    assert rig.positions.state(P0).phase is Phase.FETCHING
+    assert rig.positions.state(P0).phase is FetchState.FETCHING
     rig.now = 1.0
     assert asked(rig.owed()[moved[0]])[P0] == 100
     rig.answer(moved[0], data(0, code=1))
-    assert rig.positions.state(P0).phase is Phase.NEEDS_RESET
+    assert rig.positions.state(P0).phase is FetchState.NEEDS_RESET
 
 
 @pytest.mark.proves("E-07")
@@ -586,7 +593,7 @@ def test_out_of_range_from_a_broker_that_names_a_newer_leader_is_not_the_leaders
     rig.owed()
     named = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
     outcome = rig.answer(1, data(0, code=1, current_leader=named))
-    assert (rig.positions.state(P0).phase is Phase.NEEDS_RESET) == judged
+    assert (rig.positions.state(P0).phase is FetchState.NEEDS_RESET) == judged
     assert outcome.leaders == ([(P0, leader, epoch)] if leader >= 0 else [])
 
 
@@ -616,7 +623,7 @@ def test_a_leader_that_sends_us_to_a_follower_that_sends_us_away_is_no_spin() ->
         elif 2 in orders:
             rig.answer(2, data(0, code=56))
         else:
-            rig.now = min(one for one in rig.fetcher.wakes() if one > rig.now)
+            rig.now = min(one for one in rig.fetcher.next_poll_at() if one > rig.now)
         assert requests < 50
     assert requests > 10
     rig.owed()
@@ -643,7 +650,7 @@ def test_a_follower_that_came_back_unseen_is_asked_about_and_waited_for(known: s
             requests += 1
             assert rig.answer(1, data(0, preferred_read_replica=2)).stale, "metadata can tell where it is"
         else:
-            rig.now = min(one for one in rig.fetcher.wakes() if one > rig.now)
+            rig.now = min(one for one in rig.fetcher.next_poll_at() if one > rig.now)
         assert requests < 50, "the leader names it at once, whatever it is asked"
     rig.view = seen
     rig.owed()

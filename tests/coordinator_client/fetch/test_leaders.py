@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client import AuthorizationFailed, Consumer, Gap, Truncation
+from kohort.coordinator_client import AuthorizationFailed, Consumer, OffsetReset, Truncation
 from kohort.protocol.apis.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kohort.protocol.errors import BrokerError
 from kohort.testing.fake_broker import Alter, Call, FakeBroker, Hold
@@ -90,7 +90,7 @@ def cut(fake: FakeBroker, consumer: Consumer) -> None:
 
 @pytest.mark.proves("B-38", "E-08")
 def test_a_log_that_was_cut_is_read_on_where_both_agree_and_said_so() -> None:
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}) as fake, reader(fake, on_reset=gaps.append) as consumer:
         cut(fake, consumer)
         again = read(consumer, 8)
@@ -126,7 +126,7 @@ def test_leaders_that_change_while_records_wait_to_be_polled_are_no_truncation()
 @pytest.mark.proves("B-38", "E-08")
 def test_a_log_that_is_cut_while_records_wait_to_be_polled_is_no_silent_gap() -> None:
     """The position stands before the cut, so it is valid; what waits goes beyond, and is read after that was said."""
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}) as fake, reader(fake, on_reset=gaps.append) as consumer:
         fill(fake, 0, 5)
         consumer.assign({P0: 0})
@@ -180,7 +180,7 @@ def test_without_a_policy_a_cut_log_is_an_error_with_the_place_where_it_parts() 
 @pytest.mark.proves("B-38", "E-08")
 def test_a_committed_offset_remembers_the_epoch_it_was_read_under() -> None:
     """The log is cut while nobody reads: the next member finds out by the commit alone."""
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}) as fake:
         fill(fake, 0, 10)
         with reader(fake, group="group") as first:
@@ -197,7 +197,7 @@ def test_a_committed_offset_remembers_the_epoch_it_was_read_under() -> None:
 
 @pytest.mark.proves("E-08")
 def test_an_election_that_loses_nothing_costs_nothing() -> None:
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}, nodes=2) as fake, reader(fake, on_reset=gaps.append) as consumer:
         fill(fake, 0, 10)
         consumer.assign([P0])

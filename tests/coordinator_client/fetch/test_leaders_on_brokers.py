@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client import Consumer, Gap
+from kohort.coordinator_client import Consumer, OffsetReset
 from kohort.protocol import tape
 from kohort.testing import RealCluster
 from kohort.testing.kafka_node import KafkaNode
@@ -25,9 +25,11 @@ Name = Callable[[str], str]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RealCluster]:
     properties = {
-        "replica.selector.class": SELECTOR, "broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500,
+        "replica.selector.class": SELECTOR,
+        "broker.session.timeout.ms": 3000,
+        "broker.heartbeat.interval.ms": 500,
         "auto.leader.rebalance.enable": False,
-    }  # fmt: skip
+    }
     with RealCluster(3, racks=RACKS, properties=properties) as running:
         yield running
 
@@ -146,7 +148,7 @@ def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(clus
     create_topic(cluster.bootstrap, topic, replicas=2, config={"unclean.leader.election.enable": "true"})
     leader, (follower,) = leader_of(cluster, topic)
     third = next(node for node in cluster.nodes if node not in (leader, follower))
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with Consumer(cluster.bootstrap, auto_offset_reset="earliest", on_reset=gaps.append) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         produce(cluster.bootstrap, topic, numbers(0, 10), acks="all")
@@ -178,7 +180,7 @@ def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_in_silence(
     create_topic(cluster.bootstrap, topic, replicas=2, config={"unclean.leader.election.enable": "true"})
     leader, (follower,) = leader_of(cluster, topic)
     third = next(node for node in cluster.nodes if node not in (leader, follower))
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with Consumer(cluster.bootstrap, auto_offset_reset="latest", on_reset=gaps.append) as consumer:
         consumer.assign([tp])
         produce(cluster.bootstrap, topic, numbers(0, 10), acks="all")

@@ -9,7 +9,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, poll_loop
 from kohort.fastpath import CorruptRecord, RecordColumns, decode
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import read
 
 MakeTopic = Callable[..., str]
@@ -26,7 +26,7 @@ def produce_in_batches(bootstrap: str, topic: str, batches: int, *, each: int, v
 
 @pytest.mark.broker
 @pytest.mark.proves("B-13")
-def test_what_passes_the_cap_in_one_slice_comes_by_and_by(broker: Broker, make_topic: MakeTopic) -> None:
+def test_what_passes_the_cap_in_one_slice_comes_by_and_by(broker: SelectedBroker, make_topic: MakeTopic) -> None:
     tp = TopicPartition(make_topic(1), 0)
     produce_in_batches(broker.bootstrap, tp.topic, 40, each=10, value=bytes(50_000))
     with Consumer(broker.bootstrap, auto_offset_reset="earliest", max_decompressed_bytes=1_200_000) as consumer:
@@ -38,7 +38,7 @@ def test_what_passes_the_cap_in_one_slice_comes_by_and_by(broker: Broker, make_t
 @pytest.mark.broker
 @pytest.mark.proves("B-09")
 def test_sound_batches_before_a_corrupt_one_are_returned_and_then_its_error(
-    broker: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+    broker: SelectedBroker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tp = TopicPartition(make_topic(1), 0)
     produce_in_batches(broker.bootstrap, tp.topic, 10, each=10, value=b"v" * 100)

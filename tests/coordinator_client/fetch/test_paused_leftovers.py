@@ -6,7 +6,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
 
 Name = Callable[[str], str]
@@ -17,7 +17,7 @@ MakeTopic = Callable[..., str]
 @pytest.mark.proves("K-09", "X-04")
 @pytest.mark.parametrize("whole", [False, True], ids=["partition", "whole consumer"])
 def test_the_rest_of_a_slice_waits_for_the_resume(
-    broker: Broker, make_topic: MakeTopic, unique: Name, whole: bool
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name, whole: bool
 ) -> None:
     """Fetches go on behind what is parked, so a rest that is thrown away is skipped for good: the reader came to a
     stand at its position, with nothing left to fetch before it."""

@@ -10,7 +10,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, poll_loop
 from kohort.fastpath import RecordColumns, decode
 from kohort.protocol import tape
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import read
 from tests.coordinator_client.fetch.test_fetcher import P0, P1, Rig, asked, batch, data
 from tests.coordinator_client.fetch.test_partial_decode import produce_in_batches
@@ -41,7 +41,7 @@ def test_no_fetch_is_asked_for_behind_the_end() -> None:
 )
 @pytest.mark.broker
 def test_an_end_inside_a_batch_is_kept_and_can_be_moved(
-    settings: dict[str, Any], broker: Broker, make_topic: MakeTopic
+    settings: dict[str, Any], broker: SelectedBroker, make_topic: MakeTopic
 ) -> None:
     tp = TopicPartition(make_topic(1), 0)
     produce_in_batches(broker.bootstrap, tp.topic, 10, each=10, value=bytes(200))
@@ -63,7 +63,7 @@ def test_an_end_inside_a_batch_is_kept_and_can_be_moved(
 
 @pytest.mark.broker
 def test_a_batch_behind_the_end_may_be_corrupt(
-    broker: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+    broker: SelectedBroker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tp = TopicPartition(make_topic(1), 0)
     produce_in_batches(broker.bootstrap, tp.topic, 3, each=10, value=bytes(20))
@@ -87,7 +87,9 @@ def test_an_end_of_what_is_not_read_is_refused() -> None:
 
 
 @pytest.mark.broker
-def test_a_bounded_read_takes_no_session_of_a_broker(broker: Broker, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_a_bounded_read_takes_no_session_of_a_broker(
+    broker: SelectedBroker, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     """It has a thousand, which it keeps for minutes; tasks of a Spark job would take them all."""
     tp, path = TopicPartition(make_topic(1), 0), tmp_path / "life.tape"
     produce_in_batches(broker.bootstrap, tp.topic, 10, each=10, value=bytes(200))

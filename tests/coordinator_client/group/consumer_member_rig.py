@@ -1,4 +1,4 @@
-"""One `ConsumerGroupMember` on the bench of `member_rig.py`: the same sentences, over KIP-848's one heartbeat."""
+"""One `ConsumerMember` on the bench of `member_rig.py`: the same sentences, over KIP-848's one heartbeat."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.consumer_member import ConsumerGroupMember
+from kohort.coordinator_client.group.consumer_member import ConsumerMember
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.ready import Ready
 from kohort.coordinator_client.subscription_state import Subscription
@@ -42,7 +42,7 @@ class EpochRig(Rig):
     def __init__(self, at: float = 100.0, **settings: Any) -> None:
         super().__init__(at=at)
         self.settings = MemberSettings(group_id=GROUP, member_id=MEMBER_ID, **settings)
-        self.member = ConsumerGroupMember(self.settings)  # type: ignore[assignment]
+        self.member = ConsumerMember(self.settings)  # type: ignore[assignment]
         self.ready = self._take()
 
     def told_us(
@@ -62,7 +62,7 @@ class EpochRig(Rig):
             heartbeat_interval_ms=0 if code else int(INTERVAL_S * 1000),
             assignment=None if assigned is None else Assignment(topic_partitions=by_id(assigned, lives)),
         )
-        return self.tell(ev.GroupBeat(self.waiting(API).serial, answer))
+        return self.tell(ev.ConsumerGroupHeartbeatResponded(self.waiting(API).serial, answer))
 
     def next_report(self) -> ConsumerGroupHeartbeatRequest:
         """Wait until the next heartbeat goes out, and see what it says."""

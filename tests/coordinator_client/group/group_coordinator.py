@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.network.group_types import Identity
+from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -207,7 +207,7 @@ class GroupCoordinator:
         self._remove(member_id, now)
         return NONE
 
-    def commit(self, sent: Identity, offsets: Mapping[TopicPartition, int]) -> int:
+    def commit(self, sent: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, int]) -> int:
         """OffsetCommit. Whoever is let in must be the owner, or nobody is."""
         code = self._check(sent.member_id, sent.instance_id, sent.generation)
         if code == NONE and self.state == "COMPLETING":

@@ -15,13 +15,13 @@ from typing import Any
 from kohort.assignors import get_all
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.classic_member import GroupMember
+from kohort.coordinator_client.group.classic_member import ClassicMember
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Ready, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
 from kohort.coordinator_client.subscription_state import Subscription
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import TopicInfo, TopicsChanged
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -65,7 +65,7 @@ class Actor:
     def __init__(self, world: World, name: str, topics: Iterable[str], assignors: Iterable[str], **settings: Any):
         self.world = world
         self.name = name
-        self.member = GroupMember(MemberSettings(group_id=GROUP, **settings), get_all(assignors))
+        self.member = ClassicMember(MemberSettings(group_id=GROUP, **settings), get_all(assignors))
         self.alive = True
         self.awake = True
         self.in_poll = False
@@ -119,7 +119,7 @@ class Actor:
         told = {tp: lag for tp, lag in self.world.backlog.items() if tp.partition < order.topics.get(tp.topic, 0)}
         self.world.tell(f"{self.name} asks how many records wait: {shown_lag(told)}")
         unknown = total - len(told)
-        self.step(ev.BacklogKnown(order.serial, told, unknown, "no leader" if unknown else ""))
+        self.step(ev.LagKnown(order.serial, told, unknown, "no leader" if unknown else ""))
 
     def due(self) -> bool:
         return self.ready.wake_at is not None and self.ready.wake_at <= self.world.now
@@ -141,7 +141,7 @@ class Actor:
 
         def reply(answer: Any) -> None:
             if link == self.link:
-                self.answers.put(ev.ANSWERS[request.api](request.serial, answer))
+                self.answers.put(ev.RESPONSE_EVENTS[request.api](request.serial, answer))
 
         self.world.route(self, request, reply)
 
@@ -195,9 +195,9 @@ class Actor:
     def end_hook(self) -> None:
         call, self.taken = self.taken, None
         assert call is not None
-        commit: dict[TopicPartition, OffsetToCommit] = {}
+        commit: dict[TopicPartition, OffsetAndMetadata] = {}
         if isinstance(call.event, Revoked) and self.commit_on_revoke:
-            commit = dict.fromkeys(call.event.partitions, OffsetToCommit(int(self.world.now * 1000)))
+            commit = dict.fromkeys(call.event.partitions, OffsetAndMetadata(int(self.world.now * 1000)))
         self.visible = call.after
         self.step(ev.HookDone(call.serial, self.world.now, commit))
 
@@ -205,7 +205,7 @@ class Actor:
     def shows(self) -> frozenset[TopicPartition]:
         """Whose records a poll would return right now: the fetch barrier of `coordinator_client/group/ready.py`."""
         view = self.ready.view
-        return view.fetchable if self.alive and self.world.now < view.lease_until else frozenset()
+        return view.fetchable if self.alive and self.world.now < view.ownership_deadline else frozenset()
 
 
 @dataclass
@@ -354,18 +354,22 @@ def described(what: object) -> str:
             return f"LeaveGroup as {leave.members[0].member_id}, because {leave.members[0].reason}"
         case Send(api=api):
             return api
-        case ev.Joined(response=answer) if not answer.error_code:
+        case ev.JoinGroupResponded(response=answer) if not answer.error_code:
             leads = f", leads {len(answer.members)}" if answer.leader == answer.member_id else ""
             skip = ", need not assign" if answer.skip_assignment else ""
             return f"generation {answer.generation_id} as {answer.member_id}, {answer.protocol_name}{leads}{skip}"
-        case ev.Joined(response=answer):
+        case ev.JoinGroupResponded(response=answer):
             given = f" {answer.member_id}" if answer.error_code == ID_REQUIRED else ""
             return f"{error_name(answer.error_code)}{given}"
-        case ev.Synced(response=answer) if not answer.error_code:
+        case ev.SyncGroupResponded(response=answer) if not answer.error_code:
             return shown(read_assignment(bytes(answer.assignment)))
-        case ev.CoordinatorFound(response=answer):
+        case ev.FindCoordinatorResponded(response=answer):
             return f"node {answer.coordinators[0].node_id}"
-        case ev.Synced(response=answer) | ev.Beat(response=answer) | ev.Left(response=answer):
+        case (
+            ev.SyncGroupResponded(response=answer)
+            | ev.HeartbeatResponded(response=answer)
+            | ev.LeaveGroupResponded(response=answer)
+        ):
             return error_name(answer.error_code) if answer.error_code else "ok"
         case Revoked():
             return f"on_revoked {shown(what.partitions)}: {what.cause}"

@@ -10,13 +10,13 @@ from kohort.assignors import Assignor, get_all
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.classic_member import GroupMember
+from kohort.coordinator_client.group.classic_member import ClassicMember
 from kohort.coordinator_client.group.leader_assignment import PlanOrder, read_members
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Ready, Send
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.subscription_state import Start, Subscription
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import TopicInfo, TopicsChanged
 from kohort.network.notices import Notice
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -79,7 +79,7 @@ class Rig:
 
     def __init__(self, *assignors: str | Assignor, at: float = 100.0, **settings: Any) -> None:
         self.settings = MemberSettings(group_id=GROUP, **settings)
-        self.member = GroupMember(self.settings, get_all(assignors or ("range",)))
+        self.member = ClassicMember(self.settings, get_all(assignors or ("range",)))
         self.now = at
         self.sends: list[Send] = []
         self.notices: list[Notice] = []
@@ -165,7 +165,7 @@ class Rig:
         answer = FindCoordinatorResponse(
             coordinators=(Coordinator(key=GROUP, node_id=node, host=host, port=port, error_code=code),)
         )
-        return self.tell(ev.CoordinatorFound(self.waiting("FindCoordinator").serial, answer))
+        return self.tell(ev.FindCoordinatorResponded(self.waiting("FindCoordinator").serial, answer))
 
     def joined(
         self,
@@ -189,7 +189,7 @@ class Rig:
             members=tuple(members),
             skip_assignment=skip,
         )
-        return self.tell(ev.Joined(self.waiting("JoinGroup").serial, answer))
+        return self.tell(ev.JoinGroupResponded(self.waiting("JoinGroup").serial, answer))
 
     def synced(
         self,
@@ -207,16 +207,16 @@ class Rig:
             protocol_name=protocol,
             protocol_type=protocol_type,
         )
-        return self.tell(ev.Synced(self.waiting("SyncGroup").serial, answer))
+        return self.tell(ev.SyncGroupResponded(self.waiting("SyncGroup").serial, answer))
 
     def beat(self, code: int = 0, serial: int | None = None) -> Ready:
         asked = self.waiting("Heartbeat").serial if serial is None else serial
-        return self.tell(ev.Beat(asked, HeartbeatResponse(error_code=code)))
+        return self.tell(ev.HeartbeatResponded(asked, HeartbeatResponse(error_code=code)))
 
     def left(self, code: int = 0, member_code: int = 0) -> Ready:
         members = (MemberResponse(member_id="m1", group_instance_id=None, error_code=member_code),)
         answer = LeaveGroupResponse(error_code=code, members=members)
-        return self.tell(ev.Left(self.waiting("LeaveGroup").serial, answer))
+        return self.tell(ev.LeaveGroupResponded(self.waiting("LeaveGroup").serial, answer))
 
     def heartbeat(self, code: int = 0) -> Ready:
         """Wait for the next heartbeat and answer it."""
@@ -238,7 +238,7 @@ class Rig:
         """How many records wait, `t_0=5` for t-0."""
         assert self.measure is not None
         found = {tp: waiting for name, waiting in lag.items() for tp in tps(name.replace("_", "-"))}
-        return self.tell(ev.BacklogKnown(self.measure.serial, found, unknown, why))
+        return self.tell(ev.LagKnown(self.measure.serial, found, unknown, why))
 
     # -- playing user and metadata
 
@@ -262,7 +262,7 @@ class Rig:
         start: Mapping[TopicPartition, int] | None = None,
         error: BaseException | None = None,
     ) -> Ready:
-        offsets = {tp: OffsetToCommit(offset) for tp, offset in (commit or {}).items()}
+        offsets = {tp: OffsetAndMetadata(offset) for tp, offset in (commit or {}).items()}
         starts = {tp: Start(offset) for tp, offset in (start or {}).items()}
         return self.tell(ev.HookDone(call.serial, self.now, offsets, starts, error), ev.PollEnded(self.now))
 

@@ -15,15 +15,15 @@ from kohort.coordinator_client import (
     CommitFailed,
     CommitRewind,
     Consumer,
-    Gap,
     IllegalState,
     Lost,
+    OffsetReset,
     PauseReason,
     RebalanceHooks,
+    RebalanceReason,
     Revoked,
-    Why,
 )
-from kohort.testing.broker_selection import Broker, wanted_version
+from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_all_until, poll_until, produce, read
 
 Name = Callable[[str], str]
@@ -36,7 +36,7 @@ Join = partial[Consumer]
 PROTOCOLS = ("classic", "consumer") if int(wanted_version().partition(".")[0]) >= 4 else ("classic",)
 
 
-def member(broker: Broker, group: str, **settings: object) -> Consumer:
+def member(broker: SelectedBroker, group: str, **settings: object) -> Consumer:
     return Consumer(broker.bootstrap, group=group, **{"auto_offset_reset": "earliest", **settings})  # type: ignore[arg-type]
 
 
@@ -56,7 +56,9 @@ def make_it_let_go(consumer: Consumer, protocol: str, hooks: RebalanceHooks, ano
 
 @pytest.mark.broker
 @pytest.mark.proves("G-15", "G-18", "S-10", "G-11")
-def test_subscribe_read_commit_and_go_on_where_it_ended(join: Join, broker: Broker, topic: str, unique: Name) -> None:
+def test_subscribe_read_commit_and_go_on_where_it_ended(
+    join: Join, broker: SelectedBroker, topic: str, unique: Name
+) -> None:
     group = unique("group")
     tps = frozenset(TopicPartition(topic, number) for number in range(3))
     for partition in range(3):
@@ -88,7 +90,9 @@ def test_subscribe_read_commit_and_go_on_where_it_ended(join: Join, broker: Brok
 
 @pytest.mark.broker
 @pytest.mark.proves("CR-11")
-def test_what_hooks_answer_is_committed_and_read_from(join: Join, broker: Broker, topic: str, unique: Name) -> None:
+def test_what_hooks_answer_is_committed_and_read_from(
+    join: Join, broker: SelectedBroker, topic: str, unique: Name
+) -> None:
     group = unique("group")
     tp = TopicPartition(topic, 1)
     produce(broker.bootstrap, topic, numbers(0, 10), partition=1)
@@ -107,7 +111,7 @@ def test_what_hooks_answer_is_committed_and_read_from(join: Join, broker: Broker
 @pytest.mark.broker
 @pytest.mark.proves("G-13", "G-14", "G-15", "S-01")
 def test_a_second_member_takes_its_share_and_gives_it_back(
-    join: Join, broker: Broker, topic: str, unique: Name
+    join: Join, broker: SelectedBroker, topic: str, unique: Name
 ) -> None:
     group = unique("group")
     produce(broker.bootstrap, topic, numbers(0, 10), partition=2)
@@ -146,7 +150,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
 @pytest.mark.proves("G-08", "K-02", "K-03", "K-04", "K-13")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_members_go_on_reading_what_they_keep(
-    protocol: str, broker: Broker, make_topic: MakeTopic, unique: Name
+    protocol: str, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     topic, group = make_topic(4), unique("group")
     hooks = Witness()
@@ -169,7 +173,9 @@ def test_members_go_on_reading_what_they_keep(
 
 @pytest.mark.broker
 @pytest.mark.proves("F-16", "G-13", "B-41")
-def test_a_pattern_follows_topics_that_appear(join: Join, broker: Broker, make_topic: MakeTopic, unique: Name) -> None:
+def test_a_pattern_follows_topics_that_appear(
+    join: Join, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
+) -> None:
     from kohort.testing.topics import create_topic
 
     prefix = unique("pay")
@@ -188,7 +194,7 @@ def test_a_pattern_follows_topics_that_appear(join: Join, broker: Broker, make_t
 @pytest.mark.broker
 @pytest.mark.proves("S-04")
 def test_auto_commit_stores_what_earlier_polls_returned_and_not_what_is_in_hand(
-    join: Join, broker: Broker, make_topic: MakeTopic, unique: Name
+    join: Join, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     topic, group = make_topic(1), unique("group")
     tp = TopicPartition(topic, 0)
@@ -213,7 +219,7 @@ def test_auto_commit_stores_what_earlier_polls_returned_and_not_what_is_in_hand(
 @pytest.mark.broker
 @pytest.mark.proves("S-08")
 def test_async_commits_call_back_in_order_and_before_a_later_sync_commit_returns(
-    join: Join, broker: Broker, topic: str, unique: Name
+    join: Join, broker: SelectedBroker, topic: str, unique: Name
 ) -> None:
     tp = TopicPartition(topic, 0)
     with join(broker, unique("group")) as consumer:
@@ -237,7 +243,7 @@ def test_async_commits_call_back_in_order_and_before_a_later_sync_commit_returns
 @pytest.mark.broker
 @pytest.mark.proves("S-13", "S-12", "B-34", "CR-47")
 def test_a_handler_that_takes_too_long_loses_its_partitions_and_its_commit(
-    join: Join, broker: Broker, make_topic: MakeTopic, unique: Name
+    join: Join, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     topic, group = make_topic(1), unique("group")
     tp = TopicPartition(topic, 0)
@@ -271,7 +277,7 @@ def test_a_handler_that_takes_too_long_loses_its_partitions_and_its_commit(
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("hook", ["on_assigned", "on_revoked"])
 def test_what_a_hook_raises_comes_out_of_poll_and_the_group_goes_on(
-    hook: str, protocol: str, broker: Broker, topic: str, make_topic: MakeTopic, unique: Name
+    hook: str, protocol: str, broker: SelectedBroker, topic: str, make_topic: MakeTopic, unique: Name
 ) -> None:
     group = unique("group")
     produce(broker.bootstrap, topic, numbers(0, 3))
@@ -309,7 +315,7 @@ def test_what_a_hook_raises_comes_out_of_poll_and_the_group_goes_on(
 @pytest.mark.broker
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_hook_may_look_and_commit_but_not_poll_or_close(
-    protocol: str, broker: Broker, topic: str, make_topic: MakeTopic, unique: Name
+    protocol: str, broker: SelectedBroker, topic: str, make_topic: MakeTopic, unique: Name
 ) -> None:
     refused: list[type[BaseException]] = []
 
@@ -343,7 +349,7 @@ def test_a_hook_may_look_and_commit_but_not_poll_or_close(
 @pytest.mark.broker
 @pytest.mark.proves("G-17", "S-15")
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
-    join: Join, broker: Broker, topic: str, unique: Name
+    join: Join, broker: SelectedBroker, topic: str, unique: Name
 ) -> None:
     group = unique("group")
     with join(broker, group) as witness:
@@ -364,7 +370,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
 
 @pytest.mark.broker
 @pytest.mark.proves("G-17", "B-42")
-def test_the_older_of_two_with_one_instance_id_is_fenced(broker: Broker, topic: str, unique: Name) -> None:
+def test_the_older_of_two_with_one_instance_id_is_fenced(broker: SelectedBroker, topic: str, unique: Name) -> None:
     group = unique("group")
     with member(broker, group, group_instance_id="i-1", heartbeat_interval_ms=200) as older:
         older.subscribe([topic])
@@ -382,7 +388,7 @@ def test_the_older_of_two_with_one_instance_id_is_fenced(broker: Broker, topic: 
 @pytest.mark.broker
 @pytest.mark.proves("K-12", "K-08", "K-11", "X-02", "X-03", "X-04", "X-05")
 def test_pausing_by_partition_topic_pattern_and_altogether(
-    join: Join, broker: Broker, make_topic: MakeTopic, unique: Name
+    join: Join, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     topic = make_topic(2)
     p0, p1 = (TopicPartition(topic, number) for number in (0, 1))
@@ -414,7 +420,7 @@ def test_pausing_by_partition_topic_pattern_and_altogether(
 @pytest.mark.broker
 @pytest.mark.proves("B-41")
 def test_partitions_that_are_added_are_read_from_their_beginning(
-    join: Join, broker: Broker, make_topic: MakeTopic, unique: Name
+    join: Join, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
@@ -432,7 +438,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
 
 @pytest.mark.broker
 def test_unsubscribe_leaves_at_once_and_another_subscription_works(
-    join: Join, broker: Broker, make_topic: MakeTopic, unique: Name
+    join: Join, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     one, two, group = make_topic(1), make_topic(2), unique("group")
     hooks = Witness()
@@ -451,10 +457,12 @@ def test_unsubscribe_leaves_at_once_and_another_subscription_works(
 
 
 @pytest.mark.broker
-def test_a_manual_assignment_commits_for_a_group_without_joining_it(broker: Broker, topic: str, unique: Name) -> None:
+def test_a_manual_assignment_commits_for_a_group_without_joining_it(
+    broker: SelectedBroker, topic: str, unique: Name
+) -> None:
     group, tp = unique("group"), TopicPartition(topic, 0)
     produce(broker.bootstrap, topic, numbers(0, 5))
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with Consumer(broker.bootstrap, group=group, auto_offset_reset="earliest", on_reset=gaps.append) as consumer:
         consumer.assign([tp])
         read(consumer, 5)
@@ -469,7 +477,7 @@ def test_a_manual_assignment_commits_for_a_group_without_joining_it(broker: Brok
 @pytest.mark.broker
 @pytest.mark.proves("E-05", "S-05")
 def test_a_commit_while_the_group_waits_for_our_hook_is_taken_for_it_is_ours_until_then(
-    join: Join, broker: Broker, topic: str, unique: Name
+    join: Join, broker: SelectedBroker, topic: str, unique: Name
 ) -> None:
     group, tp = unique("group"), TopicPartition(topic, 0)
     with join(broker, group, heartbeat_interval_ms=100) as one:
@@ -495,13 +503,13 @@ def test_a_commit_while_the_group_waits_for_our_hook_is_taken_for_it_is_ours_unt
 @pytest.mark.proves("S-14")
 @pytest.mark.parametrize(("max_poll_interval_ms", "rebalances"), [(600, True), (60_000, False)])
 def test_a_handler_that_is_too_slow_for_its_settings_shows_in_the_timeline_and_settings_cure_it(
-    max_poll_interval_ms: int, rebalances: bool, join: Join, broker: Broker, topic: str, unique: Name
+    max_poll_interval_ms: int, rebalances: bool, join: Join, broker: SelectedBroker, topic: str, unique: Name
 ) -> None:
     with join(broker, unique("group"), max_poll_interval_ms=max_poll_interval_ms) as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, lambda: len(consumer.assignment) == 3)
         time.sleep(1.2)  # the handler is at work
         poll_until(consumer, lambda: consumer.health().healthy and len(consumer.assignment) == 3)
-        causes = [rebalance.cause.why for rebalance in consumer.timeline()]
-        assert (Why.POLL_STALLED in causes) is rebalances
+        causes = [rebalance.cause.reason for rebalance in consumer.timeline()]
+        assert (RebalanceReason.POLL_STALLED in causes) is rebalances
         assert len(causes) > 1 if rebalances else len(causes) == 1

@@ -296,18 +296,18 @@ def assert_settles(rig: EpochRig) -> None:
         if rig.state == "FAILED":
             rig.subscribe("t", "u")
         rig.tell(ev.Polled(rig.now))
-        if rig.ready.hook is not None and not rig.member._holding.hook_runs:
+        if rig.ready.hook is not None and not rig.member._owned.callback_running:
             rig.run_hook()
-        if rig.member._membership.order is not None:
+        if rig.member._membership.commit_order is not None:
             rig.settle()
-        if rig.member._in_flight.waits_for("FindCoordinator"):
+        if rig.member._in_flight.is_in_flight("FindCoordinator"):
             rig.found()
-        if rig.member._in_flight.waits_for(API):
+        if rig.member._in_flight.is_in_flight(API):
             epoch, null = max(rig.ready.view.identity.generation, 1), rig.report.topic_partitions is None
             releases, joins = rig.report.member_epoch < 0, rig.report.member_epoch == 0
             rig.told_us(epoch=-2 if releases else epoch, assigned=tps("t-0..2") if joins else None)
             quiet = quiet + 1 if null and rig.state == "STABLE" and rig.ready.hook is None else 0
-        if quiet > 2 and not rig.member._in_flight.waits_for(API):
+        if quiet > 2 and not rig.member._in_flight.is_in_flight(API):
             return
         rig.after(2.6)
     raise AssertionError(f"it does not settle: {rig.state}, {reports(rig)[-5:]}")
@@ -323,7 +323,7 @@ def test_a_topic_whose_name_is_not_known_is_looked_up_and_the_rest_does_not_wait
     rig.found()
     rig.told_us(epoch=1, assigned=tps("t-0", "u-0"))
     assert rig.state == "JOINING"
-    assert rig.ready.wanted.everything
+    assert rig.ready.wanted.all_topics
     asked = rig.ready.wanted.attempt
     rig.after(5.1)
     assert (rig.state, rig.hook.event.partitions) == ("ASSIGNING", tps("t-0"))
@@ -334,7 +334,7 @@ def test_a_topic_whose_name_is_not_known_is_looked_up_and_the_rest_does_not_wait
     assert (rig.state, rig.hook.event.partitions) == ("ASSIGNING", tps("u-0"))
     rig.run_hook()
     assert set(rig.report.topic_partitions or ()) == set(by_id(tps("t-0", "u-0")))
-    assert not rig.ready.wanted.everything
+    assert not rig.ready.wanted.all_topics
 
 
 @pytest.mark.proves("G-08")
@@ -385,7 +385,7 @@ def test_another_subscription_is_told_at_once_and_what_it_drops_is_let_go_at_onc
 def test_a_pattern_of_ours_is_told_as_names() -> None:
     rig = EpochRig()
     rig.tell(ev.Subscribed(Subscription.matching("t.*", "tx")))
-    assert rig.ready.wanted.everything
+    assert rig.ready.wanted.all_topics
     rig.found()
     assert rig.asked(API) == []  # a join that names nothing would be refused
     rig.topics(complete=True, t1=1, tx=1, u=1)
@@ -558,7 +558,7 @@ def test_an_answer_about_an_epoch_that_we_have_left_changes_nothing() -> None:
     rig.tell(ev.Unsubscribed())
     rig.run_hook()
     assert rig.state == "LEAVING"
-    rig.tell(ev.GroupBeat(stale, rig.sends[-1].request))  # type: ignore[arg-type]  # not even looked at
+    rig.tell(ev.ConsumerGroupHeartbeatResponded(stale, rig.sends[-1].request))  # type: ignore[arg-type]  # not even looked at
     assert rig.state == "LEAVING"
 
 
@@ -806,7 +806,7 @@ def test_a_rebalance_cannot_be_enforced_where_the_coordinator_assigns() -> None:
 def test_silence_for_a_session_is_a_dead_coordinator_and_ends_showing_but_not_owning() -> None:
     rig = stable(session_timeout_ms=10_000)
     rig.after(11)
-    assert rig.ready.view.lease_until < rig.now
+    assert rig.ready.view.ownership_deadline < rig.now
     assert rig.ready.view.coordinator is None
     assert rig.owned == T
 
@@ -858,9 +858,9 @@ def test_whatever_happens_no_walk_leaves_the_table(seed: int, monkeypatch: pytes
 
 def happened_to(rig: EpochRig, chance: random.Random) -> None:
     """Something that may happen, happens."""
-    beats = rig.member._in_flight.waits_for(API)
-    finds = rig.member._in_flight.waits_for("FindCoordinator")
-    calls = rig.ready.hook is not None and not rig.member._holding.hook_runs
+    beats = rig.member._in_flight.is_in_flight(API)
+    finds = rig.member._in_flight.is_in_flight("FindCoordinator")
+    calls = rig.ready.hook is not None and not rig.member._owned.callback_running
     anything = frozenset(chance.sample(sorted(tps("t-0..7", "u-0..3")), chance.randrange(8)))
     epoch = max(rig.ready.view.identity.generation, 0) + chance.randrange(1, 3)
     moves: list[tuple[float, bool, Callable[[], object]]] = [
@@ -877,7 +877,7 @@ def happened_to(rig: EpochRig, chance: random.Random) -> None:
         (0.05, beats, lambda: rig.told_us(112)),
         (0.5, beats, lambda: rig.cut(API)),
         (6, calls, lambda: rig.run_hook(commit=dict.fromkeys(rig.owned, 1) if chance.random() < 0.5 else None)),
-        (2, rig.member._membership.order is not None, lambda: rig.settle()),
+        (2, rig.member._membership.commit_order is not None, lambda: rig.settle()),
         (0.5, True, lambda: rig.tell(ev.CommitRefused(chance.choice([25, 113]), rig.ready.view.identity, T))),
     ]
     possible = [(weight, move) for weight, can, move in moves if can]

@@ -16,7 +16,7 @@ from kohort.coordinator_client import Consumer, Revoked, TopicRecreated
 from kohort.coordinator_client.group.error_actions import UnreleasedInstance
 from kohort.fastpath import Record
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kohort.testing.broker_selection import Broker, wanted_version
+from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.fake_broker import Close, ConsumerGroupState, CoordinatorSettings, Drop, FakeBroker, Hold
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_all_until, poll_until, produce, read
@@ -231,7 +231,7 @@ class TestOnABroker:
     @pytest.mark.proves("G-13", "G-15")
     @pytest.mark.parametrize("polled_s", [0.0, 0.01, 0.03, 0.1])
     def test_a_subscription_that_changes_at_once(
-        self, polled_s: float, broker: Broker, make_topic: MakeTopic, unique: Name
+        self, polled_s: float, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
     ) -> None:
         one, two, hooks = make_topic(2), make_topic(2), Witness()
         with member(broker.bootstrap, unique("group")) as consumer:
@@ -247,7 +247,7 @@ class TestOnABroker:
     @pytest.mark.parametrize("attempt", range(2))
     @pytest.mark.parametrize("missed", [False, True], ids=["at once", "once it is missed"])
     def test_a_topic_that_is_deleted_and_made_anew(
-        self, missed: bool, attempt: int, broker: Broker, make_topic: MakeTopic, unique: Name
+        self, missed: bool, attempt: int, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
     ) -> None:
         from confluent_kafka.admin import AdminClient
 
@@ -268,7 +268,7 @@ class TestOnABroker:
 
     @pytest.mark.proves("G-17", "F-16")
     def test_names_take_the_place_of_a_pattern_that_an_earlier_static_member_had(
-        self, broker: Broker, make_topic: MakeTopic, unique: Name
+        self, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
     ) -> None:
         one, two, group = make_topic(6), make_topic(1), unique("group")
         with member(broker.bootstrap, group, group_instance_id="i") as before:
@@ -285,7 +285,7 @@ class TestOnABroker:
 
     @pytest.mark.proves("G-17", "E-09")
     def test_a_static_member_with_a_join_that_was_never_answered(
-        self, broker: Broker, topic: str, unique: Name
+        self, broker: SelectedBroker, topic: str, unique: Name
     ) -> None:
         group = unique("group")
         with member(broker.bootstrap, group, group_instance_id="i") as consumer:

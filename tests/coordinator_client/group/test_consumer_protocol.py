@@ -13,7 +13,7 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer, IllegalState, RebalanceHooks
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import Broker, wanted_version
+from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_all_until, poll_until, produce
 from tests.coordinator_client.group.test_mixed_group import Seat, seated, settled
@@ -72,7 +72,7 @@ def shared_out(seats: list[Seat], bootstrap: str, group: str, topic: str, partit
 
 
 @pytest.mark.proves("G-03", "G-05", "G-13")
-def test_ours_and_librdkafkas_share_a_group(broker: Broker, make_topic: MakeTopic, unique: Name) -> None:
+def test_ours_and_librdkafkas_share_a_group(broker: SelectedBroker, make_topic: MakeTopic, unique: Name) -> None:
     topic, group = make_topic(7), unique("mixed")
     with ExitStack() as stack:
         seats = [
@@ -86,7 +86,7 @@ def test_ours_and_librdkafkas_share_a_group(broker: Broker, make_topic: MakeTopi
 
 @pytest.mark.proves("G-03", "G-12")
 def test_a_live_group_goes_over_to_the_new_protocol_and_back(
-    broker: Broker, make_topic: MakeTopic, unique: Name
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     topic, group = make_topic(6), unique("migrates")
     with ExitStack() as stack:
@@ -168,7 +168,7 @@ def test_a_member_that_slept_through_its_session_shows_nothing_and_is_told_of_th
 
 @pytest.mark.proves("G-17")
 def test_a_static_member_comes_back_to_what_it_had_and_a_second_holder_is_refused(
-    broker: Broker, make_topic: MakeTopic, unique: Name
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     topic, group = make_topic(4), unique("group")
     settings: dict[str, Any] = {"group": group, "protocol": "consumer"}
@@ -192,7 +192,7 @@ def test_a_static_member_comes_back_to_what_it_had_and_a_second_holder_is_refuse
 
 
 @pytest.mark.proves("F-16")
-def test_a_pattern_that_the_broker_matches_follows_topics_that_appear(broker: Broker, unique: Name) -> None:
+def test_a_pattern_that_the_broker_matches_follows_topics_that_appear(broker: SelectedBroker, unique: Name) -> None:
     prefix = unique("pay")
     create_topic(broker.bootstrap, f"{prefix}-a", partitions=1)
     with Consumer(broker.bootstrap, group=unique("group"), protocol="consumer", auto_offset_reset="earliest") as ours:
@@ -210,7 +210,9 @@ def test_a_pattern_that_the_broker_matches_follows_topics_that_appear(broker: Br
             poll_until(ours, lambda: False)
 
 
-def test_an_assignor_that_the_broker_does_not_have_is_an_error_that_names_it(broker: Broker, topic: str) -> None:
+def test_an_assignor_that_the_broker_does_not_have_is_an_error_that_names_it(
+    broker: SelectedBroker, topic: str
+) -> None:
     with Consumer(broker.bootstrap, group=f"g-{topic}", protocol="consumer", remote_assignor="mine") as ours:
         ours.subscribe([topic])
         with pytest.raises(KohortError, match="UNSUPPORTED_ASSIGNOR"):
@@ -231,7 +233,7 @@ def test_a_broker_without_the_protocol_is_named_as_such() -> None:
             poll_until(ours, lambda: False)
 
 
-def test_what_only_one_protocol_has_is_refused_under_the_other(broker: Broker, topic: str) -> None:
+def test_what_only_one_protocol_has_is_refused_under_the_other(broker: SelectedBroker, topic: str) -> None:
     with pytest.raises(KohortError, match="remote_assignor"):
         Consumer(broker.bootstrap, group="g", remote_assignor="range")
     with pytest.raises(KohortError, match="the coordinator assigns"):

@@ -10,14 +10,14 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch, coordinator_partition
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.states import CoordinatorState, IllegalTransition
-from kohort.network.find_coordinator import Coordinator
+from kohort.network.find_coordinator import CoordinatorNode
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import RealCluster
 from kohort.testing.plain_wire import ask
 from tests.coordinator_client.consumer_helpers import node_at, poll_until
 
-ONE = Coordinator(1, "one", 9092)
+ONE = CoordinatorNode(1, "one", 9092)
 
 
 @pytest.mark.proves("G-01")

@@ -6,7 +6,7 @@ from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.error_actions import (
     REACTIONS,
     CommitVerdict,
-    Reaction,
+    ErrorAction,
     commit_verdict,
     fatal_error,
 )
@@ -27,7 +27,7 @@ def test_every_code_in_the_tables_is_one_of_kafkas() -> None:
 def test_what_kafka_calls_retriable_is_never_fatal() -> None:
     for api, row in REACTIONS.items():
         for code, reaction in row.items():
-            assert not (ERRORS[code].retriable and reaction is Reaction.FATAL), (api, code)
+            assert not (ERRORS[code].retriable and reaction is ErrorAction.FATAL), (api, code)
 
 
 @pytest.mark.proves("E-02", "E-05")

@@ -92,7 +92,7 @@ def stalled(rig: Rig) -> Rig:
 def refuse(rig: Rig) -> Rig:
     """A fatal error, by way of the next heartbeat."""
     rig.after(3)
-    rig.tell(ev.Refused(rig.waiting("Heartbeat").serial, KohortError("no")))
+    rig.tell(ev.RequestFailed(rig.waiting("Heartbeat").serial, KohortError("no")))
     return rig
 
 

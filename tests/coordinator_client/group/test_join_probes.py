@@ -7,9 +7,9 @@ import pytest
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group import events as ev
-from kohort.network.broker_connection import Connection
+from kohort.network.broker_connection import BrokerConnection
 from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import Endpoint, Line
+from kohort.network.requests import ConnectionPurpose, Endpoint
 from kohort.network.transport import Channel
 from kohort.testing.fake_broker import Drop, FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until
@@ -33,7 +33,7 @@ def joining(**settings: int) -> Rig:
 
 def probe(rig: Rig, code: int) -> None:
     rig.after(3)
-    assert rig.waiting("Heartbeat").aside
+    assert rig.waiting("Heartbeat").use_other_connection
     rig.beat(code)
 
 
@@ -42,7 +42,7 @@ def test_the_lease_moves_while_a_join_waits_and_the_coordinator_says_so() -> Non
     rig = joining()
     for _ in range(20):
         probe(rig, 27)
-        assert rig.ready.view.lease_until > rig.now
+        assert rig.ready.view.ownership_deadline > rig.now
     assert rig.state == "JOINING"
     assert len(rig.asked("JoinGroup")) == 1, "the same join waits all along"
 
@@ -50,10 +50,10 @@ def test_the_lease_moves_while_a_join_waits_and_the_coordinator_says_so() -> Non
 @pytest.mark.proves("B-25", "B-26", "B-33")
 def test_the_lease_ends_where_nobody_says_so() -> None:
     rig = joining()
-    lease = rig.ready.view.lease_until
+    lease = rig.ready.view.ownership_deadline
     for _ in range(3):
         rig.after(3)
-    assert rig.ready.view.lease_until == lease
+    assert rig.ready.view.ownership_deadline == lease
     assert len(rig.asked("Heartbeat")) == 1, "one at a time"
 
 
@@ -76,17 +76,17 @@ def test_an_answer_that_was_given_and_lost_is_asked_for_by_another_connection() 
     probe(rig, 27)  # so that one was of an earlier rebalance
     probe(rig, 22)
     probe(rig, 22)
-    assert rig.ready.view.lease_until < rig.now + 10, "what the group has gone on from confirms nothing"
+    assert rig.ready.view.ownership_deadline < rig.now + 10, "what the group has gone on from confirms nothing"
     assert len(rig.asked("JoinGroup")) == 1
     probe(rig, 22)
     rig.found()
     again = rig.waiting("JoinGroup")
-    assert again.renew
+    assert again.use_new_connection
     assert again.request.member_id == "m1"
     rig.again(T, generation=3, protocol="gentle")
     rig.run_hook()
     assert rig.state == "STABLE"
-    assert not rig.waiting("SyncGroup").renew, "the new one is trusted"
+    assert not rig.waiting("SyncGroup").use_new_connection, "the new one is trusted"
 
 
 @pytest.mark.proves("B-25", "F-05")
@@ -96,7 +96,7 @@ def test_a_coordinator_that_says_nothing_aside_is_looked_for_again() -> None:
     rig.cut("Heartbeat", "timeout")
     rig.found(node=2, host="two")
     again = rig.waiting("JoinGroup")
-    assert again.renew
+    assert again.use_new_connection
     assert again.to.host == "two"
 
 
@@ -107,7 +107,7 @@ def test_the_other_connection_may_come_and_go() -> None:
     rig.cut("Heartbeat")
     assert rig.asked("FindCoordinator") == []
     probe(rig, 27)
-    assert rig.ready.view.lease_until > rig.now
+    assert rig.ready.view.ownership_deadline > rig.now
 
 
 @pytest.mark.parametrize("code", [25, 82, 14])
@@ -133,10 +133,17 @@ def test_a_coordinator_that_moved_is_found_before_the_join_is_overdue(code: int)
 
 @pytest.mark.proves("B-25", "G-12", "G-08")
 def test_a_lost_answer_costs_seconds_and_no_partition() -> None:
-    with FakeBroker(topics={"topic": 2}) as fake, Consumer(
-        fake.bootstrap, group="group", assignors=["cooperative-sticky"], heartbeat_interval_ms=100,
-        session_timeout_ms=6_000, max_poll_interval_ms=300_000,
-    ) as consumer:  # fmt: skip
+    with (
+        FakeBroker(topics={"topic": 2}) as fake,
+        Consumer(
+            fake.bootstrap,
+            group="group",
+            assignors=["cooperative-sticky"],
+            heartbeat_interval_ms=100,
+            session_timeout_ms=6_000,
+            max_poll_interval_ms=300_000,
+        ) as consumer,
+    ):
         consumer.subscribe(["topic"])
         poll_until(consumer, lambda: len(consumer.assignment) == 2)
         lost = fake.control("JoinGroup", lambda call: Drop(after_work=True), times=1)
@@ -153,8 +160,8 @@ def test_a_lost_answer_costs_seconds_and_no_partition() -> None:
 def test_a_socket_whose_path_has_gone_is_found_out_by_the_system() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
-        connection = Connection(Endpoint(host, port), "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0)
-        channel = Channel(Line.GROUP, connection, FrameReader(1 << 20), None)
+        connection = BrokerConnection(Endpoint(host, port), "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0)
+        channel = Channel(ConnectionPurpose.GROUP, connection, FrameReader(1 << 20), None)
         channel.resolved([(socket.AF_INET, (host, port))], 0.0)
         assert channel.sock is not None
         idle, gap, count, unacknowledged_ms = (

@@ -7,14 +7,14 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.states import MemberState
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce, read
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
 
 
-def member(broker: Broker, group: str) -> Consumer:
+def member(broker: SelectedBroker, group: str) -> Consumer:
     return Consumer(
         broker.bootstrap,
         group=group,
@@ -33,7 +33,7 @@ def state(consumer: Consumer) -> str:
 @pytest.mark.broker
 @pytest.mark.proves("G-08", "E-05", "B-36")
 def test_a_member_that_dawdles_holds_up_neither_commits_nor_records_nor_goodbyes(
-    broker: Broker, make_topic: MakeTopic, unique: Name
+    broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     """A broker reads nothing behind a join that it has not answered, so all else needs another way to it."""
     stable, gathering = MemberState.STABLE.value, MemberState.JOINING.value

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.fetch.fetch_buffer import Slice, slice_end
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, slice_end
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.fastpath import encode
 from tests.coordinator_client.offsets.test_commit_queue import VIEW
@@ -32,7 +32,7 @@ class Member:
         """Membership is certain until then (s, monotonic)."""
         with self.lock:
             self.core.view = VIEW._replace(
-                assignment=self.assignment, fetchable=self.assignment.partitions, lease_until=until
+                assignment=self.assignment, fetchable=self.assignment.partitions, ownership_deadline=until
             )
 
     def park(self, first: int) -> None:
@@ -42,7 +42,7 @@ class Member:
             serial = self.core.positions.state(P0).serial
             end = slice_end(memoryview(records)).next_offset
             assert end is not None
-            self.core.fetcher.parked.put(Slice(P0, memoryview(records), first, end, serial, 0, ()))
+            self.core.fetcher.parked.put(CompletedFetch(P0, memoryview(records), first, end, serial, 0, ()))
 
     def polled(self) -> list[int]:
         return [offset for columns in self.consumer.poll(0) for offset in columns.offsets]

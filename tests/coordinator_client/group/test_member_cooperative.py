@@ -7,7 +7,7 @@ import pytest
 from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, Rebalance, get
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.hooks import Assigned, Lost, Revoked, Why
+from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceReason, Revoked
 from kohort.coordinator_client.subscription_state import Start
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 
@@ -81,7 +81,7 @@ def test_round_one_revokes_what_moves_and_round_two_takes_what_came_free() -> No
     assert isinstance(call.event, Assigned)
     assert (call.event.partitions, call.event.assignment) == (frozenset(), tps("t-0..1"))
     assert rig.state == "JOINING", "and once more, for what was let go is free only now"
-    assert rig.last("JoinGroup").reason == Why.FOLLOW_UP.value
+    assert rig.last("JoinGroup").reason == RebalanceReason.FOLLOW_UP.value
     assert rig.ready.view.fetchable == tps("t-0..1")
     rig.again(tps("t-0..1"), generation=3, protocol="gentle")
     rig.run_hook()
@@ -111,7 +111,7 @@ def test_topics_no_longer_subscribed_are_let_go_before_the_join() -> None:
     rig.subscribe("t")
     assert rig.state == "REVOKING"
     assert rig.hook.event.partitions == tps("u-0")
-    assert rig.hook.event.cause.why is Why.SUBSCRIPTION_CHANGED
+    assert rig.hook.event.cause.reason is RebalanceReason.SUBSCRIPTION_CHANGED
     assert rig.ready.view.fetchable == tps("t-0")
     rig.run_hook()
     assert rig.told("gentle").topics == ("t",)
@@ -322,5 +322,5 @@ def test_a_cooperative_leader_sees_everybodys_claims() -> None:
     )
     (view,) = views
     other = view.members[view.number_of_member["m2"]]
-    assert [view.partition(index) for index in other.claims] == sorted(tps("t-2"))
+    assert [view.partition(index) for index in other.owned_partitions] == sorted(tps("t-2"))
     assert (other.generation, other.rack, other.instance_id, other.user_data) == (8, "r2", "i2", b"note")

@@ -4,9 +4,9 @@ import pytest
 
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.states import CoordinatorState
-from kohort.coordinator_client.hooks import Assigned, Revoked, Why
+from kohort.coordinator_client.hooks import Assigned, RebalanceReason, Revoked
 from kohort.coordinator_client.subscription_state import Start
-from kohort.network.find_coordinator import Coordinator
+from kohort.network.find_coordinator import CoordinatorNode
 from tests.coordinator_client.group.member_rig import GROUP, Rig, as_leader, said, tps
 
 T = tps("t-0..2")
@@ -36,7 +36,7 @@ def test_the_join_goes_to_the_coordinator_with_timeouts_and_subscription() -> No
     rig = Rig(session_timeout_ms=10_000, max_poll_interval_ms=60_000, rack_id="r1")
     rig.reach_joining("t", "u")
     send = rig.waiting("JoinGroup")
-    assert send.to == Coordinator(1, "one", 9092)
+    assert send.to == CoordinatorNode(1, "one", 9092)
     assert send.request.session_timeout_ms == 10_000
     assert send.request.rebalance_timeout_ms == 60_000
     assert send.timeout_ms >= 65_000, "the coordinator sits on a join for the whole rebalance timeout"
@@ -59,7 +59,7 @@ def test_a_follower_syncs_with_nothing_and_takes_its_own() -> None:
     assert rig.state == "ASSIGNING"
     event = rig.hook.event
     assert isinstance(event, Assigned)
-    assert (event.partitions, event.generation, event.cause.why) == (tps("t-1"), 7, Why.FIRST_JOIN)
+    assert (event.partitions, event.generation, event.cause.reason) == (tps("t-1"), 7, RebalanceReason.FIRST_JOIN)
 
 
 @pytest.mark.proves("G-03", "G-04", "G-05")
@@ -129,7 +129,7 @@ def test_eager_order_is_revoke_all_commit_join_sync_assign() -> None:
     assert rig.state == "REVOKING"
     event = rig.hook.event
     assert isinstance(event, Revoked)
-    assert (event.partitions, event.assignment, event.cause.why) == (T, T, Why.COORDINATOR_ASKED)
+    assert (event.partitions, event.assignment, event.cause.reason) == (T, T, RebalanceReason.REBALANCE_IN_PROGRESS)
     assert rig.ready.view.fetchable == frozenset(), "nothing is fetched or returned from the moment it must go"
     assert len(rig.asked("JoinGroup")) == 1, "no join before the hook"
     rig.run_hook(commit=dict.fromkeys(T, 5))
@@ -168,7 +168,7 @@ def test_an_idle_member_is_a_member_of_good_standing() -> None:
     for _ in range(50):
         rig.heartbeat()
     assert rig.state == "STABLE"
-    assert rig.ready.view.lease_until > rig.now
+    assert rig.ready.view.ownership_deadline > rig.now
 
 
 @pytest.mark.proves("G-13")

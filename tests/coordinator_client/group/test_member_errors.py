@@ -10,7 +10,7 @@ from kohort.coordinator_client.group.error_actions import (
     GroupRefused,
     InconsistentGroup,
 )
-from kohort.coordinator_client.hooks import Why
+from kohort.coordinator_client.hooks import RebalanceReason
 from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.errors import ERRORS
@@ -72,7 +72,7 @@ def test_find_coordinator_must_name_exactly_one(count: int) -> None:
     rig.subscribe("t")
     one = Coordinator(key=GROUP, node_id=1, host="one", port=9092)
     answer = FindCoordinatorResponse(coordinators=(one,) * count)
-    rig.tell(ev.CoordinatorFound(rig.waiting("FindCoordinator").serial, answer))
+    rig.tell(ev.FindCoordinatorResponded(rig.waiting("FindCoordinator").serial, answer))
     assert isinstance(fatal(rig), GroupProtocolError)
     assert rig.state == "FAILED"
 
@@ -82,7 +82,7 @@ def test_find_coordinator_in_its_old_form_is_understood() -> None:
     rig = Rig()
     rig.subscribe("t")
     rig.tell(
-        ev.CoordinatorFound(
+        ev.FindCoordinatorResponded(
             rig.waiting("FindCoordinator").serial, FindCoordinatorResponse(node_id=4, host="four", port=9094)
         )
     )
@@ -260,7 +260,7 @@ def test_sync_while_the_group_changed_again_rejoins_with_the_same_id() -> None:
     rig.synced(27)
     assert rig.state == "JOINING"
     assert rig.last("JoinGroup").member_id == "m1"
-    assert rig.last("JoinGroup").reason.startswith(Why.SYNC_REFUSED.value)
+    assert rig.last("JoinGroup").reason.startswith(RebalanceReason.SYNC_REFUSED.value)
 
 
 @pytest.mark.proves("E-03")
@@ -374,7 +374,7 @@ def test_a_leave_that_cannot_be_sent_ends_too() -> None:
     rig = Rig()
     rig.reach_stable(())
     rig.tell(ev.CloseRequested(rig.now + 5))
-    rig.tell(ev.Refused(rig.waiting("LeaveGroup").serial, KohortError("no common version")))
+    rig.tell(ev.RequestFailed(rig.waiting("LeaveGroup").serial, KohortError("no common version")))
     assert rig.state == "CLOSED"
 
 
@@ -401,6 +401,6 @@ def test_a_leave_that_cannot_be_sent_is_told_and_the_member_is_out() -> None:
     rig.reach_stable(tps("t-0"))
     rig.tell(ev.CloseRequested(rig.now + 30))
     rig.run_hook()
-    rig.tell(ev.Refused(rig.waiting("LeaveGroup").serial, KohortError("too old")))
+    rig.tell(ev.RequestFailed(rig.waiting("LeaveGroup").serial, KohortError("too old")))
     assert rig.state == "CLOSED"
     assert [(one.kind, one.text) for one in rig.notices if one.kind == "leave_failed"] == [("leave_failed", "too old")]

@@ -6,7 +6,7 @@ from kohort.common.errors import KohortError
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.error_actions import FencedInstance, GroupRefused
 from kohort.coordinator_client.group.states import CoordinatorState
-from kohort.coordinator_client.hooks import Lost, Why
+from kohort.coordinator_client.hooks import Lost, RebalanceReason
 from kohort.network.errors import AuthorizationFailed
 from tests.coordinator_client.group.member_rig import Rig, assert_silent, fatal, tps
 
@@ -34,8 +34,11 @@ def test_heartbeat_27_counts_only_when_stable() -> None:
 
 
 @pytest.mark.proves("E-04", "F-03", "F-10")
-@pytest.mark.parametrize(("code", "member_id", "why"), [(22, "m1", Why.STALE_GENERATION), (25, "", Why.UNKNOWN_MEMBER)])
-def test_heartbeat_of_an_expelled_member_loses_and_rejoins(code: int, member_id: str, why: Why) -> None:
+@pytest.mark.parametrize(
+    ("code", "member_id", "why"),
+    [(22, "m1", RebalanceReason.STALE_GENERATION), (25, "", RebalanceReason.UNKNOWN_MEMBER)],
+)
+def test_heartbeat_of_an_expelled_member_loses_and_rejoins(code: int, member_id: str, why: RebalanceReason) -> None:
     rig = Rig()
     rig.reach_stable(T, generation=6)
     rig.heartbeat(code)
@@ -43,7 +46,7 @@ def test_heartbeat_of_an_expelled_member_loses_and_rejoins(code: int, member_id:
     assert rig.ready.view.fetchable == frozenset()
     event = rig.hook.event
     assert isinstance(event, Lost)
-    assert (event.partitions, event.generation, event.cause.why) == (T, 6, why)
+    assert (event.partitions, event.generation, event.cause.reason) == (T, 6, why)
     assert len(rig.asked("JoinGroup")) == 1, "not before the user knows"
     rig.run_hook()
     assert rig.last("JoinGroup").member_id == member_id
@@ -111,7 +114,7 @@ def test_a_request_that_cannot_be_sent_at_all_is_fatal_with_its_own_error() -> N
     rig.reach_stable(T)
     rig.after(3)
     error = KohortError("authentication failed")
-    rig.tell(ev.Refused(rig.waiting("Heartbeat").serial, error))
+    rig.tell(ev.RequestFailed(rig.waiting("Heartbeat").serial, error))
     rig.run_hook()
     assert fatal(rig) is error
     assert rig.state == "FAILED"
@@ -122,7 +125,7 @@ def test_a_search_that_cannot_be_sent_is_fatal() -> None:
     rig = Rig()
     rig.subscribe("t")
     error = KohortError("no common version")
-    rig.tell(ev.Refused(rig.waiting("FindCoordinator").serial, error))
+    rig.tell(ev.RequestFailed(rig.waiting("FindCoordinator").serial, error))
     assert fatal(rig) is error
     assert rig.state == "FAILED"
 
@@ -147,7 +150,7 @@ def test_commit_27_asks_for_a_rejoin_and_keeps_the_generation() -> None:
     rig.reach_stable(T, generation=3)
     rig.tell(ev.CommitRefused(27, rig.ready.view.identity, T))
     assert rig.state == "REVOKING"
-    assert rig.hook.event.cause.why is Why.COMMIT_REFUSED
+    assert rig.hook.event.cause.reason is RebalanceReason.COMMIT_REFUSED
     assert rig.ready.view.identity.generation == 3
 
 

@@ -224,7 +224,7 @@ def test_a_generation_in_the_user_data_of_an_old_client_is_judged_alike(
     (read,) = read_members((JoinGroupResponseMember(member_id="m", metadata=old),), assignor, 5).values()
     assert bool(read.subscription.owned_partitions) is believed
     assert read.subscription.user_data == as_user_data(generation)
-    assert bool(read.trouble) is not believed
+    assert bool(read.error) is not believed
 
 
 @pytest.mark.proves("B-20")

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.ready import Ready
-from kohort.coordinator_client.hooks import Lost, Revoked, Why
+from kohort.coordinator_client.hooks import Lost, RebalanceReason, Revoked
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 
 T = tps("t-0..1")
@@ -117,7 +117,7 @@ def test_close_revokes_commits_leaves_in_this_order() -> None:
     rig = walk_to("STABLE")
     rig.tell(ev.CloseRequested(rig.now + 10))
     assert isinstance(rig.hook.event, Revoked)
-    assert rig.hook.event.cause.why is Why.CLOSED
+    assert rig.hook.event.cause.reason is RebalanceReason.CLOSED
     assert not rig.asked("LeaveGroup")
     rig.run_hook(commit=dict.fromkeys(T, 8))
     assert rig.state == "COMMITTING"
@@ -144,7 +144,7 @@ def test_close_after_a_stall_tells_of_the_loss() -> None:
     rig.tell(ev.CloseRequested(rig.now + 10))
     (event,) = play_out(rig)
     assert isinstance(event, Lost)
-    assert event.cause.why is Why.POLL_STALLED
+    assert event.cause.reason is RebalanceReason.POLL_STALLED
 
 
 @pytest.mark.proves("B-36")
@@ -243,8 +243,8 @@ def test_a_goodbye_does_not_queue_behind_a_join_that_waits_for_the_others() -> N
     assert rig.state == "JOINING"
     rig.tell(ev.CloseRequested(rig.now + 10))
     assert rig.state == "LEAVING"
-    assert rig.waiting("LeaveGroup").aside
-    assert not rig.waiting("JoinGroup").aside
+    assert rig.waiting("LeaveGroup").use_other_connection
+    assert not rig.waiting("JoinGroup").use_other_connection
 
 
 @pytest.mark.proves("B-36")
@@ -258,7 +258,7 @@ def test_once_the_join_is_off_the_wire_a_goodbye_goes_the_usual_way(end: str) ->
         rig.cut("JoinGroup")
     rig.reach_stable(())
     rig.tell(ev.CloseRequested(rig.now + 10))
-    assert not rig.waiting("LeaveGroup").aside
+    assert not rig.waiting("LeaveGroup").use_other_connection
 
 
 def test_the_response_to_a_join_that_was_given_up_changes_nothing() -> None:

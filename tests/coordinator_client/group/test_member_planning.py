@@ -8,7 +8,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.leader_assignment import AssignorFailed
 from kohort.coordinator_client.offsets.group_lag import waiting
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from tests.coordinator_client.group.member_rig import Rig, as_leader, fatal, said, tps
 
 LAG = {"protocol": "lag"}
@@ -125,7 +125,7 @@ def test_a_backlog_of_an_earlier_generation_is_not_taken_for_this_one() -> None:
     assert old is not None
     rig.heartbeat(25)
     leads(rig, "m2", generation=2)
-    rig.tell(ev.BacklogKnown(old.serial, {TopicPartition("t", 0): 9}))
+    rig.tell(ev.LagKnown(old.serial, {TopicPartition("t", 0): 9}))
     assert rig.state == "PLANNING"
 
 
@@ -134,7 +134,7 @@ def test_a_backlog_of_an_earlier_generation_is_not_taken_for_this_one() -> None:
 )
 def test_what_waits_counts_from_the_committed_offset(reads_old: bool, expected: dict[str, int]) -> None:
     zero, one, two, three = (TopicPartition("t", number) for number in range(4))
-    committed = {zero: OffsetToCommit(4), one: None, two: OffsetToCommit(2), three: OffsetToCommit(1)}
+    committed = {zero: OffsetAndMetadata(4), one: None, two: OffsetAndMetadata(2), three: OffsetAndMetadata(1)}
     ends = dict.fromkeys((zero, one, two), 10)  # nobody told of the last one
     beginnings = dict.fromkeys((zero, one, two), 3) if reads_old else {}
     lag = waiting(committed, ends, beginnings, reads_old=reads_old)

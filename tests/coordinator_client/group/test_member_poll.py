@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.hooks import Assigned, Lost, Revoked, Why
+from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceReason, Revoked
 from tests.coordinator_client.group.member_rig import Rig, tps
 
 T = tps("t-0..1")
@@ -29,7 +29,7 @@ def test_a_handler_that_takes_too_long_leaves_and_hears_of_the_loss_at_its_next_
     rig.tell(ev.Polled(rig.now))
     event = rig.hook.event
     assert isinstance(event, Lost)
-    assert (event.partitions, event.generation, event.cause.why) == (T, 5, Why.POLL_STALLED)
+    assert (event.partitions, event.generation, event.cause.reason) == (T, 5, RebalanceReason.POLL_STALLED)
     rig.run_hook()
     assert rig.state == "JOINING"
     assert rig.last("JoinGroup").member_id == ""
@@ -251,7 +251,7 @@ def test_the_lease_counts_from_what_was_sent_and_answered_well() -> None:
     sent_at = rig.now
     rig.after(2)
     rig.beat()
-    assert rig.ready.view.lease_until == pytest.approx(sent_at + 10), "the session began no earlier than that"
+    assert rig.ready.view.ownership_deadline == pytest.approx(sent_at + 10), "the session began no earlier than that"
     assert rig.ready.view.last_beat_at == sent_at
 
 
@@ -260,11 +260,11 @@ def test_a_process_that_slept_through_its_session_finds_its_lease_over() -> None
     rig = Rig(session_timeout_ms=10_000)
     rig.reach_stable(T)
     rig.heartbeat()
-    lease = rig.ready.view.lease_until
+    lease = rig.ready.view.ownership_deadline
     rig.now += 60
     assert rig.now > lease, "whoever shows records asks this first, on the caller's thread, before the machine even ran"
     rig.after(0)
-    assert rig.ready.view.lease_until == lease
+    assert rig.ready.view.ownership_deadline == lease
     rig.found()
     rig.after(0)
     rig.beat(25)
@@ -276,12 +276,12 @@ def test_a_coordinator_that_comes_back_knowing_us_renews_the_lease() -> None:
     rig = Rig(session_timeout_ms=10_000)
     rig.reach_stable(T)
     rig.after(30)
-    assert rig.now > rig.ready.view.lease_until
+    assert rig.now > rig.ready.view.ownership_deadline
     assert rig.ready.view.fetchable == T, "fetching goes on: only showing waits"
     rig.found(node=2)
     rig.after(3)
     rig.beat()
-    assert rig.ready.view.lease_until > rig.now
+    assert rig.ready.view.ownership_deadline > rig.now
 
 
 @pytest.mark.proves("F-15")
@@ -318,7 +318,7 @@ def test_a_clock_that_steps_back_moves_nothing() -> None:
 def test_without_membership_there_is_no_lease_to_lose() -> None:
     rig = Rig()
     rig.reach_joining()
-    assert rig.ready.view.lease_until == inf
+    assert rig.ready.view.ownership_deadline == inf
 
 
 @pytest.mark.proves("S-13")

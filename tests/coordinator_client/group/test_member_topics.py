@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.hooks import Why
+from kohort.coordinator_client.hooks import RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.metadata import TopicInfo, TopicsChanged
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
@@ -21,7 +21,7 @@ def by_pattern(include: str, exclude: str | None = None, **settings: Any) -> Rig
 @pytest.mark.proves("F-16")
 def test_a_pattern_waits_for_all_topics_before_it_joins() -> None:
     rig = by_pattern("pay.*", ".*_test")
-    assert rig.ready.wanted.everything
+    assert rig.ready.wanted.all_topics
     assert not rig.asked("JoinGroup")
     rig.topics(pays=1)
     assert not rig.asked("JoinGroup"), "one topic's metadata is not all topics"
@@ -52,7 +52,7 @@ def test_a_new_topic_that_matches_makes_the_member_rejoin() -> None:
     assert rig.state == "STABLE"
     rig.topics(True, pays=1, payments=1)
     assert rig.state == "REVOKING"
-    assert rig.hook.event.cause.why is Why.TOPICS_CHANGED
+    assert rig.hook.event.cause.reason is RebalanceReason.TOPICS_CHANGED
     assert rig.hook.event.cause.detail == "payments"
     rig.run_hook()
     assert rig.told().topics == ("payments", "pays")
@@ -119,7 +119,7 @@ def test_added_partitions_are_the_leaders_affair() -> None:
     assert rig.state == "STABLE"
     rig.topics(t=3)
     assert rig.state == "REVOKING"
-    assert rig.hook.event.cause == rig.hook.event.cause.__class__(Why.TOPICS_CHANGED, "t")
+    assert rig.hook.event.cause == rig.hook.event.cause.__class__(RebalanceReason.TOPICS_CHANGED, "t")
     rig.run_hook()
     rig.joined(generation=2, **as_leader(said("m1", "t"), said("m2", "t")))
     assert sum(len(each) for each in rig.plan().values()) == 3
@@ -227,7 +227,7 @@ def test_enforced_rebalance_joins_with_the_users_reason(reason: str) -> None:
     rig = Rig()
     rig.reach_stable(tps("t-0"))
     rig.tell(ev.RebalanceEnforced(reason))
-    assert rig.hook.event.cause.why is Why.ENFORCED
+    assert rig.hook.event.cause.reason is RebalanceReason.ENFORCED
     rig.run_hook()
     assert reason in rig.last("JoinGroup").reason
     assert len(rig.last("JoinGroup").reason) <= 255
@@ -284,5 +284,5 @@ def test_a_cause_names_the_first_five_topics_that_changed() -> None:
     rig.run_hook()
     rig.topics(**few)
     rig.topics(**more)
-    assert rig.hook.event.cause.why is Why.TOPICS_CHANGED
+    assert rig.hook.event.cause.reason is RebalanceReason.TOPICS_CHANGED
     assert rig.hook.event.cause.detail == "a, b, c, d, e"

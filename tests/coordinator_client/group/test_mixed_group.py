@@ -11,7 +11,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, RebalanceHooks
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 
 PARTITIONS = 14  # not a multiple of six members, so that range and roundrobin differ and nobody's share is trivial
 SETTLE_S = 60.0
@@ -161,7 +161,7 @@ def settled(seats: list[Seat], bootstrap: str, group: str) -> dict[str, Owned]:
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 @pytest.mark.proves("G-03", "G-04", "G-05", "G-06")
 def test_six_members_of_four_clients_own_every_partition_once(
-    strategy: str, broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str]
+    strategy: str, broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     topic = make_topic(PARTITIONS)
     group = unique("mixed")
@@ -192,7 +192,7 @@ def test_six_members_of_four_clients_own_every_partition_once(
 @pytest.mark.broker
 @pytest.mark.proves("G-10")
 def test_more_members_than_partitions_leaves_some_idle_and_healthy(
-    broker: Broker, make_topic: Callable[..., str], unique: Callable[[str], str]
+    broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     topic = make_topic(2)
     group = unique("idle")

@@ -1,17 +1,17 @@
 """What a member may fetch, and that looking costs nothing while nothing changes."""
 
-from kohort.coordinator_client.group.owned_partitions import NOTHING, Holding
-from kohort.coordinator_client.hooks import Assigned, Cause, Revoked, Why
+from kohort.coordinator_client.group.owned_partitions import NOTHING, OwnedPartitions
+from kohort.coordinator_client.hooks import Assigned, RebalanceCause, RebalanceReason, Revoked
 from tests.coordinator_client.group.member_rig import tps
 
 OWNED = tps("t-0..3")
-CAUSE = Cause(Why.ENFORCED)
+CAUSE = RebalanceCause(RebalanceReason.ENFORCED)
 
 
-def holding() -> Holding:
-    one = Holding()
-    one.arriving = OWNED
-    one.take(1)
+def holding() -> OwnedPartitions:
+    one = OwnedPartitions()
+    one.newly_assigned = OWNED
+    one.accept(1)
     return one
 
 
@@ -33,9 +33,9 @@ def test_what_may_be_fetched_is_made_anew_for_each_change_only() -> None:
     assert one.fetchable(alive=True) == OWNED - going
 
 
-def calls(one: Holding) -> tuple[bool, bool]:
+def calls(one: OwnedPartitions) -> tuple[bool, bool]:
     """Whether a call is due, and whether it runs."""
-    return one.hook is not None, one.hook_runs
+    return one.hook is not None, one.callback_running
 
 
 def test_a_call_runs_from_its_start_to_its_end() -> None:

@@ -5,7 +5,7 @@ import pytest
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.rebalance_history import KEPT_REBALANCES, KEPT_STEPS, Timeline
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.hooks import Cause, Why
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 from tests.coordinator_client.group.test_member_cooperative import Cooperative
 
@@ -29,7 +29,7 @@ def test_a_rebalance_is_told_from_cause_to_outcome_with_durations() -> None:
     rig.synced(assigned=tps("t-0"))
     rig.run_hook()
     told = rig.member.timeline.rebalances[-1]
-    assert told.cause.why is Why.COORDINATOR_ASKED
+    assert told.cause.reason is RebalanceReason.REBALANCE_IN_PROGRESS
     assert (told.started_at, told.ended_at, told.outcome) == (started, rig.now, MemberState.STABLE)
     assert [(phase.state.name, phase.lasted_s(rig.now)) for phase in told.phases] == [
         ("REVOKING", 0.75),
@@ -69,7 +69,7 @@ def test_a_cooperative_rebalance_is_two_stories_of_which_the_second_says_it_foll
     rig.run_hook()
     first, second = rig.member.timeline.rebalances[-2:]
     assert (first.revoked, first.kept, first.outcome) == (tps("t-1"), tps("t-0"), MemberState.STABLE)
-    assert second.cause.why is Why.FOLLOW_UP
+    assert second.cause.reason is RebalanceReason.FOLLOW_UP
     assert second.ended_at is None
     assert rig.member.timeline.current is second
 
@@ -80,7 +80,7 @@ def test_a_loss_is_told_with_what_was_lost() -> None:
     rig.heartbeat(25)
     rig.run_hook()
     told = rig.member.timeline.rebalances[-1]
-    assert (told.cause.why, told.lost) == (Why.UNKNOWN_MEMBER, T)
+    assert (told.cause.reason, told.lost) == (RebalanceReason.UNKNOWN_MEMBER, T)
     assert told.ended_at is None, "it goes on until the member stands again"
 
 
@@ -92,8 +92,8 @@ def test_a_loss_in_the_middle_is_a_trouble_of_the_same_story() -> None:
     rig.joined(25)
     assert len(rig.member.timeline.rebalances) == count
     told = rig.member.timeline.rebalances[-1]
-    assert told.cause.why is Why.COORDINATOR_ASKED
-    assert any(Why.UNKNOWN_MEMBER.value in line for line in told.troubles)
+    assert told.cause.reason is RebalanceReason.REBALANCE_IN_PROGRESS
+    assert any(RebalanceReason.UNKNOWN_MEMBER.value in line for line in told.troubles)
 
 
 @pytest.mark.proves("E-05")
@@ -106,12 +106,12 @@ def test_refused_commits_are_told_with_their_codes() -> None:
 
 def test_the_history_is_bounded_and_what_was_read_of_it_stays_as_it_was() -> None:
     timeline = Timeline()
-    timeline.begin(Cause(Why.ENFORCED), 0.0)
+    timeline.begin(RebalanceCause(RebalanceReason.ENFORCED), 0.0)
     read = timeline.rebalances
     for number in range(3 * KEPT_REBALANCES):
         timeline.entered(MemberState.JOINING, number)
         timeline.end(MemberState.STABLE, number)
-        timeline.begin(Cause(Why.ENFORCED, str(number)), number)
+        timeline.begin(RebalanceCause(RebalanceReason.ENFORCED, str(number)), number)
     assert len(timeline.rebalances) == KEPT_REBALANCES
     assert timeline.rebalances[-1].cause.detail == str(3 * KEPT_REBALANCES - 1)
     assert len(read) == 1
@@ -136,7 +136,7 @@ def test_a_rebalance_without_end_is_a_bounded_story() -> None:
 def test_facts_without_a_rebalance_are_nobodys() -> None:
     timeline = Timeline()
     timeline.noted(generation=3)
-    timeline.trouble("alone")
+    timeline.add_error("alone")
     timeline.attempt()
     timeline.commit_refused(T, 27)
     timeline.end(MemberState.OUT, 1.0)

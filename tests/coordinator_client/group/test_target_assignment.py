@@ -3,7 +3,7 @@
 import pytest
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.target_assignment import Target
+from kohort.coordinator_client.group.target_assignment import TargetAssignment
 from kohort.network.metadata import TopicInfo
 from tests.coordinator_client.group.consumer_member_rig import by_id, topic_id
 from tests.coordinator_client.group.member_rig import tps
@@ -20,9 +20,9 @@ def metadata(**lives: int) -> dict[str, TopicInfo]:
     return {topic: TopicInfo(8, topic_id(topic, life)) for topic, life in lives.items()}
 
 
-def owning(partitions: frozenset[TopicPartition], **lives: int) -> Target:
+def owning(partitions: frozenset[TopicPartition], **lives: int) -> TargetAssignment:
     """A target whose member came to own these, of these lives of their topics."""
-    target = Target()
+    target = TargetAssignment()
     target.came(partitions, metadata(**lives))
     return target
 
@@ -63,6 +63,6 @@ def test_both_lives_of_a_topic_in_one_target_are_never_mixed() -> None:
 
 
 def test_what_is_not_subscribed_to_is_left_out_and_is_no_unknown_topic() -> None:
-    target = Target()
+    target = TargetAssignment()
     target.tell(by_id(T | tps("u-0")))
     assert target.named(metadata(t=0, u=0), frozenset(), "u".__eq__) == (tps("u-0"), frozenset())

@@ -9,24 +9,24 @@ import pytest
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer, RebalanceHooks, Revoked
-from kohort.coordinator_client.consumer_core import Core
+from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.protocol.apis.offset_commit import OffsetCommitRequest
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, Witness, poll_until
 
 
-def closes(core: Core, now: float) -> None:
+def closes(core: ConsumerCore, now: float) -> None:
     core.request_close(now, now + 30.0)
 
 
-def unsubscribes(core: Core, now: float) -> None:
+def unsubscribes(core: ConsumerCore, now: float) -> None:
     core.unsubscribe()
 
 
 @pytest.mark.proves("B-36", "G-15")
 @pytest.mark.parametrize("part", [closes, unsubscribes])
 def test_an_assignment_that_nobody_was_told_of_is_not_told_once_the_consumer_parts(
-    part: Callable[[Core, float], None],
+    part: Callable[[ConsumerCore, float], None],
 ) -> None:
     hooks = Witness()
     with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
@@ -39,7 +39,7 @@ def test_an_assignment_that_nobody_was_told_of_is_not_told_once_the_consumer_par
             now = session.driver.now()
             part(session.core, now)
             assert session.core.take_hook(now) is None
-        session.driver.wake()
+        session.driver.wakeup()
         consumer._run_until(lambda core: core.out, PATIENCE_S)
         assert session.read(lambda core: core.out)
     assert hooks.kinds() == []  # what was never given cannot be let go

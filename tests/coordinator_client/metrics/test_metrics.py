@@ -13,12 +13,12 @@ import pytest
 from kohort import AsyncConsumer, Consumer, TopicPartition
 from kohort.coordinator_client.group.rebalance_history import Timeline
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.hooks import Cause, Why
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, Kind
-from kohort.coordinator_client.metrics.sensors import Meters
-from kohort.network.client_metrics import WINDOW_S, Counters, Window
+from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind
+from kohort.coordinator_client.metrics.sensors import Sensors
+from kohort.network.client_metrics import WINDOW_S, Counters, SampledWindow
 from kohort.testing import jars
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.jdk import java
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 
@@ -27,7 +27,7 @@ BY_PARTITION = {"records-lag", "records-lead"}  # Java registers them with the p
 
 
 def test_a_window_forgets_what_is_old() -> None:
-    window = Window()
+    window = SampledWindow()
     assert (window.mean(0.0), window.most(0.0), window.rate(0.0)) == (None, None, 0.0)
     window.add(10.0, 100.0)
     window.add(20.0, 101.0)
@@ -41,17 +41,17 @@ def test_a_window_forgets_what_is_old() -> None:
 
 
 def test_the_rate_is_of_the_time_that_the_window_covers() -> None:
-    window = Window()
+    window = SampledWindow()
     for second in range(90):
         window.add(1.0, 100.0 + second)
     assert window.rate(189.999) == pytest.approx(1.0, rel=0.02)
-    once = Window()
+    once = SampledWindow()
     once.add(1.0, 100.0)
     assert once.rate(100.001) == pytest.approx(1 / WINDOW_S)  # and not a thousand
 
 
 def test_polls_are_measured_apart_from_what_the_user_does_between() -> None:
-    meters = Meters()
+    meters = Sensors()
     for start in (0.0, 10.0, 30.0):
         meters.polled(start)
         meters.poll_ended(start + 1.0)
@@ -61,7 +61,7 @@ def test_polls_are_measured_apart_from_what_the_user_does_between() -> None:
 
 
 def test_a_callback_is_measured_from_its_own_begin_under_its_event() -> None:
-    meters = Meters()
+    meters = Sensors()
     for event, began, ended in (("revoked", 5.0, 5.25), ("assigned", 7.0, 8.0), ("revoked", 9.0, 9.75)):
         meters.hook_began(began)
         meters.hook_ended(event, ended)
@@ -72,16 +72,16 @@ def test_a_callback_is_measured_from_its_own_begin_under_its_event() -> None:
 def test_nothing_is_counted_before_it_happens() -> None:
     counters = {name: getattr(Counters(), name) for name in Counters.__annotations__}
     assert counters == dict.fromkeys(counters, 0)
-    meters = Meters()
+    meters = Sensors()
     assert (meters.rebalances, meters.failed_rebalances, meters.rebalancing_s) == (0, 0, 0.0)
     assert meters.polled_at is None
 
 
 def test_each_rebalance_is_counted_once_as_what_it_came_to() -> None:
-    timeline, meters = Timeline(), Meters()
+    timeline, meters = Timeline(), Sensors()
     ends = [MemberState.STABLE, MemberState.STALLED, MemberState.STABLE, MemberState.FAILED, MemberState.OUT]
     for number, outcome in enumerate(ends):
-        timeline.begin(Cause(Why.ENFORCED), 10.0 * number)
+        timeline.begin(RebalanceCause(RebalanceReason.ENFORCED), 10.0 * number)
         meters.rebalanced(timeline.rebalances)  # one under way is none yet
         timeline.end(outcome, 10.0 * number + 2)
         meters.rebalanced(timeline.rebalances)
@@ -107,7 +107,7 @@ def test_names_said_to_be_javas_are(javas: set[str]) -> None:
     }
 
 
-def places() -> list[tuple[str, Kind, str, tuple[str, str]]]:
+def places() -> list[tuple[str, MetricKind, str, tuple[str, str]]]:
     return [(one.name, one.kind, one.unit, one.java) for one in FIGURES.values() if one.java is not None]
 
 
@@ -117,7 +117,7 @@ def test_names_are_javas_words_with_the_unit_behind() -> None:
         words = theirs.replace("-seconds-ago", "-ago").replace("-", "_")
         assert name.startswith(words), (name, theirs)
         assert not unit or name.endswith(ending[unit]), name
-        assert (kind is Kind.COUNTER) == ("total" in name), name
+        assert (kind is MetricKind.COUNTER) == ("total" in name), name
 
 
 def test_figures_cannot_be_changed(topic_free: ConsumerMetrics) -> None:
@@ -166,15 +166,19 @@ def test_the_page_is_what_the_table_says() -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_figures_of_a_member_that_reads_and_commits(
-    protocol: str, broker: Broker, topic: str, unique: Callable[[str], str]
+    protocol: str, broker: SelectedBroker, topic: str, unique: Callable[[str], str]
 ) -> None:
     if protocol == "consumer" and broker.version < "4":
         pytest.skip("KIP-848 is off in brokers before 4.0")
     produce(broker.bootstrap, topic, numbers(0, 100))
     with Consumer(
-        broker.bootstrap, group=unique("group"), protocol=protocol, auto_offset_reset="earliest", max_poll_records=30,
+        broker.bootstrap,
+        group=unique("group"),
+        protocol=protocol,
+        auto_offset_reset="earliest",
+        max_poll_records=30,
         heartbeat_interval_ms=100,
-    ) as consumer:  # fmt: skip
+    ) as consumer:
         consumer.subscribe([topic])
         assert consumer.metrics().rebalance_total == 0
         read(consumer, 30)
@@ -195,10 +199,19 @@ def test_figures_of_a_member_that_reads_and_commits(
         assert seen.commit_total >= 1
         assert seen.commits_refused_total == 0
         positive = (
-            "fetch_latency_avg_ms", "fetch_size_max_bytes", "commit_latency_max_ms", "rebalance_latency_avg_ms",
-            "rebalance_latency_total_ms", "heartbeat_rate", "heartbeat_response_time_max_ms", "poll_idle_ratio_avg",
-            "time_between_poll_avg_ms", "connection_count", "request_total", "fetch_total",
-        )  # fmt: skip
+            "fetch_latency_avg_ms",
+            "fetch_size_max_bytes",
+            "commit_latency_max_ms",
+            "rebalance_latency_avg_ms",
+            "rebalance_latency_total_ms",
+            "heartbeat_rate",
+            "heartbeat_response_time_max_ms",
+            "poll_idle_ratio_avg",
+            "time_between_poll_avg_ms",
+            "connection_count",
+            "request_total",
+            "fetch_total",
+        )
         assert {name for name in positive if not (seen[name] or 0) > 0} == set()
         assert 0 < seen["poll_idle_ratio_avg"] <= 1
         for ago in ("last_poll_ago_s", "last_rebalance_ago_s", "last_heartbeat_ago_s"):
@@ -208,7 +221,7 @@ def test_figures_of_a_member_that_reads_and_commits(
         assert (seen.join_total > 0, seen.sync_time_max_ms is not None) == (joined, joined)
         later = consumer.metrics()
         for name, one in FIGURES.items():
-            if one.kind is Kind.COUNTER:
+            if one.kind is MetricKind.COUNTER:
                 assert later[name] >= seen[name], name
     assert isinstance(seen, ConsumerMetrics)
 

@@ -17,12 +17,12 @@ from kohort.coordinator_client.metrics import otlp
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
 from kohort.coordinator_client.metrics.telemetry_sender import (
     DEFAULT_INTERVAL_S,
-    NOBODY,
+    NO_CLIENT_INSTANCE_ID,
     SHORTEST_S,
-    Ask,
     Push,
-    Subscribed,
     Telemetry,
+    TelemetryRequest,
+    TelemetrySubscription,
 )
 from kohort.fastpath.compression import CODECS
 from kohort.protocol.apis.get_telemetry_subscriptions import (
@@ -50,20 +50,26 @@ def subscription(
     client: UUID = ME,
 ) -> GetTelemetrySubscriptionsResponse:
     return GetTelemetrySubscriptionsResponse(
-        error_code=error, client_instance_id=client, subscription_id=number, accepted_compression_types=codecs,
-        push_interval_ms=interval_ms, telemetry_max_bytes=most_bytes, delta_temporality=delta, requested_metrics=wanted,
-    )  # fmt: skip
+        error_code=error,
+        client_instance_id=client,
+        subscription_id=number,
+        accepted_compression_types=codecs,
+        push_interval_ms=interval_ms,
+        telemetry_max_bytes=most_bytes,
+        delta_temporality=delta,
+        requested_metrics=wanted,
+    )
 
 
 def subscribed(*wanted: str, chance: float = 0.5, **told: Any) -> Telemetry:
     """A machine that was told so at 100.0."""
     machine = Telemetry(lambda: chance)
-    assert machine.owed(100.0) == Ask(NOBODY)
+    assert machine.next_request(100.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
     machine.subscription(subscription(*wanted, **told), 100.0)
     return machine
 
 
-def push_of(owed: Ask | Push | None) -> Push:
+def push_of(owed: TelemetryRequest | Push | None) -> Push:
     assert isinstance(owed, Push)
     return owed
 
@@ -71,23 +77,23 @@ def push_of(owed: Ask | Push | None) -> Push:
 @pytest.mark.parametrize(("chance", "due"), [(0.0, 105.0), (0.5, 110.0), (0.99, 114.9)])
 def test_the_first_push_waits_for_a_random_part_of_the_interval(chance: float, due: float) -> None:
     machine = subscribed("*", chance=chance)
-    assert machine.wakes() == pytest.approx(due)
-    assert machine.owed(due - 0.1) is None
-    push = push_of(machine.owed(due + 0.001))
+    assert machine.next_poll_at() == pytest.approx(due)
+    assert machine.next_request(due - 0.1) is None
+    push = push_of(machine.next_request(due + 0.001))
     assert (push.client, push.subscribed.number, push.last) == (ME, 1, False)
-    assert machine.owed(due + 1) is None  # one at a time
+    assert machine.next_request(due + 1) is None  # one at a time
     machine.pushed(0, due + 1)
-    assert machine.wakes() == pytest.approx(due + 11)
-    assert isinstance(machine.owed(due + 11.001), Push)
+    assert machine.next_poll_at() == pytest.approx(due + 11)
+    assert isinstance(machine.next_request(due + 11.001), Push)
 
 
 def test_who_is_asked_for_nothing_asks_again_under_its_id() -> None:
     machine = subscribed()
-    assert machine.wakes() == 110.0
-    assert machine.owed(109.9) is None
-    assert machine.owed(110.0) == Ask(ME)
-    machine.subscription(subscription("org.", client=NOBODY, number=2), 110.0)
-    assert push_of(machine.owed(130.0)).client == ME
+    assert machine.next_poll_at() == 110.0
+    assert machine.next_request(109.9) is None
+    assert machine.next_request(110.0) == TelemetryRequest(ME)
+    machine.subscription(subscription("org.", client=NO_CLIENT_INSTANCE_ID, number=2), 110.0)
+    assert push_of(machine.next_request(130.0)).client == ME
 
 
 def told_codes() -> list[str]:
@@ -97,32 +103,32 @@ def told_codes() -> list[str]:
 @pytest.mark.parametrize("name", told_codes())
 def test_a_changed_subscription_is_asked_for_at_once_and_pushed_at_its_interval(name: str) -> None:
     machine = subscribed("*")
-    assert machine.owed(110.0) is not None
+    assert machine.next_request(110.0) is not None
     assert not machine.pushed(CODES[name], 110.5)
-    assert machine.owed(110.5) == Ask(ME)
+    assert machine.next_request(110.5) == TelemetryRequest(ME)
     machine.subscription(subscription("*", number=2), 110.6)
-    assert machine.owed(120.0) is None  # however often the broker says so, there is one push an interval
-    assert push_of(machine.owed(120.5)).subscribed.number == 2
+    assert machine.next_request(120.0) is None  # however often the broker says so, there is one push an interval
+    assert push_of(machine.next_request(120.5)).subscribed.number == 2
 
 
 @pytest.mark.parametrize("name", ["TELEMETRY_TOO_LARGE", "THROTTLING_QUOTA_EXCEEDED"])
 def test_what_is_too_much_waits_for_the_interval_and_asks_again(name: str) -> None:
     machine = subscribed("*")
-    assert machine.owed(110.0) is not None
+    assert machine.next_request(110.0) is not None
     machine.pushed(CODES[name], 110.5)
-    assert (machine.owed(120.0), machine.wakes()) == (None, 120.5)
-    assert machine.owed(120.5) == Ask(ME)
+    assert (machine.next_request(120.0), machine.next_poll_at()) == (None, 120.5)
+    assert machine.next_request(120.5) == TelemetryRequest(ME)
 
 
 @pytest.mark.parametrize("name", ["INVALID_REQUEST", "INVALID_RECORD", "UNSUPPORTED_VERSION", "UNKNOWN_SERVER_ERROR"])
 def test_an_error_that_would_come_again_ends_it(name: str) -> None:
     machine = subscribed("*")
-    assert machine.owed(110.0) is not None
+    assert machine.next_request(110.0) is not None
     machine.pushed(CODES[name], 110.5)
     assert machine.stopped == f"PushTelemetry: {name}"
-    assert (machine.owed(1e9), machine.wakes()) == (None, None)
+    assert (machine.next_request(1e9), machine.next_poll_at()) == (None, None)
     refused = Telemetry(lambda: 0.0)
-    assert refused.owed(1.0) == Ask(NOBODY)
+    assert refused.next_request(1.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
     refused.subscription(subscription(error=CODES[name]), 1.0)
     assert refused.stopped == f"GetTelemetrySubscriptions: {name}"
 
@@ -130,67 +136,71 @@ def test_an_error_that_would_come_again_ends_it(name: str) -> None:
 @pytest.mark.parametrize("name", ["THROTTLING_QUOTA_EXCEEDED", *told_codes()])
 def test_a_broker_that_will_not_say_is_not_asked_in_a_spin(name: str) -> None:
     machine = Telemetry(lambda: 0.0)
-    assert machine.owed(100.0) == Ask(NOBODY)
+    assert machine.next_request(100.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
     machine.subscription(subscription(error=CODES[name]), 100.0)
-    assert machine.owed(100.0 + DEFAULT_INTERVAL_S - 1) is None
-    assert machine.owed(100.0 + DEFAULT_INTERVAL_S) == Ask(NOBODY)
+    assert machine.next_request(100.0 + DEFAULT_INTERVAL_S - 1) is None
+    assert machine.next_request(100.0 + DEFAULT_INTERVAL_S) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
 
 
 def test_no_answer_is_no_reason_to_hurry() -> None:
     machine = subscribed("*")
-    assert machine.owed(110.0) is not None
+    assert machine.next_request(110.0) is not None
     machine.unanswered(140.0)
-    assert machine.owed(149.9) is None
-    assert machine.owed(150.0) == Ask(ME)
+    assert machine.next_request(149.9) is None
+    assert machine.next_request(150.0) == TelemetryRequest(ME)
 
 
 def test_a_close_pushes_once_more_and_never_again() -> None:
     machine = subscribed("*")
     machine.close()
-    assert push_of(machine.owed(101.0)).last  # though the interval is not over
+    assert push_of(machine.next_request(101.0)).last  # though the interval is not over
     machine.pushed(CODES["THROTTLING_QUOTA_EXCEEDED"], 101.1)
     assert machine.stopped == "closed"
-    assert machine.owed(1e9) is None
+    assert machine.next_request(1e9) is None
 
 
 def test_a_close_in_the_middle_of_a_push_pushes_the_last_behind_it() -> None:
     machine = subscribed("*")
-    assert not push_of(machine.owed(110.0)).last
+    assert not push_of(machine.next_request(110.0)).last
     machine.close()
-    assert machine.owed(110.0) is None
+    assert machine.next_request(110.0) is None
     machine.pushed(0, 110.1)
-    assert push_of(machine.owed(110.1)).last
+    assert push_of(machine.next_request(110.1)).last
 
 
 def test_a_close_of_who_pushes_nothing_is_quiet() -> None:
     for machine in (Telemetry(lambda: 0.0), subscribed()):
         machine.close()
-        assert machine.owed(1.0) is None
+        assert machine.next_request(1.0) is None
         assert machine.stopped == "closed"
 
 
 def test_nonsense_of_a_broker_is_taken_as_the_usual() -> None:
-    told = Subscribed.told(subscription("*", interval_ms=-1, most_bytes=0, codecs=(99, -3)))
+    told = TelemetrySubscription.told(subscription("*", interval_ms=-1, most_bytes=0, codecs=(99, -3)))
     assert (told.interval_s, told.most_bytes, told.codec) == (DEFAULT_INTERVAL_S, 1 << 20, 0)
-    assert Subscribed.told(subscription("*", interval_ms=1)).interval_s == SHORTEST_S
-    machine = subscribed("*", client=NOBODY)
+    assert TelemetrySubscription.told(subscription("*", interval_ms=1)).interval_s == SHORTEST_S
+    machine = subscribed("*", client=NO_CLIENT_INSTANCE_ID)
     assert machine.stopped == "the broker gives no id"
 
 
 def test_the_first_codec_that_we_have_is_the_brokers_first() -> None:
-    assert Subscribed.told(subscription("*", codecs=(9, 3, 4))).codec == 3
-    assert Subscribed.told(subscription("*", codecs=(0, 4))).codec == 4
+    assert TelemetrySubscription.told(subscription("*", codecs=(9, 3, 4))).codec == 3
+    assert TelemetrySubscription.told(subscription("*", codecs=(0, 4))).codec == 4
 
 
 @pytest.mark.parametrize(
     ("wanted", "name", "wants"),
     [
-        (("*",), "a.b", True), (("",), "a.b", True), (("a.",), "a.b", True), (("a.b", "c."), "c.d", True),
-        (("a.bc",), "a.b", False), ((), "a.b", False),
+        (("*",), "a.b", True),
+        (("",), "a.b", True),
+        (("a.",), "a.b", True),
+        (("a.b", "c."), "c.d", True),
+        (("a.bc",), "a.b", False),
+        ((), "a.b", False),
     ],
-)  # fmt: skip
+)
 def test_names_are_wanted_by_prefix(wanted: tuple[str, ...], name: str, wants: bool) -> None:
-    assert Subscribed.told(subscription(*wanted)).wants(name) is wants
+    assert TelemetrySubscription.told(subscription(*wanted)).wants(name) is wants
 
 
 def test_a_million_requested_metrics_are_looked_up_and_not_gone_through() -> None:
@@ -203,7 +213,9 @@ def test_a_million_requested_metrics_are_looked_up_and_not_gone_through() -> Non
 
         __hash__ = str.__hash__
 
-    told = Subscribed.told(subscription(*[Counted(f"org.apache.kafka.{number}") for number in range(10_000)], "", "é"))
+    told = TelemetrySubscription.told(
+        subscription(*[Counted(f"org.apache.kafka.{number}") for number in range(10_000)], "", "é")
+    )
     told = told._replace(wanted=told.wanted - {""})
     Counted.compared = 0
     assert not told.wants("org.apache.kafka.consumer.fetch.manager.records.lag.max")
@@ -214,13 +226,13 @@ def test_a_million_requested_metrics_are_looked_up_and_not_gone_through() -> Non
 @pytest.mark.parametrize("interval_ms", [0, -1, -(2**31), 1, 2**31 - 1])
 def test_no_interval_of_a_broker_makes_a_spin_or_an_error(interval_ms: int) -> None:
     machine = subscribed("*", interval_ms=interval_ms, most_bytes=-(2**31), codecs=(-128, 127))
-    due = machine.wakes()
+    due = machine.next_poll_at()
     assert due is not None
     assert 100.0 + SHORTEST_S / 2 <= due <= 100.0 + 1.5 * (2**31 / 1000)
-    pushed = machine.owed(due)
+    pushed = machine.next_request(due)
     assert isinstance(pushed, Push)
     machine.pushed(0, due)
-    after = machine.wakes()
+    after = machine.next_poll_at()
     assert after is not None
     assert after >= due + SHORTEST_S
 
@@ -241,7 +253,7 @@ def seen() -> ConsumerMetrics:
 
 def packed(seen: ConsumerMetrics, **how: Any) -> bytes:
     settings: dict[str, Any] = {"wants": lambda _name: True, "about": {}, "codec": 0, "most_bytes": 1 << 20} | how
-    span = settings.pop("span", otlp.Span(1_000, 61_000, None))
+    span = settings.pop("span", otlp.OtlpSpan(1_000, 61_000, None))
     return otlp.payload(seen, span, **settings)
 
 
@@ -272,7 +284,7 @@ def test_a_push_has_every_figure_that_is_known_under_javas_names_and_units(seen:
 
 
 def test_differences_are_told_from_what_was_told_before(seen: ConsumerMetrics) -> None:
-    span = otlp.Span(1_000, 61_000, otlp.counters(replace(seen, records_consumed_total=5)))
+    span = otlp.OtlpSpan(1_000, 61_000, otlp.counters(replace(seen, records_consumed_total=5)))
     consumed = unpacked(packed(seen, span=span))[CONSUMED].sum
     assert consumed.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
     assert consumed.data_points[0].as_double == 7
@@ -300,7 +312,7 @@ def test_what_is_too_much_loses_its_partitions_first(seen: ConsumerMetrics) -> N
 
 
 def test_only_what_is_wanted_is_in_it(seen: ConsumerMetrics) -> None:
-    wants = Subscribed.told(subscription("org.apache.kafka.consumer.coordinator.")).wants
+    wants = TelemetrySubscription.told(subscription("org.apache.kafka.consumer.coordinator.")).wants
     names = set(unpacked(packed(seen, wants=wants)))
     assert names
     assert all(name.startswith("org.apache.kafka.consumer.coordinator.") for name in names)
@@ -429,7 +441,7 @@ def test_a_close_that_waits_for_its_last_push_ends_with_its_answer() -> None:
         consumer.assign([TopicPartition("topic", 0)])  # nothing but the push is to be waited for
         poll_until(consumer, lambda: consumer._session.read(lambda core: not core.pushing.ended))
         until = time.monotonic() + 120
-        while consumer._session.read(lambda core: core.pushing.wakes()[0]) is None:
+        while consumer._session.read(lambda core: core.pushing.next_poll_at()[0]) is None:
             assert time.monotonic() < until
             consumer.poll(0.02)
         consumer.close()

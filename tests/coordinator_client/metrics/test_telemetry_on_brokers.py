@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from kohort import Consumer
 from kohort.testing import RealBroker, jars
-from kohort.testing.broker_selection import Broker, wanted_version
+from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.jdk import java
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
@@ -21,7 +21,7 @@ ZSTD = bytes.fromhex("28b52ffd")
 
 
 @pytest.mark.broker
-def test_a_broker_without_a_plugin_is_asked_nothing(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_broker_without_a_plugin_is_asked_nothing(broker: SelectedBroker, topic: str, tmp_path: Path) -> None:
     produce(broker.bootstrap, topic, numbers(0, 3))
     tape = tmp_path / "tape.jsonl"
     with Consumer(broker.bootstrap, group=f"g-{topic}", auto_offset_reset="earliest", tape=str(tape)) as consumer:
@@ -54,9 +54,11 @@ def taking(received: Path) -> Iterator[RealBroker]:
         timeout=120,
     )
     with RealBroker(
-        version=version, plugins=[classes], properties={"metric.reporters": "MetricsToFile"},
+        version=version,
+        plugins=[classes],
+        properties={"metric.reporters": "MetricsToFile"},
         jvm_options=[f"-Dkohort.metrics={received}"],
-    ) as broker:  # fmt: skip
+    ) as broker:
         told = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.admin.ConfigCommand"]
         told += ["--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "client-metrics"]
         told += ["--entity-name", "all", "--add-config", "interval.ms=200,metrics=[org.apache.kafka.consumer.]"]

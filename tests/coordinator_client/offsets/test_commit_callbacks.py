@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer, Gap
+from kohort.coordinator_client import Consumer, OffsetReset
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
 
@@ -28,7 +28,7 @@ def test_iteration_ends_when_a_callback_closes_the_consumer() -> None:
 def test_a_reset_is_told_of_though_the_function_raised_for_another() -> None:
     told: list[TopicPartition] = []
 
-    def on_reset(gap: Gap) -> None:
+    def on_reset(gap: OffsetReset) -> None:
         told.append(gap.partition)
         if len(told) == 1:
             raise ZeroDivisionError("the user's own")

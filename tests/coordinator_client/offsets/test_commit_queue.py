@@ -11,12 +11,12 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.errors import RebalanceInProgress, TopicRecreated
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.group.states import CoordinatorState, MemberState
-from kohort.coordinator_client.offsets.commit_queue import Commit, Committer
-from kohort.coordinator_client.subscription_state import Assignment, Owned
+from kohort.coordinator_client.offsets.commit_queue import Commit, CommitQueue
+from kohort.coordinator_client.subscription_state import AssignedPartitions, Owned
 from kohort.network.backoff import Backoff
 from kohort.network.errors import AuthorizationFailed, CommitFailed, OperationTimeout, UnknownTopic
-from kohort.network.group_types import Identity, OffsetToCommit
-from kohort.network.metadata_refresh import MetadataKeeper, WantedTopics
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
+from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics
 from kohort.network.offset_requests import plain
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
@@ -32,8 +32,8 @@ from kohort.protocol.apis.offset_commit import (
 from kohort.protocol.errors import BrokerError
 
 P0, P1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
-ME = Identity("g", 5, "m")
-OUTSIDE = Identity("g")
+ME = ConsumerGroupMetadata("g", 5, "m")
+OUTSIDE = ConsumerGroupMetadata("g")
 VIEW = MemberView(
     state=MemberState.STABLE,
     since=0.0,
@@ -43,9 +43,9 @@ VIEW = MemberView(
     held=ME,
     leader=False,
     protocol="range",
-    assignment=Assignment(1, {P0: Owned(1), P1: Owned(1), U0: Owned(1)}),
+    assignment=AssignedPartitions(1, {P0: Owned(1), P1: Owned(1), U0: Owned(1)}),
     fetchable=frozenset({P0, P1}),
-    lease_until=float("inf"),
+    ownership_deadline=float("inf"),
     commits_open=True,
     rejoin_wanted=False,
     last_beat_at=None,
@@ -56,15 +56,15 @@ VIEW = MemberView(
 
 class Rig:
     def __init__(self) -> None:
-        self.metadata = MetadataKeeper(Backoff(100, 1000, 0), 300.0)
-        self.committer = Committer("g", Backoff(100, 1000, 0), self.metadata)
+        self.metadata = MetadataRefresher(Backoff(100, 1000, 0), 300.0)
+        self.committer = CommitQueue("g", Backoff(100, 1000, 0), self.metadata)
         self.ended: list[tuple[str, KohortError | None]] = []
         self.now = 0.0
         self.view: MemberView | None = VIEW
 
     def put(self, name: str, offsets: dict[TopicPartition, int], **more: Any) -> Commit:
         commit = Commit(
-            {one: OffsetToCommit(to) for one, to in offsets.items()},
+            {one: OffsetAndMetadata(to) for one, to in offsets.items()},
             {P0: 1, P1: 1, U0: 1},
             deadline=60.0,
             finished=lambda error: self.ended.append((name, error)),
@@ -75,7 +75,7 @@ class Rig:
 
     def ask_metadata(self) -> frozenset[str]:
         """Have Metadata requested; the topics that it names."""
-        request = self.metadata.owed(self.now)
+        request = self.metadata.next_request(self.now)
         assert request is not None, "no metadata is wanted"
         return frozenset(str(topic.name) for topic in request.topics or ())
 
@@ -92,16 +92,16 @@ class Rig:
         )
         gone = tuple(MetadataResponseTopic(error_code=code, name=name) for name, code in refused.items())
         brokers = (MetadataResponseBroker(node_id=1, host="b", port=1),)
-        self.metadata.answered(MetadataResponse(brokers=brokers, topics=found + gone), self.now, 0.5)
+        self.metadata.on_response(MetadataResponse(brokers=brokers, topics=found + gone), self.now, 0.5)
 
     def know(self, number: int = 1, count: int = 2) -> None:
         """Topic t is read, and known."""
-        self.metadata.want(WantedTopics(frozenset({"t"})))
+        self.metadata.set_topics(WantedTopics(frozenset({"t"})))
         self.ask_metadata()
         self.metadata_came({"t": (number, count)})
 
     def owed(self) -> Any:
-        return self.committer.owed(self.view, OUTSIDE, self.now)
+        return self.committer.ready_requests(self.view, OUTSIDE, self.now)
 
     def sent(self) -> dict[TopicPartition, int]:
         request = self.owed()
@@ -120,8 +120,8 @@ class Rig:
             )
             for one, code in codes.items()
         )
-        told = self.committer.answered(OffsetCommitResponse(topics=topics))
-        self.committer.judge(self.view, self.now, 0.5)
+        told = self.committer.on_response(OffsetCommitResponse(topics=topics))
+        self.committer.complete(self.view, self.now, 0.5)
         return told
 
 
@@ -133,7 +133,7 @@ def test_a_commit_carries_who_commits_and_ends_well() -> None:
     assert rig.owed() is None  # one at a time
     rig.answer({P0: 0})
     assert rig.ended == [("one", None)]
-    assert rig.committer.ledger[-1].offsets == {P0: OffsetToCommit(7)}
+    assert rig.committer.ledger[-1].offsets == {P0: OffsetAndMetadata(7)}
     assert rig.committer.ledger[-1].generation == 5
 
 
@@ -215,7 +215,7 @@ def test_a_lost_answer_is_asked_for_again_and_at_the_deadline_is_unknown_not_suc
     ((_, error),) = rig.ended
     assert isinstance(error, OperationTimeout)
     assert "unknown" in str(error)
-    assert rig.committer.answered(OffsetCommitResponse()) == {}  # whatever still comes is nobody's
+    assert rig.committer.on_response(OffsetCommitResponse()) == {}  # whatever still comes is nobody's
 
 
 @pytest.mark.proves("E-05")
@@ -230,7 +230,7 @@ def test_what_no_retry_cures_is_raised_with_its_partition(code: int, kind: type[
     ((_, error),) = rig.ended
     assert type(error) is kind
     assert error.place["partition"] == 1
-    assert [entry.offsets for entry in rig.committer.ledger] == [{P0: OffsetToCommit(1)}, {}]
+    assert [entry.offsets for entry in rig.committer.ledger] == [{P0: OffsetAndMetadata(1)}, {}]
 
 
 @pytest.mark.proves("E-05", "S-12")
@@ -255,7 +255,7 @@ def test_a_commit_that_a_rebalance_overtook_is_held_and_sent_again_for_what_is_k
     rig.answer({P0: 27, P1: 27})
     assert rig.owed() is None
     assert rig.ended == []
-    moved = Assignment(2, {P0: Owned(1)})  # P1 went to somebody else
+    moved = AssignedPartitions(2, {P0: Owned(1)})  # P1 went to somebody else
     rig.view = VIEW._replace(identity=ME._replace(generation=6), assignment=moved)
     request = rig.owed()
     assert request.generation_id_or_member_epoch == 6
@@ -288,7 +288,7 @@ def test_what_a_rebalance_overtook_is_sent_again_in_the_order_in_which_it_was_ma
 def test_what_was_never_ours_was_not_given_away() -> None:
     rig = Rig()
     rig.put("mistyped", {TopicPartition("tt", 0): 1})
-    assert rig.committer.owed(VIEW, OUTSIDE, 0.0) is None
+    assert rig.committer.ready_requests(VIEW, OUTSIDE, 0.0) is None
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
     assert "the partition is not this member's (topic=tt, partition=0)" in str(error)
@@ -333,7 +333,7 @@ def test_commits_wait_while_the_coordinator_would_refuse_them() -> None:
 def test_a_partition_given_away_and_taken_again_is_not_committed_for_its_first_time() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
-    rig.view = VIEW._replace(assignment=Assignment(3, {P0: Owned(3)}))
+    rig.view = VIEW._replace(assignment=AssignedPartitions(3, {P0: Owned(3)}))
     assert rig.owed() is None
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
@@ -346,7 +346,7 @@ def test_a_commit_whose_answer_was_lost_with_its_partition_is_not_said_to_have_f
     rig.sent()
     rig.committer.unanswered(0.0, 0.5)
     rig.now = 1.0
-    rig.view = VIEW._replace(assignment=Assignment(1, {P1: Owned(1)}))
+    rig.view = VIEW._replace(assignment=AssignedPartitions(1, {P1: Owned(1)}))
     assert rig.sent() == {P1: 1}
     rig.answer({P1: 0})
     ((_, error),) = rig.ended
@@ -413,17 +413,17 @@ def test_an_order_of_the_machine_goes_first_under_its_own_identity() -> None:
 @pytest.mark.parametrize(
     ("now", "state"),
     [
-        (Identity("g"), MemberState.JOINING),  # lost
-        (Identity("g", 9, "m"), MemberState.STABLE),  # lost, and in the group again by the id it had
+        (ConsumerGroupMetadata("g"), MemberState.JOINING),  # lost
+        (ConsumerGroupMetadata("g", 9, "m"), MemberState.STABLE),  # lost, and in the group again by the id it had
     ],
 )
 def test_an_order_is_not_sent_again_as_somebody_who_owns_nothing_of_it(
-    code: int, now: Identity, state: MemberState
+    code: int, now: ConsumerGroupMetadata, state: MemberState
 ) -> None:
     rig = Rig()
     rig.put("order", {P0: 1}, order=3, identity=ME)
     rig.sent()
-    rig.view = VIEW._replace(identity=now, state=state, assignment=Assignment())
+    rig.view = VIEW._replace(identity=now, state=state, assignment=AssignedPartitions())
     rig.answer({P0: code})
     rig.now = 0.2
     assert rig.owed() is None
@@ -453,7 +453,7 @@ def test_without_membership_the_group_alone_is_named() -> None:
 
 
 def test_what_users_write() -> None:
-    assert plain({P0: 1, P1: (2, 3, "note")}) == {P0: OffsetToCommit(1), P1: OffsetToCommit(2, 3, "note")}
+    assert plain({P0: 1, P1: (2, 3, "note")}) == {P0: OffsetAndMetadata(1), P1: OffsetAndMetadata(2, 3, "note")}
     with pytest.raises(ValueError, match="not negative"):
         plain({P0: -1})
     for impossible in (2**63, (1, 2**31), (1, 2, "x" * 32_768), (1, 2, "\ud800")):
@@ -492,7 +492,7 @@ def test_metadata_that_was_requested_before_the_refusal_may_be_older_than_the_to
     rig.know()
     rig.put("one", {P0: 7})
     rig.sent()
-    rig.metadata.stale()
+    rig.metadata.request_update()
     rig.now = 0.2
     rig.ask_metadata()
     rig.answer({P0: 3})
@@ -540,7 +540,7 @@ def test_an_offset_is_not_committed_for_another_topic_of_the_same_name(refused: 
     rig.put("one", {P0: 7})
     rig.sent()
     rig.answer({P0: 3 if refused else 14})
-    rig.metadata.stale()
+    rig.metadata.request_update()
     rig.now = 0.2
     rig.ask_metadata()
     rig.metadata_came({"t": (2, 2)})
@@ -580,7 +580,7 @@ def test_metadata_of_a_topic_is_wanted_no_longer_than_its_commit_waits_for_it() 
     assert rig.metadata.names == {"t"}
     rig.committer.expire(60.0)
     assert rig.metadata.names == set()
-    assert rig.committer.wakes() == []
+    assert rig.committer.next_poll_at() == []
 
 
 def test_a_commit_before_a_join_ends_with_its_topic_and_says_so() -> None:
@@ -645,14 +645,14 @@ def test_commits_that_wait_are_settled_together_by_the_last_in_order() -> None:
     assert rig.sent() == {P0: 4, P1: 3}
     rig.answer({P0: 0, P1: 0})
     assert rig.ended == [(str(number), None) for number in range(5)]
-    assert [entry.offsets.get(P0) for entry in rig.committer.ledger][1:] == [OffsetToCommit(n) for n in range(1, 5)]
+    assert [entry.offsets.get(P0) for entry in rig.committer.ledger][1:] == [OffsetAndMetadata(n) for n in range(1, 5)]
     assert {entry.generation for entry in rig.committer.ledger} == {5}
 
 
 def test_commits_that_store_other_metadata_are_sent_one_by_one() -> None:
     rig = Rig()
     for number, text in enumerate("aab"):
-        rig.committer.put(Commit({P0: OffsetToCommit(number, metadata=text)}, {P0: 1}, 60.0, lambda _error: None))
+        rig.committer.put(Commit({P0: OffsetAndMetadata(number, metadata=text)}, {P0: 1}, 60.0, lambda _error: None))
     assert rig.sent() == {P0: 1}
     rig.answer({P0: 12})
     assert rig.sent() == {P0: 2}
@@ -662,8 +662,8 @@ def test_a_commit_of_one_ownership_is_not_settled_with_one_of_the_next() -> None
     rig = Rig()
     rig.put("first", {P0: 9})
     ended: list[KohortError | None] = []
-    rig.committer.put(Commit({P0: OffsetToCommit(1)}, {P0: 3}, 60.0, ended.append))
-    rig.view = VIEW._replace(assignment=Assignment(3, {P0: Owned(3)}))
+    rig.committer.put(Commit({P0: OffsetAndMetadata(1)}, {P0: 3}, 60.0, ended.append))
+    rig.view = VIEW._replace(assignment=AssignedPartitions(3, {P0: Owned(3)}))
     assert rig.sent() == {P0: 1}
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
@@ -679,8 +679,9 @@ def test_a_refusal_is_of_all_that_were_settled_together() -> None:
     rig.put("three", {P0: 3})
     rig.answer({P0: 29})
     assert [(name, type(error)) for name, error in rig.ended] == [
-        ("one", AuthorizationFailed), ("two", AuthorizationFailed)
-    ]  # fmt: skip
+        ("one", AuthorizationFailed),
+        ("two", AuthorizationFailed),
+    ]
     assert rig.sent() == {P0: 3}
 
 
@@ -741,7 +742,7 @@ def lines_run(commits: int) -> int:
             if number % 50 == 0 and rig.owed() is not None:
                 rig.answer({P0: 0, P1: 0})
             rig.committer.expire(rig.now)
-            rig.committer.wakes()
+            rig.committer.next_poll_at()
         while len(rig.committer):
             if rig.owed() is not None:
                 rig.answer({P0: 0, P1: 0})
@@ -778,7 +779,7 @@ def test_deadlines_of_settled_commits_are_forgotten() -> None:
         rig.committer.expire(0.0)
     assert len(rig.committer) == 1
     assert len(rig.committer._deadlines) < 200
-    assert rig.committer.wakes() == [60.0]
+    assert rig.committer.next_poll_at() == [60.0]
 
 
 def test_what_is_retried_says_when_to_look_again() -> None:
@@ -786,10 +787,10 @@ def test_what_is_retried_says_when_to_look_again() -> None:
     rig.put("one", {P0: 1})
     rig.sent()
     rig.answer({P0: 14})
-    assert rig.committer.wakes() == [60.0, 0.1]
+    assert rig.committer.next_poll_at() == [60.0, 0.1]
     rig.now = 0.1
     rig.sent()
-    assert rig.committer.wakes() == [60.0]
+    assert rig.committer.next_poll_at() == [60.0]
 
 
 def test_a_request_of_which_every_commit_has_expired_is_not_waited_for() -> None:
@@ -806,7 +807,7 @@ def test_a_commit_of_what_was_read_ends_though_metadata_lost_the_topic_before_it
     rig = Rig()
     known = {"t": UUID(int=1)}
     rig.committer.put(
-        Commit({P0: OffsetToCommit(7)}, {}, 60.0, lambda error: rig.ended.append(("one", error)), topic_ids=known)
+        Commit({P0: OffsetAndMetadata(7)}, {}, 60.0, lambda error: rig.ended.append(("one", error)), topic_ids=known)
     )
     rig.sent()
     rig.answer({P0: 3})

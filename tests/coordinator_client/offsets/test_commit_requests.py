@@ -11,8 +11,8 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import AsyncConsumer, AuthorizationFailed, Consumer, UnknownTopic
 from kohort.network.errors import ConnectionFailed
-from kohort.network.group_types import OffsetToCommit
-from kohort.network.requests import Answered, Unanswered
+from kohort.network.group_types import OffsetAndMetadata
+from kohort.network.requests import NoResponse, ResponseReceived
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponse,
@@ -31,7 +31,7 @@ def ready(**settings: object) -> Rig:
     """A core whose group's coordinator is known; P0 was read up to 10, where the last record is of leader epoch 3."""
     rig = Rig(group="g", **settings)
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     rig.core.positions.consumed(P0, rig.core.positions.state(P0).serial, 10, 3)
     return rig
 
@@ -41,7 +41,7 @@ def committed(rig: Rig, now: float = 0.0) -> dict[TopicPartition, tuple[int, int
     rig.turn(now)  # an automatic commit is put
     rig.turn(now)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
-    rig.settle("FindCoordinator", Answered(found, 3), now)
+    rig.settle("FindCoordinator", ResponseReceived(found, 3), now)
     rig.turn(now)
     (ask,) = [one for _endpoint, one in rig.open if one.api == "OffsetCommit"]
     assert callable(ask.request)
@@ -59,11 +59,11 @@ def committed(rig: Rig, now: float = 0.0) -> dict[TopicPartition, tuple[int, int
         (10, (10, 3)),  # the position itself
         (5, (5, -1)),  # of an earlier leader, perhaps: the next owner would find a truncation that is none
         (11, (11, -1)),
-        (OffsetToCommit(5, 2), (5, 2)),
-        (OffsetToCommit(10, 2), (10, 2)),
+        (OffsetAndMetadata(5, 2), (5, 2)),
+        (OffsetAndMetadata(10, 2), (10, 2)),
     ],
 )
-def test_a_commit_has_the_leader_epoch_of_its_own_offset(given: int | OffsetToCommit, sent: tuple[int, int]) -> None:
+def test_a_commit_has_the_leader_epoch_of_its_own_offset(given: int | OffsetAndMetadata, sent: tuple[int, int]) -> None:
     rig = ready()
     rig.core.commits.put({P0: given}, deadline=60.0)
     assert committed(rig) == {P0: sent}
@@ -80,9 +80,9 @@ def test_what_a_poll_returned_is_handled_only_when_the_next_poll_begins() -> Non
     rig = ready(enable_auto_commit=True)
     core = rig.core
     core.polled(0.0, handled=False)  # a close, which may come while a batch is worked on
-    assert core.book.unsaved() == {}
+    assert core.book.uncommitted() == {}
     core.polled(1.0, handled=True)
-    assert core.book.unsaved()[P0] == (10, 3, "")
+    assert core.book.uncommitted()[P0] == (10, 3, "")
 
 
 def closes(bootstrap: str) -> None:
@@ -131,7 +131,7 @@ def answered(rig: Rig, since: float, *, p0: int = 0, p1: int = 0) -> bool:
         return False
     codes = [OffsetCommitResponsePartition(partition_index=n, error_code=code) for n, code in enumerate((p0, p1))]
     response = OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=tuple(codes)),))
-    rig.settle("OffsetCommit", Answered(response, VERSION), now)
+    rig.settle("OffsetCommit", ResponseReceived(response, VERSION), now)
     rig.turn(now)
     return True
 
@@ -153,7 +153,7 @@ def test_an_auto_commit_that_is_retried_is_reported_when_a_requests_time_has_pas
     for tenth in range(299):
         answered(rig, tenth / 10, p0=14)
     assert kinds(rig) == []
-    wake_at = rig.turn(30.95).wake_at
+    wake_at = rig.turn(30.95).next_poll_at
     assert wake_at is not None
     assert wake_at <= 31.0
     answered(rig, 30.0, p0=14)
@@ -210,7 +210,7 @@ def test_the_next_poll_raises_that_a_commit_is_not_allowed(code: int) -> None:
     rig = reading()
     assert rig.core.take_error() is None
     answered(rig, 0.0, p0=code)
-    assert rig.core.news
+    assert rig.core.has_updates
     error = rig.core.take_error()
     assert isinstance(error, AuthorizationFailed)
     assert error.place["group"] == "g"
@@ -257,7 +257,7 @@ def test_a_commit_whose_connection_ends_is_sent_again_once_the_coordinator_is_fo
     rig = ready()
     asked = rig.core.commits.put({P0: 7}, deadline=60.0)
     assert committed(rig) == {P0: (7, -1)}
-    rig.settle("OffsetCommit", Unanswered(ConnectionFailed("the broker closed the connection")), 1.0)
+    rig.settle("OffsetCommit", NoResponse(ConnectionFailed("the broker closed the connection")), 1.0)
     rig.turn(1.0)
     assert not asked.done()
     assert committed(rig, 2.0) == {P0: (7, -1)}
@@ -335,7 +335,7 @@ def test_no_auto_commit_is_put_between_a_close_and_the_next_poll() -> None:
     """A close waits until no commit is under way; of a topic that is refused there would always be one."""
     rig = reading()
     assert answered(rig, 0.0, p0=12)
-    rig.core.commits.before_parting(60.0)
+    rig.core.commits.before_leave(60.0)
     assert answered(rig, 1.0, p0=12)  # what is handled of a manual assignment
     assert not any(answered(rig, float(second)) for second in range(2, 10))
     assert not rig.core.commits.owed
@@ -345,9 +345,10 @@ def test_no_auto_commit_is_put_between_a_close_and_the_next_poll() -> None:
 
 @pytest.mark.proves("E-05")
 def test_a_refused_commit_tells_the_member_that_it_is_unknown_long_before_its_heartbeat() -> None:
-    with FakeBroker(topics={"t": 1}) as fake, Consumer(
-        fake.bootstrap, group="g", heartbeat_interval_ms=60_000, session_timeout_ms=180_000
-    ) as consumer:  # fmt: skip
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        Consumer(fake.bootstrap, group="g", heartbeat_interval_ms=60_000, session_timeout_ms=180_000) as consumer,
+    ):
         consumer.subscribe(["t"])
         poll_until(consumer, lambda: consumer.assignment == {P0})
         refusal = OffsetCommitResponsePartition(partition_index=0, error_code=25)
@@ -363,9 +364,12 @@ def test_a_refused_commit_tells_the_member_that_it_is_unknown_long_before_its_he
 def test_a_close_commits_what_was_read_of_a_manual_assignment(kind: type) -> None:
     async def run(fake: FakeBroker) -> None:
         consumer = kind(
-            fake.bootstrap, group="g", enable_auto_commit=True, auto_commit_interval_ms=3_600_000,
+            fake.bootstrap,
+            group="g",
+            enable_auto_commit=True,
+            auto_commit_interval_ms=3_600_000,
             auto_offset_reset="earliest",
-        )  # fmt: skip
+        )
 
         async def awaited(value: Any) -> Any:
             return await value if kind is AsyncConsumer else value

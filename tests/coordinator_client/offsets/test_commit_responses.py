@@ -104,9 +104,13 @@ def test_a_close_that_commits_ends_with_the_answer_to_that() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"value")])
         consumer = Consumer(
-            fake.bootstrap, group="group", enable_auto_commit=True, auto_commit_interval_ms=3_600_000,
-            auto_offset_reset="earliest", fetch_max_wait_ms=100,
-        )  # fmt: skip
+            fake.bootstrap,
+            group="group",
+            enable_auto_commit=True,
+            auto_commit_interval_ms=3_600_000,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=100,
+        )
         consumer.assign([P0])
         consumer.poll(0)
         time.sleep(0.2)  # an automatic commit is due once at the start, and finds nothing

@@ -11,7 +11,7 @@ from kohort.coordinator_client import Consumer, IllegalState, Position
 from kohort.coordinator_client.fetch.fetch_buffer import written_ms as read_written_ms
 from kohort.fastpath import encode
 from kohort.network.metadata import NOTHING_KNOWN
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
@@ -20,10 +20,10 @@ from tests.coordinator_client.offsets.test_positions import P0, cluster, fetchin
 
 def test_a_position_has_the_epoch_of_the_last_record_and_the_id_of_the_topic() -> None:
     one = fetching(offset=10, epoch=3)
-    assert one.whereabouts(P0, cluster()) == Position(10, 3, uuid.UUID(int=1))
-    assert one.whereabouts(P0, NOTHING_KNOWN) is None, "an id that is not known yet is waited for"
+    assert one.position_with_epoch(P0, cluster()) == Position(10, 3, uuid.UUID(int=1))
+    assert one.position_with_epoch(P0, NOTHING_KNOWN) is None, "an id that is not known yet is waited for"
     one.seek(P0, 4)
-    assert one.whereabouts(P0, cluster()) == Position(4, -1, uuid.UUID(int=1))
+    assert one.position_with_epoch(P0, cluster()) == Position(4, -1, uuid.UUID(int=1))
 
 
 def written_ms_of(records: bytes) -> int | None:
@@ -82,7 +82,7 @@ def test_a_batch_whose_first_timestamp_is_none_was_written_at_its_last_one(attri
 
 @pytest.mark.broker
 @pytest.mark.proves("B-39")
-def test_a_topic_made_anew_is_told_by_its_position(broker: Broker, unique: Callable[[str], str]) -> None:
+def test_a_topic_made_anew_is_told_by_its_position(broker: SelectedBroker, unique: Callable[[str], str]) -> None:
     topic = unique("again")
     create_topic(broker.bootstrap, topic)
     tp = TopicPartition(topic, 0)

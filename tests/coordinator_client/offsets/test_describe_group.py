@@ -6,7 +6,7 @@ import pytest
 
 from kohort import Consumer
 from kohort.network.errors import OperationTimeout
-from kohort.network.requests import Answered
+from kohort.network.requests import ResponseReceived
 from kohort.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.testing.fake_broker import Alter, FakeBroker
@@ -32,11 +32,11 @@ def test_an_answer_without_the_group_is_none(told: str) -> None:
 def test_a_search_that_found_nothing_waits_before_the_next() -> None:
     rig = Rig(group="g", retry_backoff_ms=100)
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
-    rig.core.questions.look_up_mates(60.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.core.questions.describe_group(60.0)
     rig.turn(0.0)
     for now in (0.0, 1.0):
-        rig.settle("FindCoordinator", Answered(FindCoordinatorResponse(error_code=15), 3), now)
+        rig.settle("FindCoordinator", ResponseReceived(FindCoordinatorResponse(error_code=15), 3), now)
         rig.turn(now)
         assert searches(rig) == 0
         rig.turn(now + 1.0)
@@ -47,14 +47,14 @@ def test_a_search_that_found_nothing_waits_before_the_next() -> None:
 def test_a_broker_that_does_not_coordinate_the_group_has_its_coordinator_looked_for(code: int) -> None:
     rig = Rig(group="g")
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
-    asked = rig.core.questions.look_up_mates(60.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
+    asked = rig.core.questions.describe_group(60.0)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
-    rig.settle("FindCoordinator", Answered(found, 3), 0.0)
+    rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
     rig.turn(0.0)
     refusal = DescribedGroup(error_code=code, group_id="g")
-    rig.settle("DescribeGroups", Answered(DescribeGroupsResponse(groups=(refusal,)), 5), 0.0)
+    rig.settle("DescribeGroups", ResponseReceived(DescribeGroupsResponse(groups=(refusal,)), 5), 0.0)
     rig.turn(1.0)
     assert searches(rig) == 1
     assert not asked.done()

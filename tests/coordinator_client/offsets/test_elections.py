@@ -12,18 +12,27 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
-from kohort.coordinator_client.offsets.positions import ListAsk, Phase, Positions
+from kohort.coordinator_client.offsets.positions import FetchState, ListAsk, Positions
 from kohort.network.backoff import FRESH
-from kohort.network.metadata import Broker, ClusterView, PartitionView, TopicView
+from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
 from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset
 
 P = TopicPartition("t", 0)
 STEPS, MOST_CUT = 200, 6
 Log = list[tuple[int, int]]  # (leader epoch, value) by offset
 STEP_WEIGHTS = {
-    "append": 3, "cut": 0.6, "elect": 0.4, "refresh": 3, "turn": 3, "list": 3, "validate": 2, "fetch": 4, "consume": 3,
-    "consume a part": 1, "seek": 0.2,
-}  # fmt: skip
+    "append": 3,
+    "cut": 0.6,
+    "elect": 0.4,
+    "refresh": 3,
+    "turn": 3,
+    "list": 3,
+    "validate": 2,
+    "fetch": 4,
+    "consume": 3,
+    "consume a part": 1,
+    "seek": 0.2,
+}
 
 
 def epoch_end(log: Log, newest: int, asked: int) -> tuple[int, int]:
@@ -54,7 +63,7 @@ class Model:
     def view(self) -> ClusterView:
         partition = PartitionView(1, self.known_epoch, (1,), ())
         topic = TopicView("t", uuid.UUID(int=1), False, {0: partition})
-        return ClusterView(brokers={1: Broker(1, "a", 1, None)}, topics=MappingProxyType({"t": topic}))
+        return ClusterView(brokers={1: BrokerNode(1, "a", 1, None)}, topics=MappingProxyType({"t": topic}))
 
     def run(self) -> None:
         names, weights = list(STEP_WEIGHTS), list(STEP_WEIGHTS.values())
@@ -67,7 +76,7 @@ class Model:
         if self.positions.take_gaps():
             self.resets += 1
             state = self.positions.state(P)
-            self.expected = self.log[: state.offset] if state.phase is Phase.FETCHING else None
+            self.expected = self.log[: state.offset] if state.phase is FetchState.FETCHING else None
 
     def _append(self) -> None:
         for _ in range(self.random.randint(1, 4)):
@@ -102,7 +111,7 @@ class Model:
         epoch = self.log[offset][0] if offset < len(self.log) else self.epoch
         before = self.positions.state(P)
         self.positions.listed(ask, ListedOffset(offset, -1, epoch), 0)
-        if before.phase is Phase.NEEDS_RESET and self.positions.point(P) is not None:
+        if before.phase is FetchState.NEEDS_RESET and self.positions.point(P) is not None:
             self.expected = self.log[:offset]
 
     def _validate(self) -> None:

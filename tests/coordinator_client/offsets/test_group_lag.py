@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.group.events import BacklogKnown
+from kohort.coordinator_client.group.events import LagKnown
 from kohort.coordinator_client.group.ready import BacklogOrder
 from kohort.coordinator_client.offsets.group_lag import Backlogs
 from kohort.coordinator_client.offsets.offset_lookups import Lookup
 from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
-from kohort.network.group_types import OffsetToCommit
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.promise import Promise
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
-COMMITTED = {T0: OffsetToCommit(40), T1: None, U0: OffsetToCommit(2)}
+COMMITTED = {T0: OffsetAndMetadata(40), T1: None, U0: OffsetAndMetadata(2)}
 FOUND = {LATEST: {T0: 100, T1: 30, U0: 9}, EARLIEST: {T0: 0, T1: 10, U0: 5}}
 
 
@@ -28,9 +28,9 @@ class Core:
         self.positions = self
         self.policy = ResetPolicy.of(policy)
         self.questions = self
-        self.committed: Promise[Mapping[TopicPartition, OffsetToCommit | None]] = Promise()
+        self.committed: Promise[Mapping[TopicPartition, OffsetAndMetadata | None]] = Promise()
         self.lookups: dict[tuple[str, int], Lookup] = {}
-        self.told: list[BacklogKnown] = []
+        self.told: list[LagKnown] = []
 
     def look_up_committed(self, partitions: list[TopicPartition], deadline: float, *, stable: bool) -> Promise[Any]:
         assert (sorted(partitions), deadline, stable) == ([T0, T1, U0], 5.0, False)
@@ -41,7 +41,7 @@ class Core:
         (topic,) = lookup.topics
         self.lookups[topic, timestamp] = lookup
 
-    def tell_member(self, event: BacklogKnown) -> None:
+    def tell_member(self, event: LagKnown) -> None:
         self.told.append(event)
 
     def measure(self) -> None:
@@ -76,7 +76,7 @@ def test_the_member_is_told_once_when_the_last_response_has_come(
                 core.committed.set_result(COMMITTED)
             else:
                 core.list_ends(place)
-        assert core.told == [BacklogKnown(7, lag, 0, "")]
+        assert core.told == [LagKnown(7, lag, 0, "")]
 
 
 def test_the_first_reason_is_told_and_how_many_partitions_it_leaves_unknown() -> None:
@@ -87,4 +87,4 @@ def test_the_first_reason_is_told_and_how_many_partitions_it_leaves_unknown() ->
     for place in (("t", EARLIEST), ("u", LATEST)):
         core.list_ends(place)
     core.list_ends(("u", EARLIEST), KohortError("too late"))
-    assert core.told == [BacklogKnown(7, {}, 3, "no leader")]
+    assert core.told == [LagKnown(7, {}, 3, "no leader")]

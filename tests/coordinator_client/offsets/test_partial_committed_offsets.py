@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client import AuthorizationFailed, Consumer, Gap
+from kohort.coordinator_client import AuthorizationFailed, Consumer, OffsetReset
 from kohort.testing.fake_broker import Alter, FakeBroker, Hold
 from kohort.testing.fake_broker.interventions import Call
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read
@@ -99,14 +99,14 @@ def test_a_log_without_a_beginning_is_asked_again_and_nothing_is_made_of_it() ->
         rows = (one._replace(offset=-1) for topic in answer.topics for one in topic.partitions)
         return answer._replace(topics=(answer.topics[0]._replace(partitions=tuple(rows)),))
 
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"v")])
         fake.control("ListOffsets", lambda _call: Alter(nowhere), times=2)
         with Consumer(fake.bootstrap, auto_offset_reset="earliest", on_reset=gaps.append) as consumer:
             consumer.assign([P0])
             read(consumer, 1)
-        assert gaps == [Gap(P0, None, 0, "no offset was given")]
+        assert gaps == [OffsetReset(P0, None, 0, "no offset was given")]
         assert len(fake.calls_of("Fetch")) < 3
 
         fake.control("ListOffsets", lambda _call: Alter(nowhere), times=2)

@@ -7,13 +7,13 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
-from kohort.coordinator_client.offsets.auto_commit import CommitBook
+from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
 from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
-from kohort.coordinator_client.offsets.positions import OUTSIDE, ListAsk, Phase, Positions
+from kohort.coordinator_client.offsets.positions import OUTSIDE, FetchState, ListAsk, Positions
 from kohort.network.backoff import FRESH, Backoff
 from kohort.network.errors import IllegalState
-from kohort.network.group_types import OffsetToCommit
-from kohort.network.metadata import Broker, ClusterView, PartitionView, TopicView
+from kohort.network.group_types import OffsetAndMetadata
+from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
 from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset, list_offsets_request
 from kohort.protocol.errors import UnsupportedVersion
 
@@ -24,7 +24,7 @@ WALL = 1_700_000_000_000
 def cluster(epoch: int = 3, leader: int = 1) -> ClusterView:
     partitions = {n: PartitionView(leader, epoch, (leader,), ()) for n in (0, 1)}
     return ClusterView(
-        brokers={1: Broker(1, "a", 1, None), 2: Broker(2, "b", 2, None)},
+        brokers={1: BrokerNode(1, "a", 1, None), 2: BrokerNode(2, "b", 2, None)},
         topics=MappingProxyType({"t": TopicView("t", uuid.UUID(int=1), False, partitions)}),
     )
 
@@ -56,7 +56,7 @@ def test_a_member_starts_where_the_group_committed() -> None:
     assert one.owed_committed(0.0) == {P0: one.state(P0).serial}
     assert one.owed_committed(0.0) == {}  # asked once
     assert one.point(P0) is None
-    one.committed(P0, OffsetToCommit(42), WALL)
+    one.committed(P0, OffsetAndMetadata(42), WALL)
     assert one.known_position(P0) == 42
     point = one.point(P0)
     assert point is not None
@@ -89,7 +89,7 @@ def test_policy_none_raises_and_rests_until_a_seek() -> None:
     error = one.take_error()
     assert isinstance(error, NoOffset)
     assert (error.place["topic"], error.place["partition"]) == ("t", 0)
-    assert one.state(P0).phase is Phase.FAILED
+    assert one.state(P0).phase is FetchState.FAILED
     assert one.owed_lists(cluster(), 9.0) == {}
     assert one.take_error() is None
     one.seek(P0, 5)
@@ -149,10 +149,14 @@ def test_the_logs_start_says_on_which_side_a_position_lies(log_start: int | None
 @pytest.mark.parametrize(
     ("offset", "timestamp", "is_one"),
     [
-        (0, EARLIEST, True), (7, LATEST, True), (7, WALL, True),
-        (-1, EARLIEST, False), (-1, LATEST, False), (-1, WALL, True),
+        (0, EARLIEST, True),
+        (7, LATEST, True),
+        (7, WALL, True),
+        (-1, EARLIEST, False),
+        (-1, LATEST, False),
+        (-1, WALL, True),
     ],
-)  # fmt: skip
+)
 def test_only_a_time_may_have_no_offset(offset: int, timestamp: int, is_one: bool) -> None:
     assert ListedOffset(offset, -1, -1).answers(timestamp) is is_one
 
@@ -185,7 +189,7 @@ def test_what_was_asked_before_a_seek_is_void() -> None:
     one.assign(P1, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
     one.seek(P1, 5)
-    one.committed(P1, OffsetToCommit(1), WALL)
+    one.committed(P1, OffsetAndMetadata(1), WALL)
     assert one.known_position(P1) == 5
 
 
@@ -209,7 +213,7 @@ def test_a_retry_waits_for_its_backoff() -> None:
     only_list(one)
     one.ask_failed([P0], FRESH.failed(1.0, Backoff(100, 100, 0), 0.5))
     assert one.owed_lists(cluster(), 1.05) == {}
-    assert one.wakes() == [1.1]
+    assert one.next_poll_at() == [1.1]
     assert only_list(one, 1.1).partition == P0
 
 
@@ -267,14 +271,14 @@ def test_a_shorter_log_is_truncation_by_policy_or_error() -> None:
 @pytest.mark.proves("B-38", "E-08")
 @pytest.mark.parametrize("policy", ["earliest", "none"])
 def test_what_was_committed_behind_a_truncation_counts_no_more(policy: str) -> None:
-    book = CommitBook(5.0)
+    book = AutoCommitState(5.0)
     book.known(P0, 10)
-    book.returned({P0: OffsetToCommit(11)})
+    book.on_poll({P0: OffsetAndMetadata(11)})
     one = Positions(ResetPolicy.of(policy), gone=book.drop)
     one.assign(P0, start=10, has_group=True, wall_ms=WALL)
     one.diverged(P0, one.state(P0).serial, 6, 2, 3, WALL)
-    assert book.rewinds({P0: OffsetToCommit(7)}) == {}
-    assert book.unsaved() == {}
+    assert book.backward_commits({P0: OffsetAndMetadata(7)}) == {}
+    assert book.uncommitted() == {}
 
 
 @pytest.mark.proves("B-38", "E-08")
@@ -328,7 +332,7 @@ def test_an_epoch_that_the_leader_does_not_know_is_reset_by_policy(
     one = Positions(ResetPolicy.of(policy), gone=gone.append)
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
-    one.committed(P0, OffsetToCommit(10, 7), WALL)
+    one.committed(P0, OffsetAndMetadata(10, 7), WALL)
     one.validated(only_epoch(one, cluster(epoch=3)), *answer, WALL)
     assert one.take_error() is None
     assert gone == [P0], "what was committed in the other log may be committed over"
@@ -374,7 +378,7 @@ def truncated_again(one: Positions, *, from_epoch: int, asked: int) -> None:
 def test_a_truncation_that_follows_a_truncation_is_found() -> None:
     one = fetching("latest", offset=120, epoch=5)
     one.validated(only_epoch(one, cluster(epoch=6)), 110, 4, WALL)
-    assert one.whereabouts(P0, cluster(epoch=6))[:2] == (110, 4)  # type: ignore[index]
+    assert one.position_with_epoch(P0, cluster(epoch=6))[:2] == (110, 4)  # type: ignore[index]
     assert one.owed_validations(cluster(epoch=6), 0.0) == {}, "this leader has said already"
     truncated_again(one, from_epoch=6, asked=4)
     truncated_again(one, from_epoch=7, asked=4)
@@ -405,7 +409,7 @@ def test_a_truncation_that_follows_a_reset_is_found(how: str, timestamp: int) ->
     ask = only_list(one)
     assert ask.timestamp == timestamp
     one.listed(ask, ListedOffset(50, -1, 2), WALL)
-    assert one.snapshot() == {P0: OffsetToCommit(50, 2)}, "and the next owner finds it by the commit"
+    assert one.snapshot() == {P0: OffsetAndMetadata(50, 2)}, "and the next owner finds it by the commit"
     truncated_again(one, from_epoch=3, asked=2)
 
 
@@ -431,7 +435,7 @@ def test_a_truncation_that_follows_a_committed_offset_is_found() -> None:
     one = positions("latest")
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
-    one.committed(P0, OffsetToCommit(42, 2), WALL)
+    one.committed(P0, OffsetAndMetadata(42, 2), WALL)
     one.validated(only_epoch(one, cluster(epoch=3)), 42, 2, WALL)
     assert one.point(P0) is not None
     truncated_again(one, from_epoch=3, asked=2)
@@ -498,7 +502,7 @@ def test_a_committed_offset_of_this_very_epoch_needs_no_question() -> None:
     one = positions()
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
-    one.committed(P0, OffsetToCommit(42, 3), WALL)
+    one.committed(P0, OffsetAndMetadata(42, 3), WALL)
     assert one.owed_validations(cluster(epoch=3), 0.0) == {}
     assert one.point(P0) is not None
 
@@ -519,23 +523,23 @@ def test_offsets_are_asked_for_in_versions_that_know_what_is_meant(timestamp: in
 
 @pytest.mark.proves("S-04")
 def test_auto_commit_knows_only_what_earlier_polls_returned() -> None:
-    book = CommitBook(5.0)
-    book.returned({P0: OffsetToCommit(10)})  # a poll begins: what is in hand up to 10 is handled
-    assert book.due(1.0) == {P0: OffsetToCommit(10)}
+    book = AutoCommitState(5.0)
+    book.on_poll({P0: OffsetAndMetadata(10)})  # a poll begins: what is in hand up to 10 is handled
+    assert book.due(1.0) == {P0: OffsetAndMetadata(10)}
     assert book.due(2.0) == {}  # not yet time
     book.known(P0, 10)
     assert book.due(6.0) == {}  # nothing has moved
-    book.returned({P0: OffsetToCommit(20)})
-    assert book.due(11.0) == {P0: OffsetToCommit(20)}
+    book.on_poll({P0: OffsetAndMetadata(20)})
+    assert book.due(11.0) == {P0: OffsetAndMetadata(20)}
     book.drop(P0)
-    assert book.unsaved() == {}
+    assert book.uncommitted() == {}
 
 
 def test_auto_commit_forgets_a_position_that_is_not_known_any_more() -> None:
-    book = CommitBook(5.0)
-    book.returned({P0: OffsetToCommit(10), P1: OffsetToCommit(4)})
-    book.returned({P0: None, P1: OffsetToCommit(5)})
-    assert book.unsaved() == {P1: OffsetToCommit(5)}
+    book = AutoCommitState(5.0)
+    book.on_poll({P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(4)})
+    book.on_poll({P0: None, P1: OffsetAndMetadata(5)})
+    assert book.uncommitted() == {P1: OffsetAndMetadata(5)}
 
 
 def test_changes_are_named_until_they_are_noted() -> None:
@@ -544,24 +548,24 @@ def test_changes_are_named_until_they_are_noted() -> None:
     one.assign(P1, start=None, has_group=True, wall_ms=WALL)
     for _ in range(2):
         changes = one.changes()
-        assert changes == {P0: OffsetToCommit(10), P1: None}
+        assert changes == {P0: OffsetAndMetadata(10), P1: None}
     one.noted(changes)
     assert one.changes() == {}
     one.consumed(P0, one.state(P0).serial, 12)
-    assert one.changes() == {P0: OffsetToCommit(12)}
+    assert one.changes() == {P0: OffsetAndMetadata(12)}
     one.drop(P0)
     assert one.changes() == {}, "what has left is no change, and takes no memory"
 
 
 def test_without_auto_commit_nothing_is_committed_by_itself() -> None:
-    book = CommitBook(None)
-    book.returned({P0: OffsetToCommit(10)})
+    book = AutoCommitState(None)
+    book.on_poll({P0: OffsetAndMetadata(10)})
     assert book.due(99.0) == {}
-    assert book.unsaved() == {}
+    assert book.uncommitted() == {}
 
 
 def test_a_rewind_is_noticed() -> None:
-    book = CommitBook(None)
+    book = AutoCommitState(None)
     book.known(P0, 10)
-    assert book.rewinds({P0: OffsetToCommit(9), P1: OffsetToCommit(0)}) == {P0: 10}
-    assert book.rewinds({P0: OffsetToCommit(10)}) == {}
+    assert book.backward_commits({P0: OffsetAndMetadata(9), P1: OffsetAndMetadata(0)}) == {P0: 10}
+    assert book.backward_commits({P0: OffsetAndMetadata(10)}) == {}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer, Gap, TopicRecreated
+from kohort.coordinator_client import Consumer, OffsetReset, TopicRecreated
 from kohort.network.offset_requests import LATEST
-from kohort.network.requests import Answered
+from kohort.network.requests import ResponseReceived
 from kohort.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -21,8 +21,11 @@ from tests.coordinator_client.core_rig import Rig, metadata
 
 P0 = TopicPartition("topic", 0)
 NOTICES: dict[str, Any] = {
-    "group": "group", "auto_offset_reset": "earliest", "metadata_max_age_ms": 50, "fetch_max_wait_ms": 50
-}  # fmt: skip
+    "group": "group",
+    "auto_offset_reset": "earliest",
+    "metadata_max_age_ms": 50,
+    "fetch_max_wait_ms": 50,
+}
 
 
 def committed(fake: FakeBroker) -> int | None:
@@ -45,7 +48,7 @@ def made_anew(fake: FakeBroker, consumer: Consumer, records: int) -> None:
 
 @pytest.mark.proves("G-11")
 def test_what_is_read_after_a_reset_can_be_committed_though_it_lies_behind() -> None:
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 3)
         fake.commit("group", {P0: 500})  # in a log that was longer
@@ -118,19 +121,19 @@ def test_an_offset_of_the_topic_that_is_gone_is_no_place_to_begin_in_the_new_one
     rig.core.seek_by_time(place, LATEST)
     rig.turn(0.0)
     rig.core.endpoints.ever_answered = True
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     rig.turn(0.1)
     old = next(ask for _endpoint, ask in rig.open if ask.api == "ListOffsets")
     again = metadata({0: 1, 1: 1})
     again = again._replace(topics=(again.topics[0]._replace(topic_id=uuid.UUID(int=99)),))
-    rig.core.keeper.stale()
+    rig.core.metadata.request_update()
     rig.turn(1.0)
-    rig.settle("Metadata", Answered(again, 12), 1.0)
+    rig.settle("Metadata", ResponseReceived(again, 12), 1.0)
     rig.turn(2.0)
     one = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=500, timestamp=-1, leader_epoch=1)
     response = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(one,)),))
-    old.done(Answered(response, 6), 2.0)
+    old.done(ResponseReceived(response, 6), 2.0)
     assert rig.core.positions.known_position(place) is None
     asks = [ask for _endpoint, ask in rig.open if ask.api == "ListOffsets" and ask is not old]
-    asks[-1].done(Answered(response, 6), 2.1)
+    asks[-1].done(ResponseReceived(response, 6), 2.1)
     assert rig.core.positions.known_position(place) == 500

@@ -7,7 +7,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client.offsets.offset_lookups import Lookup
 from kohort.network.offset_requests import LATEST, offset_fetch_request
-from kohort.network.requests import Answered
+from kohort.network.requests import ResponseReceived
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from tests.coordinator_client.core_rig import Rig, metadata
 
@@ -18,7 +18,7 @@ def ready(**settings: object) -> Rig:
     """A core that knows its leaders and its group's coordinator."""
     rig = Rig(group="g", **settings)
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     rig.turn(0.0)
     return rig
 
@@ -48,7 +48,7 @@ def test_committed_offsets_are_stable_ones_unless_others_are_asked_for(stable: b
     rig.core.questions.look_up_committed([P0], 60.0, **given)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
-    rig.settle("FindCoordinator", Answered(found, 3), 0.0)
+    rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
     rig.turn(0.0)
     assert [request.require_stable for request in asked(rig, "OffsetFetch", 8)] == [stable is not False]
     assert offset_fetch_request("g", [P0], **given)(8).require_stable is (stable is not False)
@@ -61,9 +61,9 @@ def test_where_reading_starts_is_a_stable_offset() -> None:
     rig.turn(0.0)
     rig.core.assign(frozenset({P0}), {}, {})
     rig.turn(0.0)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 1}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
-    rig.settle("FindCoordinator", Answered(found, 3), 0.0)
+    rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
     rig.turn(0.0)
     assert [request.require_stable for request in asked(rig, "OffsetFetch", 8)] == [True]

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Assigned, Consumer, OffsetToCommit, RebalanceHooks, Truncation
-from kohort.coordinator_client.consumer_core import Core
+from kohort.coordinator_client import Assigned, Consumer, OffsetAndMetadata, RebalanceHooks, Truncation
+from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.group.ready import MemberView
-from kohort.coordinator_client.subscription_state import Assignment, Start, Subscription
+from kohort.coordinator_client.subscription_state import AssignedPartitions, Start, Subscription
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until, read
 from tests.coordinator_client.core_rig import Rig
@@ -82,10 +82,14 @@ def test_on_assigned_seeks_a_kept_partition_each_time_it_returns_an_offset(proto
     with (
         filled() as fake,
         Consumer(
-            fake.bootstrap, group="g", auto_offset_reset="earliest", protocol=protocol, heartbeat_interval_ms=100,
+            fake.bootstrap,
+            group="g",
+            auto_offset_reset="earliest",
+            protocol=protocol,
+            heartbeat_interval_ms=100,
             **assignors,
         ) as consumer,
-    ):  # fmt: skip
+    ):
         consumer.subscribe(["t"], hooks=hooks)
         assert [record.offset for record in read(consumer, 7)] == list(range(3, 10))
         fake.create_topic("u")
@@ -102,9 +106,9 @@ class Resumes(RebalanceHooks):
         self._number = number
         self.calls = 0
 
-    def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, OffsetToCommit]:
+    def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, OffsetAndMetadata]:
         self.calls += 1
-        return {P0: OffsetToCommit(8, 0)} if self.calls == self._number else {}
+        return {P0: OffsetAndMetadata(8, 0)} if self.calls == self._number else {}
 
 
 @pytest.mark.proves("B-38", "G-11")
@@ -118,9 +122,13 @@ def test_the_epoch_of_an_offset_that_on_assigned_returns_finds_a_truncation(prot
         fake.truncate("t", 0, 5)
         fake.produce("t", 0, [(None, b"new")] * 10)
         with Consumer(
-            fake.bootstrap, group="g", auto_offset_reset="none", protocol=protocol, heartbeat_interval_ms=100,
+            fake.bootstrap,
+            group="g",
+            auto_offset_reset="none",
+            protocol=protocol,
+            heartbeat_interval_ms=100,
             **assignors,
-        ) as consumer:  # fmt: skip
+        ) as consumer:
             fake.create_topic("u")
             consumer.commit({P0: 14, P1: 0, TopicPartition("u", 0): 0})
             consumer.subscribe(["t"], hooks=hooks)
@@ -132,11 +140,11 @@ def test_the_epoch_of_an_offset_that_on_assigned_returns_finds_a_truncation(prot
             assert caught.value.place["offset"] == 8
 
 
-def subscribed(core: Core, assignment: Assignment) -> None:
+def subscribed(core: ConsumerCore, assignment: AssignedPartitions) -> None:
     """Publish a member's view with this assignment."""
     core.view = VIEW._replace(assignment=assignment, fetchable=assignment.partitions)
     assert isinstance(core.view, MemberView)
-    core.turn(0.0, 0)
+    core.poll(0.0, 0)
 
 
 @pytest.mark.proves("G-11")
@@ -145,7 +153,7 @@ def test_an_assignment_that_is_repeated_without_a_hook_seeks_nothing() -> None:
     rig = Rig(group="g")
     rig.core.unsubscribe()
     rig.core.subscription = Subscription.of(["t"])
-    first = Assignment().brought([P0]).started({P0: Start(3)})
+    first = AssignedPartitions().brought([P0]).started({P0: Start(3)})
     subscribed(rig.core, first)
     assert rig.core.positions.known_position(P0) == 3
     rig.core.positions.consumed(P0, rig.core.positions.state(P0).serial, 8)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kohort import AsyncConsumer, Consumer, TopicPartition
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import serves
 
 pytestmark = pytest.mark.broker
@@ -21,7 +21,9 @@ def grow(bootstrap: str, topic: str, partitions: int) -> None:
         pass
 
 
-def test_partitions_that_were_added_are_seen_by_who_asks_afresh(broker: Broker, make_topic: Callable[..., str]) -> None:
+def test_partitions_that_were_added_are_seen_by_who_asks_afresh(
+    broker: SelectedBroker, make_topic: Callable[..., str]
+) -> None:
     topic = make_topic(2)
     two, four = (tuple(TopicPartition(topic, n) for n in range(count)) for count in (2, 4))
     with Consumer(broker.bootstrap) as consumer:
@@ -31,7 +33,7 @@ def test_partitions_that_were_added_are_seen_by_who_asks_afresh(broker: Broker, 
         assert consumer.partitions_for(topic) == four
 
 
-def test_all_topics_are_those_that_are_there_now(broker: Broker, make_topic: Callable[..., str]) -> None:
+def test_all_topics_are_those_that_are_there_now(broker: SelectedBroker, make_topic: Callable[..., str]) -> None:
     first = make_topic(1)
     with Consumer(broker.bootstrap, exclude_internal_topics=False, group=first) as consumer:
         consumer.commit({TopicPartition(first, 0): 0})

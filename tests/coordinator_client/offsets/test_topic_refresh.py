@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort.network.requests import Answered
+from kohort.network.requests import ResponseReceived
 from tests.coordinator_client.core_rig import Rig, metadata
 
 
@@ -16,11 +16,11 @@ def test_an_answer_that_was_under_way_is_not_how_it_is_now(everything: bool) -> 
         questions.look_up_topics(30.0)  # somebody else's, which is under way
     rig.turn(0.0)
     found: Any = questions.look_up_topics(30.0) if everything else questions.look_up_topic("t", 30.0, fresh=True)
-    rig.settle("Metadata", Answered(metadata({0: 1}), 12), 0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1}), 12), 0.0)
     rig.turn(0.0)
     assert not found.done()
     rig.turn(0.1)
-    rig.settle("Metadata", Answered(metadata({0: 1, 1: 2}), 12), 0.1)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 12), 0.1)
     rig.turn(0.1)
     partitions = found.result(0)["t"] if everything else found.result(0)
     assert [one.partition for one in partitions] == [0, 1]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer, Gap, OffsetToCommit, Truncation
+from kohort.coordinator_client import Consumer, OffsetAndMetadata, OffsetReset, Truncation
 from kohort.producer import Producer
-from kohort.testing.broker_selection import Broker
+from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until, read
 
@@ -25,7 +25,7 @@ def place(request: pytest.FixtureRequest, unique: Name) -> Iterator[tuple[str, s
         with FakeBroker(topics={"topic": 1}) as fake:
             yield fake.bootstrap, group, written(fake.bootstrap, group, "topic")
     else:
-        broker: Broker = request.getfixturevalue("broker")
+        broker: SelectedBroker = request.getfixturevalue("broker")
         topic = request.getfixturevalue("make_topic")(1)
         yield broker.bootstrap, group, written(broker.bootstrap, group, topic)
 
@@ -37,7 +37,7 @@ def written(bootstrap: str, group: str, topic: str) -> TopicPartition:
             producer.send(topic, b"%d" % number)
     with Consumer(bootstrap, group=group) as consumer:
         consumer.assign([tp])
-        consumer.commit({tp: OffsetToCommit(5, 7)})
+        consumer.commit({tp: OffsetAndMetadata(5, 7)})
     return tp
 
 
@@ -45,7 +45,7 @@ def written(bootstrap: str, group: str, topic: str) -> TopicPartition:
 @pytest.mark.parametrize("policy", ["earliest", "nearest", "latest"])
 def test_with_a_policy_the_position_is_reset_and_told(place: tuple[str, str, TopicPartition], policy: str) -> None:
     bootstrap, group, tp = place
-    gaps: list[Gap] = []
+    gaps: list[OffsetReset] = []
     with Consumer(bootstrap, group=group, auto_offset_reset=policy, on_reset=gaps.append) as consumer:
         consumer.subscribe([tp.topic])
         if policy == "latest":

@@ -12,7 +12,7 @@ def rule(kind: str, name: str, principal: str = ALICE) -> Any:
 
     return AclBinding(
         ResourceType[kind], name, ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, AclPermissionType.ALLOW
-    )  # fmt: skip
+    )
 
 
 def allow(broker: RealBroker, kind: str, name: str, principal: str = ALICE) -> None:
@@ -31,8 +31,13 @@ def forbid(broker: RealBroker, kind: str, name: str) -> None:
     binding = rule(kind, name)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     one = AclBindingFilter(
-        binding.restype, binding.name, binding.resource_pattern_type, binding.principal, binding.host,
-        binding.operation, binding.permission_type,
-    )  # fmt: skip
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )
     for future in admin.delete_acls([one]).values():
         future.result(120)

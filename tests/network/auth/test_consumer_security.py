@@ -17,7 +17,7 @@ from kohort.coordinator_client import (
     OperationTimeout,
 )
 from kohort.network.auth.sasl import Credentials
-from kohort.network.broker_connection import Connection
+from kohort.network.broker_connection import BrokerConnection
 from kohort.network.requests import Endpoint
 from kohort.protocol.catalogue import API
 from kohort.testing import RealBroker
@@ -168,9 +168,11 @@ def test_a_group_without_permission_is_an_error_that_names_it(guarded: RealBroke
 @pytest.mark.broker
 def test_what_an_admin_may_not_do_names_the_resource_and_the_cure(guarded: RealBroker) -> None:
     login: dict[str, Any] = {
-        "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice",
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
         "sasl_password": "s3cret",
-    }  # fmt: skip
+    }
     with Admin(guarded.bootstrap_sasl, **login) as admin:
         brokers = admin.brokers()
         cases: list[tuple[Callable[[], object], str, str]] = [
@@ -208,10 +210,16 @@ def test_a_mechanism_that_the_broker_does_not_offer_is_not_changed(guarded: Real
 
 
 def test_nothing_is_proved_to_a_server_that_wants_it_weaker() -> None:
-    connection = Connection(
-        endpoint=Endpoint("host", 1), client_id="c", max_frame_bytes=1 << 20, setup_timeout_s=10.0, opened_at=0.0,
-        ranges={17: (0, 1), 36: (0, 2)}, credentials=Credentials("SCRAM-SHA-512", "alice", "s3cret"), nonce="n",
-    )  # fmt: skip
+    connection = BrokerConnection(
+        endpoint=Endpoint("host", 1),
+        client_id="c",
+        max_frame_bytes=1 << 20,
+        setup_timeout_s=10.0,
+        opened_at=0.0,
+        ranges={17: (0, 1), 36: (0, 2)},
+        credentials=Credentials("SCRAM-SHA-512", "alice", "s3cret"),
+        nonce="n",
+    )
     connection.opened(0.0)
     (asked,) = connection.outgoing()
     assert b"SCRAM-SHA-512" in asked

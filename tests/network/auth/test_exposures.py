@@ -11,8 +11,11 @@ from kohort.network.auth.tls import Certificates, exposures
 from kohort.network.errors import ConfigError
 
 PLAIN: dict[str, Any] = {
-    "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "CANARY"
-}  # fmt: skip
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "u",
+    "sasl_password": "CANARY",
+}
 
 
 @pytest.mark.parametrize(
@@ -33,10 +36,10 @@ def test_a_password_without_tls(bootstrap: str, change: dict[str, Any], kinds: l
 
 def test_a_notice_comes_once() -> None:
     certificates = Certificates(Config.of(bootstrap="broker.example:9092", **PLAIN))
-    notice = certificates.renew()
+    notice = certificates.reload()
     assert notice is not None
     assert notice.kind == "password_in_the_clear"
-    assert certificates.renew() is None
+    assert certificates.reload() is None
 
 
 @pytest.mark.parametrize(

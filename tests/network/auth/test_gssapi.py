@@ -9,11 +9,11 @@ import pytest
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
 from kohort.network.auth import kerberos_tickets
-from kohort.network.auth.gssapi import Ticket, TicketDesk
-from kohort.network.auth.sasl import Credentials, Refused
-from kohort.network.broker_connection import Connection, Stage
+from kohort.network.auth.gssapi import KerberosTicket, TicketCache
+from kohort.network.auth.sasl import Credentials, LoginRefused
+from kohort.network.broker_connection import BrokerConnection, Stage
 from kohort.network.errors import AuthenticationFailed, ConfigError, ConnectionFailed, TicketUnavailable
-from kohort.network.requests import Ask, Endpoint
+from kohort.network.requests import Endpoint, PendingRequest
 from kohort.protocol.catalogue import API
 
 SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
@@ -45,8 +45,8 @@ class Script:
         return bare
 
 
-def ticket() -> Ticket:
-    return Ticket(Script((b"ap-rep", b"")), b"ap-req")
+def ticket() -> KerberosTicket:
+    return KerberosTicket(Script((b"ap-rep", b"")), b"ap-req")
 
 
 def test_the_messages_are_those_of_the_rfc_and_no_layer_is_agreed_on() -> None:
@@ -59,7 +59,7 @@ def test_the_messages_are_those_of_the_rfc_and_no_layer_is_agreed_on() -> None:
 
 
 def test_a_mechanism_that_takes_more_rounds_is_followed() -> None:
-    talk = Ticket(Script((b"2", b"3"), (b"4", b"5")), b"1").conversation()
+    talk = KerberosTicket(Script((b"2", b"3"), (b"4", b"5")), b"1").conversation()
     assert [next(talk), talk.send(b"2"), talk.send(b"4")] == [b"1", b"3", b"5"]
     assert talk.send(b"sealed:\x01\x00\x00\x00").startswith(b"sealed:")
 
@@ -102,30 +102,30 @@ class Desk:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bool]] = []
-        self.answer: Ticket | KohortError = ticket()
-        self.desk = TicketDesk(self._source, 5.0, lambda: 0.5)
+        self.answer: KerberosTicket | KohortError = ticket()
+        self.desk = TicketCache(self._source, 5.0, lambda: 0.5)
 
-    def _source(self, host: str, forget: bool) -> Ticket | KohortError:
+    def _source(self, host: str, forget: bool) -> KerberosTicket | KohortError:
         self.asked.append((host, forget))
         return self.answer
 
     def serve(self, now: float) -> None:
         """As the driver does, with a thread that takes no time."""
-        while self.desk.owed(now):
+        while self.desk.next_request(now):
             self.desk.came(self.desk.asked(now)(), now)
 
 
 def test_each_connection_gets_a_ticket_of_its_own_for_its_own_host_one_after_the_other() -> None:
     kit = Desk()
     one, two = kit.desk.window("one"), kit.desk.window("two")
-    assert not kit.desk.owed(0)
+    assert not kit.desk.next_request(0)
     assert one.take(0, 0) is None
     assert two.take(0, 0) is None
     errand = kit.desk.asked(0)
-    assert not kit.desk.owed(0)  # the second waits for the first
+    assert not kit.desk.next_request(0)  # the second waits for the first
     kit.desk.came(errand(), 1)
     assert two.take(1, 0) is None
-    assert isinstance(one.take(1, 0), Ticket)
+    assert isinstance(one.take(1, 0), KerberosTicket)
     assert one.take(1, 0) is None  # it serves once
     kit.answer = ticket()
     kit.serve(1)
@@ -138,18 +138,18 @@ def test_a_kdc_that_hangs_is_an_error_after_the_time_of_a_setup_and_its_late_wor
     window = kit.desk.window("host")
     assert window.take(0, 0) is None
     errand = kit.desk.asked(0)
-    assert kit.desk.wakes(1) == 5
+    assert kit.desk.next_poll_at(1) == 5
     assert window.take(4.9, 0) is None
     late = window.take(5, 0)
     assert isinstance(late, TicketUnavailable)
     assert "within 5 s" in late.message
     assert late.place["host"] == "host"
-    assert kit.desk.wakes(5) is None
+    assert kit.desk.next_poll_at(5) is None
     again = kit.desk.window("host")
     assert again.take(6, 6) is None
-    assert not kit.desk.owed(6)  # nobody asks twice while one waits
+    assert not kit.desk.next_request(6)  # nobody asks twice while one waits
     kit.desk.came(errand(), 7)
-    assert kit.desk.owed(7)
+    assert kit.desk.next_request(7)
 
 
 def test_where_a_later_question_may_help_it_is_asked_ever_more_rarely() -> None:
@@ -158,7 +158,7 @@ def test_where_a_later_question_may_help_it_is_asked_ever_more_rarely() -> None:
     window, times, now = kit.desk.window("host"), [], 0.0
     while now < 60:
         assert window.take(now, now) in (None, kit.answer)
-        if kit.desk.owed(now):
+        if kit.desk.next_request(now):
             times.append(now)
             kit.serve(now)
             assert window.take(now, now) is kit.answer
@@ -179,8 +179,8 @@ def test_who_was_refused_by_the_kdc_does_not_ask_again() -> None:
     kit.serve(0)
     assert window.take(0, 0) is kit.answer
     assert kit.desk.window("other").take(1000, 1000) is kit.answer
-    assert not kit.desk.owed(1000)
-    assert kit.desk.wakes(1000) is None
+    assert not kit.desk.next_request(1000)
+    assert kit.desk.next_poll_at(1000) is None
     assert len(kit.asked) == 1
 
 
@@ -236,34 +236,41 @@ def test_connections_that_were_refused_together_are_forgiven_together_and_each_h
 
 def test_a_ticket_that_is_not_of_ours_is_refused_for_good() -> None:
     kit = Desk()
-    kit.desk = TicketDesk(kit._source, 5.0, lambda: 0.5, keeps=False)
+    kit.desk = TicketCache(kit._source, 5.0, lambda: 0.5, keeps=False)
     assert not kit.desk.window("host").refused(ticket(), 0)  # kinit's tickets are not ours to throw away
 
 
 # --- on a connection
 
 
-def connection(kit: Desk) -> Connection:
-    made = Connection(
-        endpoint=Endpoint("host", 1), client_id="c", max_frame_bytes=1 << 20, setup_timeout_s=10.0, opened_at=0.0,
-        ranges={17: (0, 1), 36: (0, 2), 16: (0, 2)}, credentials=Credentials("GSSAPI", "", ""),
+def connection(kit: Desk) -> BrokerConnection:
+    made = BrokerConnection(
+        endpoint=Endpoint("host", 1),
+        client_id="c",
+        max_frame_bytes=1 << 20,
+        setup_timeout_s=10.0,
+        opened_at=0.0,
+        ranges={17: (0, 1), 36: (0, 2), 16: (0, 2)},
+        credentials=Credentials("GSSAPI", "", ""),
         tokens=kit.desk.window("host"),
-    )  # fmt: skip
+    )
     made.opened(0.0)
     return made
 
 
-def stage(made: Connection) -> Stage:
+def stage(made: BrokerConnection) -> Stage:
     return made.stage
 
 
-def answered(made: Connection, asked: bytes, api: str, version: int, now: float = 0.0, **values: Any) -> list[Any]:
+def answered(
+    made: BrokerConnection, asked: bytes, api: str, version: int, now: float = 0.0, **values: Any
+) -> list[Any]:
     body = API[api].response.build(values, version)
     frame = asked[8:12] + (b"\0" if api == "SaslAuthenticate" and version >= 2 else b"") + body
     return made.received(memoryview(len(frame).to_bytes(4, "big") + frame), now)
 
 
-def logged_in(made: Connection, now: float = 0.0, **last: Any) -> None:
+def logged_in(made: BrokerConnection, now: float = 0.0, **last: Any) -> None:
     (handshake,) = made.outgoing()
     assert b"GSSAPI" in handshake
     answered(made, handshake, "SaslHandshake", 1, now, error_code=0, mechanisms=("GSSAPI",))
@@ -278,7 +285,7 @@ def logged_in(made: Connection, now: float = 0.0, **last: Any) -> None:
 def test_a_connection_waits_for_its_ticket_then_logs_in_and_renews_with_another() -> None:
     kit = Desk()
     made = connection(kit)
-    assert stage(made) is Stage.PROVING
+    assert stage(made) is Stage.AUTHENTICATING
     assert made.outgoing() == []
     assert made.overdue(4.0) is None
     kit.serve(4.0)
@@ -288,18 +295,18 @@ def test_a_connection_waits_for_its_ticket_then_logs_in_and_renews_with_another(
     kit.answer = ticket()
     assert made.overdue(89.0) is None
     assert stage(made) is Stage.READY  # requests go on until there is a ticket
-    made.ask(Ask("ListGroups", {}, lambda _outcome, _now: None, 30), 89.0)
+    made.send(PendingRequest("ListGroups", {}, lambda _outcome, _now: None, 30), 89.0)
     (request,) = made.outgoing()
     kit.serve(89.0)
     assert made.overdue(89.0) is None
     assert len(answered(made, request, "ListGroups", 2, error_code=0, groups=())) == 1
-    assert stage(made) is Stage.PROVING
+    assert stage(made) is Stage.AUTHENTICATING
     logged_in(made, 89.0)
     assert stage(made) is Stage.READY
     assert kit.asked == [("host", False)] * 2
 
 
-def refused_by(made: Connection) -> KohortError:
+def refused_by(made: BrokerConnection) -> KohortError:
     (handshake,) = made.outgoing()
     answered(made, handshake, "SaslHandshake", 1, error_code=0, mechanisms=("GSSAPI",))
     (said,) = made.outgoing()
@@ -327,8 +334,8 @@ def test_a_broker_that_refuses_twice_is_the_end() -> None:
 def test_a_conversation_that_is_refused_says_what_the_broker_said() -> None:
     talk = ticket().conversation()
     next(talk)
-    with pytest.raises(Refused, match="no"):
-        talk.throw(Refused("no"))
+    with pytest.raises(LoginRefused, match="no"):
+        talk.throw(LoginRefused("no"))
 
 
 # --- settings, and the library's words
@@ -338,11 +345,14 @@ def test_settings_go_by_kafkas_names_and_ask_for_no_password(monkeypatch: pytest
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     config = Config.from_kafka(
         {
-            "bootstrap.servers": "host:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI",
-            "sasl.kerberos.service.name": "events", "sasl.kerberos.principal": "me@REALM",
+            "bootstrap.servers": "host:1",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "GSSAPI",
+            "sasl.kerberos.service.name": "events",
+            "sasl.kerberos.principal": "me@REALM",
             "sasl.kerberos.keytab": "/etc/me.keytab",
         }
-    )  # fmt: skip
+    )
     assert config.sasl_kerberos_service_name == "events"
     assert config.sasl_kerberos_principal == "me@REALM"
     assert config.sasl_kerberos_keytab == "/etc/me.keytab"
@@ -443,7 +453,7 @@ def test_a_connection_that_was_given_an_error_waits_for_no_ticket_any_more() -> 
     kit.answer = TicketUnavailable("down")
     kit.desk.came(kit.desk.asked(0)(), 0)
     assert isinstance(two.take(0, 0), TicketUnavailable)
-    assert not kit.desk.owed(100.0)
-    assert kit.desk.wakes(0) == 5.0  # of the first, which has not looked since
+    assert not kit.desk.next_request(100.0)
+    assert kit.desk.next_poll_at(0) == 5.0  # of the first, which has not looked since
     assert isinstance(one.take(0, 0), TicketUnavailable)
-    assert kit.desk.wakes(0) is None
+    assert kit.desk.next_poll_at(0) is None

@@ -68,9 +68,13 @@ def house() -> Iterator[House]:
                 "listener.name.sasl_tls.connections.max.reauth.ms": str(SESSION_MS),
             }
             with RealBroker(
-                version=wanted_version(), tls=True, users={"x": "y"}, properties=properties, start_timeout_s=150,
+                version=wanted_version(),
+                tls=True,
+                users={"x": "y"},
+                properties=properties,
+                start_timeout_s=150,
                 jvm_options=[f"-Djava.security.krb5.conf={kdc.config}"],
-            ) as broker:  # fmt: skip
+            ) as broker:
                 create_topic(broker.bootstrap, "topic")
                 produce(broker.bootstrap, "topic", numbers(0, 5))
                 yield House(broker, kdc, kdc.keytab("alice"), service)
@@ -164,13 +168,13 @@ def test_sessions_are_renewed_on_their_connections_while_records_flow(house: Hou
         before = {line: channel.connection for line, channel in channels.items()}
         written = 1
         limit = time.monotonic() + PATIENCE_S
-        while sorted(one._proofs for one in before.values())[-2:] < [3, 3]:
+        while sorted(one._authentications for one in before.values())[-2:] < [3, 3]:
             assert time.monotonic() < limit
             produce(house.broker.bootstrap, topic, numbers(written, 1))
             assert [record.value for record in read(consumer, 1)] == numbers(written, 1)
             consumer.commit()
             written += 1
-        kept = [line for line, one in before.items() if channels[line].connection is one and one._proofs >= 3]
+        kept = [line for line, one in before.items() if channels[line].connection is one and one._authentications >= 3]
         assert len(kept) >= 2  # the one that fetches and the coordinator's
         assert len(consumer.timeline()) == 1
 
@@ -201,14 +205,18 @@ def test_where_there_is_no_ticket_each_reason_is_one_error_with_its_cure(house: 
         (by_keytab(house, sasl_kerberos_keytab=str(stale)), AuthenticationFailed, "key is not", "export it anew"),
         (by_keytab(house, sasl_kerberos_keytab=str(tmp_path / "none")), AuthenticationFailed, "no key", "klist -k"),
         (
-            by_keytab(house, sasl_kerberos_principal=f"dave@{house.kdc.realm}"), AuthenticationFailed,
-            "no key of the principal", "sasl_kerberos_principal",
+            by_keytab(house, sasl_kerberos_principal=f"dave@{house.kdc.realm}"),
+            AuthenticationFailed,
+            "no key of the principal",
+            "sasl_kerberos_principal",
         ),
         (
-            by_keytab(house, sasl_kerberos_service_name="kafkaesque"), AuthenticationFailed,
-            "does not know the broker's service", "sasl_kerberos_service_name",
+            by_keytab(house, sasl_kerberos_service_name="kafkaesque"),
+            AuthenticationFailed,
+            "does not know the broker's service",
+            "sasl_kerberos_service_name",
         ),
-    ]  # fmt: skip
+    ]
     for settings, kind, said, cure in cases:
         error = error_of({**settings, **HASTY})
         assert type(error) is kind, error

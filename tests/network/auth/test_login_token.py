@@ -6,10 +6,10 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.network.auth.sasl import Credentials
-from kohort.network.auth.token_refresh import Token, TokenKeeper
-from kohort.network.broker_connection import Connection, Stage
+from kohort.network.auth.token_refresh import Token, TokenRefresher
+from kohort.network.broker_connection import BrokerConnection, Stage
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed
-from kohort.network.requests import Ask, Endpoint
+from kohort.network.requests import Endpoint, PendingRequest
 from kohort.protocol.apis.api_versions import ApiVersion
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import UnsupportedVersion
@@ -19,32 +19,38 @@ from tests.coordinator_client.consumer_helpers import poll_until
 REFUSED = 58
 
 
-def keeper() -> TokenKeeper:
+def keeper() -> TokenRefresher:
     """One that has a token."""
-    tokens = TokenKeeper(5.0, lambda: 0.5, lambda: Token("asked"))
+    tokens = TokenRefresher(5.0, lambda: 0.5, lambda: Token("asked"))
     assert tokens.take(0.0, 0.0) is None
     tokens.asked(0.0)
     tokens.came(Token("abc", None), 0.0)
     return tokens
 
 
-def opened(tokens: TokenKeeper) -> Connection:
-    made = Connection(
-        endpoint=Endpoint("host", 1), client_id="c", max_frame_bytes=1 << 20, setup_timeout_s=10.0, opened_at=0.0,
-        ranges={17: (0, 1), 36: (0, 2)}, credentials=Credentials("OAUTHBEARER", "", ""), tokens=tokens,
-    )  # fmt: skip
+def opened(tokens: TokenRefresher) -> BrokerConnection:
+    made = BrokerConnection(
+        endpoint=Endpoint("host", 1),
+        client_id="c",
+        max_frame_bytes=1 << 20,
+        setup_timeout_s=10.0,
+        opened_at=0.0,
+        ranges={17: (0, 1), 36: (0, 2)},
+        credentials=Credentials("OAUTHBEARER", "", ""),
+        tokens=tokens,
+    )
     made.opened(0.0)
     return made
 
 
-def answered(made: Connection, api: str, version: int, **values: Any) -> None:
+def answered(made: BrokerConnection, api: str, version: int, **values: Any) -> None:
     (asked,) = made.outgoing()
     body = API[api].response.build(values, version)
     frame = asked[8:12] + (b"\0" if api == "SaslAuthenticate" else b"") + body
     made.received(memoryview(len(frame).to_bytes(4, "big") + frame), 0.0)
 
 
-def log_in(tokens: TokenKeeper, code: int = 0) -> Connection:
+def log_in(tokens: TokenRefresher, code: int = 0) -> BrokerConnection:
     made = opened(tokens)
     answered(made, "SaslHandshake", 1, error_code=0, mechanisms=("OAUTHBEARER",))
     answered(made, "SaslAuthenticate", 2, error_code=code, error_message="no" if code else None, auth_bytes=b"")
@@ -67,9 +73,12 @@ def test_no_token_is_asked_for_before_a_broker_is_reached() -> None:
         return "abc"
 
     with Consumer(
-        "127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", bootstrap_timeout_ms=100,
+        "127.0.0.1:1",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        bootstrap_timeout_ms=100,
         sasl_oauth_token=token,
-    ) as consumer:  # fmt: skip
+    ) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         with pytest.raises(ConnectionFailed):
             poll_until(consumer, lambda: False)
@@ -87,9 +96,16 @@ def test_a_broker_without_logins_is_an_error_of_the_call(mechanism: str) -> None
     proof: dict[str, Any] = {"sasl_username": "me", "sasl_password": "hush"}
     if mechanism == "OAUTHBEARER":
         proof = {"sasl_oauth_token": token}
-    with FakeBroker(topics={"t": 1}) as fake, Consumer(
-        fake.bootstrap, security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, bootstrap_timeout_ms=300, **proof
-    ) as consumer:  # fmt: skip
+    with (
+        FakeBroker(topics={"t": 1}) as fake,
+        Consumer(
+            fake.bootstrap,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            bootstrap_timeout_ms=300,
+            **proof,
+        ) as consumer,
+    ):
         consumer.assign([TopicPartition("t", 0)])
         with pytest.raises(UnsupportedVersion, match="does not speak SaslHandshake"):
             poll_until(consumer, lambda: False)
@@ -102,10 +118,14 @@ def test_a_token_that_no_broker_took_is_refused_for_good() -> None:
 
 
 def test_a_response_before_the_login_is_ended_has_a_small_limit() -> None:
-    made = Connection(
-        endpoint=Endpoint("host", 1), client_id="c", max_frame_bytes=1 << 27, setup_timeout_s=10.0, opened_at=0.0,
+    made = BrokerConnection(
+        endpoint=Endpoint("host", 1),
+        client_id="c",
+        max_frame_bytes=1 << 27,
+        setup_timeout_s=10.0,
+        opened_at=0.0,
         credentials=Credentials("PLAIN", "me", "hush"),
-    )  # fmt: skip
+    )
     made.opened(0.0)
     assert made.frame_limit == 65_536
     ranges = tuple(
@@ -116,5 +136,5 @@ def test_a_response_before_the_login_is_ended_has_a_small_limit() -> None:
     answered(made, "SaslHandshake", 1, error_code=0, mechanisms=("PLAIN",))
     assert made.frame_limit == 1_048_576
     answered(made, "SaslAuthenticate", 2, error_code=0, auth_bytes=b"")
-    made.ask(Ask("ListGroups", {}, lambda _outcome, _now: None, 30), 0.0)
+    made.send(PendingRequest("ListGroups", {}, lambda _outcome, _now: None, 30), 0.0)
     assert made.frame_limit == 1 << 27

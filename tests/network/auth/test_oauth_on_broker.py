@@ -17,7 +17,7 @@ from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AuthenticationFailed, Consumer, TokenUnavailable
-from kohort.network.auth.token_refresh import TokenKeeper
+from kohort.network.auth.token_refresh import TokenRefresher
 from kohort.testing import RealBroker
 from kohort.testing.broker_selection import wanted_version
 from kohort.testing.topics import create_topic
@@ -172,7 +172,7 @@ def test_sessions_are_renewed_with_new_tokens_on_the_connections_they_belong_to(
         )  # a token's end is written in whole seconds; from now on this one lasts shorter than its session
         for connection in before.values():
             connection._prove_again_at = 0.0
-        consumer._session.driver.wake()
+        consumer._session.driver.wakeup()
         poll_until(consumer, lambda: all(connection._proofs >= 2 for connection in before.values()))
         produce(house.broker.bootstrap, topic, numbers(1, 1))
         assert [record.value for record in read(consumer, 1)] == numbers(1, 1)
@@ -259,16 +259,14 @@ def test_a_function_that_hangs_holds_up_neither_heartbeats_nor_records(house: Ho
             released.wait(120)
         return first()
 
-    settings = by_function(
-        house, slow, group=unique("group"), auto_offset_reset="earliest", heartbeat_interval_ms=300
-    )  # fmt: skip
+    settings = by_function(house, slow, group=unique("group"), auto_offset_reset="earliest", heartbeat_interval_ms=300)
     with Consumer(**settings) as consumer:
         consumer.subscribe([topic])
         produce(house.broker.bootstrap, topic, numbers(0, 1))
         read(consumer, 1)
         driver = consumer._session.driver
         keeper = driver._tokens
-        assert isinstance(keeper, TokenKeeper)
+        assert isinstance(keeper, TokenRefresher)
         poll_until(consumer, lambda: keeper._asked_at is not None)  # the renewal has begun, and hangs
         began = driver.now()
         produce(house.broker.bootstrap, topic, numbers(1, 1))

@@ -16,27 +16,27 @@ from kohort.common import KohortError
 from kohort.coordinator_client import AuthenticationFailed, ConfigError, TokenUnavailable
 from kohort.coordinator_client.consumer_config import Config
 from kohort.network.auth.oauth_tokens import fetch
-from kohort.network.auth.sasl import Credentials, Refused
-from kohort.network.auth.token_refresh import Token, TokenKeeper
+from kohort.network.auth.sasl import Credentials, LoginRefused
+from kohort.network.auth.token_refresh import Token, TokenRefresher
 from tests.network.auth.token_issuer import served, unsecured
 
 NOW_S = 1_700_000_000
 URL = "https://issuer.example/token"
-BEARER: dict[str, Any] = {
-    "bootstrap": ("host:1",), "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"
-}  # fmt: skip
+BEARER: dict[str, Any] = {"bootstrap": ("host:1",), "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
 ISSUER: dict[str, Any] = BEARER | {
-    "sasl_oauth_token_endpoint_url": URL, "sasl_oauth_allowed_urls": (URL,), "sasl_oauth_client_id": "me",
+    "sasl_oauth_token_endpoint_url": URL,
+    "sasl_oauth_allowed_urls": (URL,),
+    "sasl_oauth_client_id": "me",
     "sasl_oauth_client_secret": "hush",
-}  # fmt: skip
+}
 
 
 def given(made: object) -> Any:
     return fetch(Config.of(**BEARER, sasl_oauth_token=lambda: made), lambda: NOW_S * 1000)
 
 
-def keeper(timeout_s: float = 5.0) -> TokenKeeper:
-    return TokenKeeper(timeout_s, lambda: 0.5, lambda: Token("asked"))
+def keeper(timeout_s: float = 5.0) -> TokenRefresher:
+    return TokenRefresher(timeout_s, lambda: 0.5, lambda: Token("asked"))
 
 
 # --- the keeper
@@ -44,12 +44,12 @@ def keeper(timeout_s: float = 5.0) -> TokenKeeper:
 
 def test_a_token_is_asked_for_when_somebody_wants_one_and_once() -> None:
     tokens = keeper()
-    assert not tokens.owed(10)
-    assert tokens.wakes(10) is None
+    assert not tokens.next_request(10)
+    assert tokens.next_poll_at(10) is None
     assert tokens.take(10, since=10) is None
-    assert tokens.owed(10)
+    assert tokens.next_request(10)
     tokens.asked(10)
-    assert not tokens.owed(10)
+    assert not tokens.next_request(10)
     assert tokens.take(11, since=11) is None
     tokens.came(made := Token("t", 100.0), 12)
     assert tokens.take(12, since=10) is made
@@ -63,7 +63,7 @@ def test_a_session_is_renewed_with_a_token_that_lasts_as_long_again() -> None:
     tokens.came(long := Token("t", 100.0), 0)
     assert tokens.take(30, since=30, session_s=60) is long  # the broker's own limit ended it
     assert tokens.take(50, since=50, session_s=60) is None
-    assert tokens.owed(50)
+    assert tokens.next_request(50)
     assert tokens.take(50, since=50) is long
 
 
@@ -72,18 +72,18 @@ def test_it_is_renewed_before_it_expires_and_serves_new_connections_until_then()
     tokens.take(0, since=0)
     tokens.asked(0)
     tokens.came(old := Token("old", 100.0), 0)
-    assert tokens.wakes(1) == 80
-    assert not tokens.owed(79.9)
-    assert tokens.owed(80)
+    assert tokens.next_poll_at(1) == 80
+    assert not tokens.next_request(79.9)
+    assert tokens.next_request(80)
     assert tokens.take(81, since=81) is old
     assert tokens.take(81, since=81, session_s=100) is None  # or it would renew itself with it again and again
     tokens.asked(81)
     tokens.came(TokenUnavailable("down"), 82)
     assert tokens.take(82, since=82) is old
-    assert not tokens.owed(82.5)
-    assert tokens.wakes(82.5) == pytest.approx(83)
+    assert not tokens.next_request(82.5)
+    assert tokens.next_poll_at(82.5) == pytest.approx(83)
     assert tokens.take(100, since=100) is None
-    assert tokens.owed(100)
+    assert tokens.next_request(100)
     tokens.asked(100)
     tokens.came(TokenUnavailable("still down"), 101)
     assert isinstance(tokens.take(101, since=101), TokenUnavailable)
@@ -99,9 +99,9 @@ def test_a_token_whose_end_nobody_knows_serves_those_who_waited_for_it() -> None
     tokens.asked(5)
     tokens.came(first := Token("first"), 6)
     assert tokens.take(6, since=5) is first
-    assert tokens.wakes(6) is None
+    assert tokens.next_poll_at(6) is None
     assert tokens.take(7, since=7) is None
-    assert tokens.owed(7)
+    assert tokens.next_request(7)
 
 
 def test_who_has_no_answer_is_asked_ever_more_rarely_and_who_refuses_never_again() -> None:
@@ -112,30 +112,30 @@ def test_who_has_no_answer_is_asked_ever_more_rarely_and_who_refuses_never_again
         tokens.asked(now)
         tokens.came(TokenUnavailable("down"), now)
         assert isinstance(tokens.take(now, since=now), TokenUnavailable)
-        wakes = tokens.wakes(now)
+        wakes = tokens.next_poll_at(now)
         assert wakes is not None
         waits.append(wakes - now)
         now = wakes
-        assert tokens.owed(now)
+        assert tokens.next_request(now)
     assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60, 60])
     tokens.asked(now)
     tokens.came(AuthenticationFailed("invalid_client"), now)
     for later in (now, now + 1e6):
         assert isinstance(tokens.take(later, since=later), AuthenticationFailed)
-        assert not tokens.owed(later)
-        assert tokens.wakes(later) is None
+        assert not tokens.next_request(later)
+        assert tokens.next_poll_at(later) is None
 
 
 def test_who_hangs_is_waited_for_so_long_and_not_asked_twice() -> None:
     tokens = keeper(timeout_s=5)
     tokens.take(0, since=0)
     tokens.asked(0)
-    assert tokens.wakes(1) == 5
+    assert tokens.next_poll_at(1) == 5
     late = tokens.take(5, since=0)
     assert isinstance(late, TokenUnavailable)
     assert "within 5 s" in late.message
-    assert not tokens.owed(1000)
-    assert tokens.wakes(1000) is None
+    assert not tokens.next_request(1000)
+    assert tokens.next_poll_at(1000) is None
     tokens.came(made := Token("t", 10.0), 2000)
     assert tokens.take(2000, since=2000) is made
 
@@ -159,8 +159,8 @@ def test_a_token_that_brokers_took_and_take_no_longer_is_replaced_once() -> None
     tokens.accepted(first)
     assert tokens.refused(first, 2)
     assert tokens.take(2, since=2) is None
-    assert not tokens.owed(2)
-    assert tokens.wakes(2) == pytest.approx(3)
+    assert not tokens.next_request(2)
+    assert tokens.next_poll_at(2) == pytest.approx(3)
     tokens.asked(3)
     tokens.came(second := Token("second", 100.0), 4)
     assert tokens.refused(first, 5)  # by a connection that began with the old one
@@ -185,12 +185,19 @@ def test_what_a_function_may_return() -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (None, "NoneType"), (b"abc", "bytes"), ("", "no bearer token"), ("a b", "no bearer token"),
-        ("abc\x01auth=Bearer other", "no bearer token"), ("abc\n", "no bearer token"), (("abc", "tomorrow"), "expiry"),
-        (("abc", True), "expiry"), (("abc", NOW_S, {"auth": "x"}), "extensions"),
-        (("abc", NOW_S, {"a": "x\x01y"}), "extensions"), (("abc", NOW_S, "a=b"), "extensions"),
+        (None, "NoneType"),
+        (b"abc", "bytes"),
+        ("", "no bearer token"),
+        ("a b", "no bearer token"),
+        ("abc\x01auth=Bearer other", "no bearer token"),
+        ("abc\n", "no bearer token"),
+        (("abc", "tomorrow"), "expiry"),
+        (("abc", True), "expiry"),
+        (("abc", NOW_S, {"auth": "x"}), "extensions"),
+        (("abc", NOW_S, {"a": "x\x01y"}), "extensions"),
+        (("abc", NOW_S, "a=b"), "extensions"),
     ],
-)  # fmt: skip
+)
 def test_what_it_may_not(made: object, said: str) -> None:
     error = given(made)
     assert isinstance(error, AuthenticationFailed)
@@ -298,7 +305,7 @@ def test_an_issuer_may_name_a_lifetime_that_no_clock_has(number: str) -> None:
         it.take(0.0, 0.0)
         it.asked(0.0)
         it.came(token, 0.0)
-        wakes = it.wakes(1.0)
+        wakes = it.next_poll_at(1.0)
         assert wakes is None or wakes >= 1.0, "the driver would spin"
 
 
@@ -410,10 +417,14 @@ def test_an_issuers_echo_of_the_credentials_shows_no_secret() -> None:
 
 def test_the_settings_are_known_by_kafkas_names_and_by_librdkafkas() -> None:
     kafka = {
-        "bootstrap.servers": "host:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.token.endpoint.url": URL, "org.apache.kafka.sasl.oauthbearer.allowed.urls": f"other,{URL}",
-        "sasl.oauthbearer.scope": "s", "sasl.oauthbearer.extensions": "a=1,b=2",
-    }  # fmt: skip
+        "bootstrap.servers": "host:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": URL,
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": f"other,{URL}",
+        "sasl.oauthbearer.scope": "s",
+        "sasl.oauthbearer.extensions": "a=1,b=2",
+    }
     java = {
         "sasl.oauthbearer.client.credentials.client.id": "me",
         "sasl.oauthbearer.client.credentials.client.secret": "hush",
@@ -441,8 +452,8 @@ def test_a_refusal_is_acknowledged_and_its_reasons_told() -> None:
         talk = Credentials("OAUTHBEARER", "", "").conversation("nonce", Token("abc"))
         next(talk)
         assert talk.send(said) == b"\x01"
-        with pytest.raises(Refused, match=reasons):
-            talk.throw(Refused("Authentication failed"))
+        with pytest.raises(LoginRefused, match=reasons):
+            talk.throw(LoginRefused("Authentication failed"))
     talk = Credentials("OAUTHBEARER", "", "").conversation("nonce", Token("abc"))
     next(talk)
     talk.send(challenge)
@@ -455,5 +466,5 @@ def test_reasons_that_nobody_can_read_are_none(challenge: bytes) -> None:
     talk = Credentials("OAUTHBEARER", "", "").conversation("nonce", Token("abc"))
     next(talk)
     assert talk.send(challenge) == b"\x01"
-    with pytest.raises(Refused, match="no reason given"):
-        talk.throw(Refused("no"))
+    with pytest.raises(LoginRefused, match="no reason given"):
+        talk.throw(LoginRefused("no"))

@@ -51,6 +51,6 @@ def test_sessions_are_renewed_without_a_new_connection(
             consumer.commit()
             written += 1
         assert {line: channel.connection for line, channel in channels.items() if line in before} == before
-        reading = [connection for connection in before.values() if connection._proofs >= 3]
+        reading = [connection for connection in before.values() if connection._authentications >= 3]
         assert len(reading) >= 2  # the one that fetches and the coordinator's, each several times
         assert len(consumer.timeline()) == 1

@@ -169,9 +169,13 @@ class Files:
     @property
     def settings(self) -> dict[str, Any]:
         return {
-            "security_protocol": "SSL", "ssl_ca_path": str(self.authorities), "ssl_cert_path": str(self.certificate),
-            "ssl_key_path": str(self.key), "auto_offset_reset": "earliest", "reconnect_backoff_max_ms": 100,
-        }  # fmt: skip
+            "security_protocol": "SSL",
+            "ssl_ca_path": str(self.authorities),
+            "ssl_cert_path": str(self.certificate),
+            "ssl_key_path": str(self.key),
+            "auto_offset_reset": "earliest",
+            "reconnect_backoff_max_ms": 100,
+        }
 
 
 def cut(consumer: Consumer) -> None:
