@@ -95,9 +95,10 @@ test-security: dev  ## the client's tests once more by TLS, and by TLS with SCRA
 	  $(BIN)/python -m pytest -p tests.secured --secured $$kind -m broker tests/network tests/coordinator_client tests/admin \
 	    tests/producer || exit 1; done
 
-test-kerberos: dev  ## logins by Kerberos, on a KDC out of Debian's packages; the first time builds gssapi: some 3 minutes
+test-kerberos: dev  ## logins by Kerberos on a KDC out of Debian's packages, and hostile KDCs; the first time builds gssapi: some 3 minutes
 	@$(BIN)/python -m tests.network.auth.kerberos_library
-	@$(BIN)/python -m pytest tests/network/auth/test_gssapi.py tests/network/auth/test_gssapi_on_broker.py
+	@$(BIN)/python -m pytest tests/network/auth/test_gssapi.py tests/network/auth/test_gssapi_on_broker.py \
+	  tests/network/auth/test_hostile_kdc.py
 
 lint: dev  ## ruff and the import contracts
 	@$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """A group as an assignor sees it: names at the door, small integers inside.
 
-Topics and members are sorted once, here; a partition is its place in the row of all partitions of all subscribed topics
-(`topic_offsets[topic] + partition`). An assignor that works on these integers needs no names and no dictionary lookups for a
-million partitions, and cannot depend on the order in which members happened to join.
+Topics and members are sorted once, here. A partition is its place in the row of all partitions of all subscribed topics
+(`topic_offsets[topic] + partition`). An assignor that works on these integers needs no names and no dictionary lookups
+for a million partitions, and cannot depend on the order in which members happened to join.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ class Member(NamedTuple):
 class GroupView(Frozen):
     """The input of an assignor.
 
-    `topics`: sorted names of the topics that somebody subscribes to and that have partitions. `topic_offsets`: len(topics) + 1
-    ascending partition indexes; topic t owns `topic_offsets[t] <= index < topic_offsets[t + 1]`. `members`: static members first, by
-    instance id, then by member id: Kafka's own order. `unknown_topics`: subscribed to, but without partitions.
+    `topics`: sorted names of the subscribed topics that have partitions. `topic_offsets`: len(topics) + 1 ascending
+    partition indexes; topic t owns `topic_offsets[t] <= index < topic_offsets[t + 1]`. `members`: static members
+    first, by instance id, then by member id: Kafka's own order. `unknown_topics`: subscribed to, but without
+    partitions.
     `racks[index]`: the racks that hold a replica of the partition, or None where no rack is known at all. `lag[index]`:
     records waiting in the partition, or None where nobody asked.
     """

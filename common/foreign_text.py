@@ -42,7 +42,7 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def scrubbed(text: str, secrets: Iterable[str]) -> str:
-    """`text` with every secret as `***`, also where it is quoted for a URL or within base64.
+    """`text` with every secret as `***`, also where it is quoted for a URL, in hex or within base64.
 
     A secret may stand in base64 alone or behind other bytes; the longest spelling goes first.
     """
@@ -55,6 +55,9 @@ def scrubbed(text: str, secrets: Iterable[str]) -> str:
         spellings |= {spelling: f"[{_BASE64}]?{re.escape(spelling)}[{_BASE64}]?=*" for spelling in _in_base64(secret)}
         plain = (secret, quote(secret, safe=""), quote(secret), quote_plus(secret))
         spellings |= {spelling: re.escape(spelling) for spelling in plain}
+        raw = secret.encode("utf-8", "surrogatepass")
+        for spelling in (raw.hex(), "".join(f"%{byte:02x}" for byte in raw), *plain[1:]):
+            spellings[spelling] = f"(?i:{re.escape(spelling)})" if spelling != secret else re.escape(spelling)
     for spelling in sorted(spellings, key=len, reverse=True):
         text = re.sub(spellings[spelling], "***", text)
     return text

@@ -335,9 +335,10 @@ cdef class _Decoder:
         """The offset to read on from behind the corrupt batch at `p`.
 
         The base offset is outside of the checksum, so a corrupt batch alone moves the position by one offset only. It is
-        passed as a whole if what follows in the buffer confirms its end, or if its end is within the log.
+        passed as a whole if what follows in the buffer confirms its end. It is also passed as a whole if it begins at or
+        before the position, as the batch at a position does, and its end is within the log.
         """
-        cdef int64_t position = self.next_offset, claimed = self.claimed_end(p, size), following
+        cdef int64_t position = self.next_offset, claimed = self.claimed_end(p, size), base_offset = be64(p), following
         p += size
         if end - p >= 8:
             following = be64(p)
@@ -345,7 +346,7 @@ cdef class _Decoder:
                 following == claimed or self.is_sound(p, end)
             ):
                 return max(position, following)
-        if position < claimed <= self.high_watermark:
+        if base_offset <= position < claimed <= self.high_watermark:
             return claimed
         return position + (position < INT64_MAX)
 
@@ -627,10 +628,12 @@ def decode(
     with its `resumed_at` offset. A batch whose length cannot be true is always raised: the next one is not found.
 
     `high_watermark`: the partition's, from the response; -1 if unknown. A corrupt batch alone at the end of the buffer is
-    passed as a whole only up to there, else by one offset. Batches more than 2**31 - 1 offsets behind it are corrupt.
+    passed as a whole only up to there, and only if it begins at or before the position. Else the position moves by one
+    offset. Batches more than 2**31 - 1 offsets behind it are corrupt.
 
-    Raises ValueError where `max_decompressed_bytes` is not between 1 and 2**31 - 1. Raises CorruptRecord, and its kinds UnsupportedMagic, UnsupportedCodec and DecompressionLimit, carrying topic,
-    partition and the offset of the batch; `error.decoded` holds the columns that precede it.
+    Raises ValueError where `max_decompressed_bytes` is not between 1 and 2**31 - 1. Raises CorruptRecord, and its kinds
+    UnsupportedMagic, UnsupportedCodec and DecompressionLimit, carrying topic, partition and the offset of the batch;
+    `error.decoded` holds the columns that precede it.
     """
     if on_corrupt not in ("raise", "skip_batch"):
         raise ValueError(f'on_corrupt is "raise" or "skip_batch", not {on_corrupt!r}')

@@ -43,7 +43,8 @@ PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client: then who we a
 OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
 LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuthenticate": 1 << 20}
 LOGIN_BUDGET_BYTES = 4 << 20
-LEAST_BUDGET_BYTES = 64 << 20  # 100,000 partitions of any response fit; their frame is a tenth of that
+VALUES_BESIDE_BYTES = 16 << 20  # of values, beside a frame of max_frame_bytes
+LEAST_RESPONSE_BYTES = 80 << 20  # a frame and its values; 100,000 partitions of any response fit
 LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
 TLS_ALERT, TLS_MAJOR = 0x15, 0x03
 
@@ -152,7 +153,7 @@ class BrokerConnection:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
         self._keep_answer(frame, now)
-        answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget)
+        answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
         sent = self._in_flight.pop(answer.correlation_id)
         if sent.request.done is not _nobody:
             # Also while we prove ourselves again: what was asked before is still answered, in its order.
@@ -176,13 +177,12 @@ class BrokerConnection:
         limit = LOGIN_FRAME_BYTES["ApiVersions" if due is None else due.request.api] if own else self.max_frame_bytes
         return min(limit, self.max_frame_bytes)
 
-    @property
-    def _budget(self) -> int:
-        """The memory that the values of the next response may take, in bytes."""
+    def _budget(self, frame_bytes: int) -> int:
+        """The memory that the values of the next response may take, in bytes. Its frame is held beside them."""
         due = next(iter(self._in_flight.values()), None)
         if due is None or due.request.done is _nobody:
             return LOGIN_BUDGET_BYTES
-        return max(self.max_frame_bytes, LEAST_BUDGET_BYTES)
+        return max(self.max_frame_bytes + VALUES_BESIDE_BYTES, LEAST_RESPONSE_BYTES) - frame_bytes
 
     def refused_versions(self) -> list[tuple[PendingRequest, RequestResult]]:
         """Asks that cannot be sent on this connection, found out while flushing."""

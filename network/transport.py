@@ -223,16 +223,20 @@ class Channel:
             if count == 0:
                 raise Ended(self._hung_up(), outcomes)
             try:
-                for frame in self.reader.received(count):
-                    outcomes += self.connection.received(frame, now)
-                    self.reader.limit = self.connection.frame_limit
-                    self.answered = True
+                self._take(count, now, outcomes)
             except KohortError as error:
+                _clear_locals(error)
                 first = self.reader.first_bytes()
                 raise Ended(explained(error, first, self.endpoint, answered=self.answered), outcomes) from error
             if outcomes and not self._withheld:
                 break
         return outcomes
+
+    def _take(self, count: int, now: float, outcomes: list[tuple[PendingRequest, RequestResult]]) -> None:
+        for frame in self.reader.received(count):
+            outcomes += self.connection.received(frame, now)
+            self.reader.limit = self.connection.frame_limit
+            self.answered = True
 
     @property
     def _withheld(self) -> bool:
@@ -272,3 +276,16 @@ class Channel:
     def close(self) -> None:
         self._drop_socket()
         self.events = 0
+
+
+def _clear_locals(error: BaseException) -> None:
+    """Drop the local variables that the tracebacks of an error and of its causes hold.
+
+    The frame and its values are among them. The error outlives them: it waits for a caller to be raised to.
+    """
+    import traceback
+
+    at: BaseException | None = error
+    while at is not None:
+        traceback.clear_frames(at.__traceback__)
+        at = at.__cause__ or at.__context__

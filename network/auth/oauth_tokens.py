@@ -189,7 +189,7 @@ def _from_endpoint(config: Config, wall_ms: Callable[[], int]) -> Token | Kohort
     except HTTPError as problem:
         return _said_no(config, url, problem)
     except (OSError, HTTPException) as problem:
-        return _unreachable(url, problem)
+        return _unreachable(config, url, problem)
     answered = _object(body)
     value = answered.get("access_token")
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
@@ -268,7 +268,7 @@ def _said_no(config: Config, url: str, problem: "HTTPError") -> KohortError:
     return AuthenticationFailed(text, hint=hint if problem.code != 404 else "check the URL", url=url)
 
 
-def _unreachable(url: str, problem: Exception) -> KohortError:
+def _unreachable(config: Config, url: str, problem: Exception) -> KohortError:
     import ssl
 
     reason = getattr(problem, "reason", problem)
@@ -279,6 +279,7 @@ def _unreachable(url: str, problem: Exception) -> KohortError:
             url=url,
         )
     text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    text = cut(scrubbed(text, _secrets(config)))  # http.client quotes a status line that it cannot read
     return TokenUnavailable(f"the token endpoint cannot be reached: {text}", hint="is the issuer up?", url=url)
 
 

@@ -41,7 +41,8 @@ def test_a_long_text_is_cut_with_a_note() -> None:
 @given(secret=st.text(min_size=3, max_size=30), before=st.binary(max_size=5), after=st.binary(max_size=5))
 def test_a_secret_is_found_however_it_is_spelled(secret: str, before: bytes, after: bytes) -> None:
     raw = secret.encode()
-    spellings = [secret, quote(secret, safe=""), quote_plus(secret)]
+    quoted = "".join(f"%{byte:02x}" for byte in raw)
+    spellings = [secret, quote(secret, safe=""), quote_plus(secret), raw.hex(), raw.hex().upper(), quoted]
     for spelling in spellings:
         assert spelling not in scrubbed(f"bad header: {spelling}!", [secret]).replace("***", "")
     whole = base64.b64encode(before + raw + after).decode()

@@ -248,6 +248,14 @@ class TestSkipBatch:
         assert read.next_offset == resumed_at
         assert [error.resumed_at for error in read.corrupt] == [resumed_at]
 
+    @pytest.mark.parametrize(("base_offset", "next_offset"), [(4, 14), (5, 15), (6, 6), (15, 6), (90, 6)])
+    def test_alone_and_ahead_of_the_position_it_moves_it_by_one(
+        self, decode: Callable[..., Any], base_offset: int, next_offset: int
+    ) -> None:
+        """Its base offset has no checksum, so it may lie before the records that a jump would pass."""
+        bad = wire.encode([(b"k", b"v", 1)] * 10, base_offset=base_offset)[:-1] + b"?"
+        assert decode(bad, from_offset=5, on_corrupt="skip_batch", high_watermark=100).next_offset == next_offset
+
     def test_what_follows_confirms_its_end_even_if_cut(self, decode: Callable[..., Any]) -> None:
         bad = wire.encode([(b"k", b"v", 1)] * 10, base_offset=5)[:-1] + b"?"
         following = wire.encode([(b"k", b"v", 1)], base_offset=15)

@@ -1,13 +1,18 @@
 """One socket's bytes, read as the driver reads them: when the selector says so, and not without it."""
 
+import gc
 import ssl
+import weakref
 from selectors import EVENT_READ
 from typing import Any
 
+import pytest
+
+from kohort.common import WireError
 from kohort.network.broker_connection import BrokerConnection
 from kohort.network.frame_reader import SCRATCH_BYTES, FrameReader
 from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest
-from kohort.network.transport import READS_AT_ONCE, Channel
+from kohort.network.transport import READS_AT_ONCE, Channel, Ended
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import frame
@@ -73,3 +78,34 @@ def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -
     while sock.readable:
         answered += [ask for ask, _outcome in channel.on_event(EVENT_READ, 0.0)]
     assert answered == asks
+
+
+def test_an_error_of_a_response_does_not_keep_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for a caller, for as long as that takes, and a frame has up to `max_frame_bytes`."""
+    frames = []
+    received = BrokerConnection.received
+
+    def watched(self: BrokerConnection, frame: memoryview, now: float) -> Any:
+        frames.append(weakref.ref(frame))
+        return received(self, frame, now)
+
+    monkeypatch.setattr(BrokerConnection, "received", watched)
+    connection = BrokerConnection(
+        Endpoint("broker", 9092), "me", 1 << 20, setup_timeout_s=1.0, opened_at=0.0, ranges={15: (0, 0)}
+    )
+    channel = Channel(ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), None, answered=True)
+    connection.opened(0.0)
+    connection.ask(PendingRequest("DescribeGroups", DescribeGroupsRequest(groups=("g",)), lambda *_: None, 30.0), 0.0)
+    channel.sock = TlsSocket([frame(bytes(4), b"\xff" * 2 * SCRATCH_BYTES)])  # type: ignore[assignment]
+    channel.write()
+    gc.disable()  # no reference circle may keep it either
+    try:
+        with pytest.raises(Ended) as raised:
+            channel.on_event(EVENT_READ, 0.0)
+        error = raised.value.error
+        del raised
+        assert isinstance(error, WireError)
+        assert error.__traceback__ is not None
+        assert [one() for one in frames] == [None]
+    finally:
+        gc.enable()

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kohort.common import WireError
-from kohort.network.broker_connection import LEAST_BUDGET_BYTES, LOGIN_BUDGET_BYTES
+from kohort.network.broker_connection import LEAST_RESPONSE_BYTES, LOGIN_BUDGET_BYTES
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -62,7 +62,7 @@ def test_an_honest_response_of_100_000_partitions_of_metadata_fits_the_least_bud
     response = MetadataResponse(brokers=brokers, topics=topics)
     message = API["Metadata"].response
     data = message.build(response, 12)
-    assert message.parse_from(data, 0, 12, LEAST_BUDGET_BYTES)[0] == response
+    assert message.parse_from(data, 0, 12, LEAST_RESPONSE_BYTES - len(data))[0] == response
 
 
 ONE = {"partition_index": 40_000, "committed_offset": 10**9, "committed_leader_epoch": 7, "metadata": "by consumer-1"}
@@ -139,7 +139,7 @@ def test_an_honest_large_response_fits_the_least_budget(api: str) -> None:
     version, given = by_topic(api) if api in BY_TOPIC else (OF_NAMES[api][0], OF_NAMES[api][1]())
     message = API[api].response
     data = message.build(given, version)
-    value, end = message.parse_from(data, 0, version, LEAST_BUDGET_BYTES)
+    value, end = message.parse_from(data, 0, version, LEAST_RESPONSE_BYTES - len(data))
     assert end == len(data)
     assert message.build(value, version) == data
 
@@ -156,3 +156,12 @@ def test_what_a_hostile_port_costs_a_client(api: str, most_mib: int) -> None:
     peak, outcome = cost("kohort", api, seconds=1.5)
     assert 0 <= peak < most_mib * MIB, outcome
     assert outcome in ("ConnectionFailed", "FrameTooLarge", "WireError", "OperationTimeout")
+
+
+@pytest.mark.proves("B-04")
+@pytest.mark.parametrize("size_mib", [20, 60, 100, 127])
+def test_a_hostile_response_costs_no_more_than_a_frame_and_16_mib(size_mib: int) -> None:
+    """Also the next ones: the client connects again and requests again, and none of what was refused stays."""
+    peak, outcome = cost("kohort", "Metadata", size=size_mib * MIB, seconds=5)
+    assert outcome == "WireError"
+    assert 0 <= peak < (128 + 16) * MIB

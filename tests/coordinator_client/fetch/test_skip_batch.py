@@ -46,7 +46,7 @@ def corrupt(base_offset: int, count: int = 10) -> bytes:
     return base_offset.to_bytes(8, "big", signed=True) + batch[8:-1] + b"?"
 
 
-@pytest.mark.parametrize("base_offset", [1 << 62, (1 << 63) - 1, -5, 21, 1_000])
+@pytest.mark.parametrize("base_offset", [1 << 62, (1 << 63) - 1, -5, 1, 9, 21, 1_000])
 @pytest.mark.parametrize("policy", ["latest", "earliest", "none"])
 def test_a_corrupt_batch_with_a_lying_base_offset_costs_one_offset(
     broker: FakeBroker, base_offset: int, policy: str

@@ -3,6 +3,7 @@
 import base64
 import inspect
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -413,6 +414,26 @@ def test_an_issuers_echo_of_the_credentials_shows_no_secret() -> None:
         assert "invalid_client" in str(error)
         assert "***" in str(error)
         assert not any(part in str(error) for part in ("s3cr", basic[4:-4]))
+
+
+def test_a_status_line_that_echoes_the_credentials_shows_no_secret() -> None:
+    """What is no HTTP is quoted in the reason of the standard library's error."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            request = connection.recv(65_536).split(b"\r\n")
+            connection.sendall(next(line for line in request if line.startswith(b"Authorization"))[15:] + b"\r\n\r\n")
+
+    basic = base64.b64encode(b"me:s3cr et/x").decode()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        error = ask(f"http://127.0.0.1:{listener.getsockname()[1]}/", sasl_oauth_client_secret="s3cr et/x")
+        thread.join()
+    assert isinstance(error, TokenUnavailable)
+    assert "***" in str(error)
+    assert basic[4:-4] not in str(error)
 
 
 def test_the_settings_are_known_by_kafkas_names_and_by_librdkafkas() -> None:
