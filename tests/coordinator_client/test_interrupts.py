@@ -283,7 +283,9 @@ def test_an_asynchronous_consumer(fake: FakeBroker, capsys: pytest.CaptureFixtur
     told(every_point(script, stride=STRIDE), capsys)
 
 
-def test_an_interrupted_wait_does_not_cancel_the_task_later(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_wait_does_not_cancel_the_task_later(
+    fake: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An `asyncio.timeout` whose end an interrupt has skipped cancels its task when the time is over."""
     limit_s = 0.02
 
