@@ -6,7 +6,6 @@ nothing but that while (until max_poll_interval_ms).
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -23,6 +22,7 @@ from kohort.coordinator_client.offsets.offset_reset import Gap
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, Outcome
 from kohort.fastpath import RecordColumns
+from kohort.network._guard import keep_result
 from kohort.network.arguments import each_partition, seconds_given, times_given
 from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.group_types import OffsetToCommit
@@ -162,22 +162,7 @@ class AsyncConsumer(Face):
         try:
             self._busy = me
             session.poll_begins()
-            while not session.closed:
-                self._news.clear()
-                due = session.due()
-                if isinstance(due, HookCall):
-                    await self._run_hook(due)
-                elif due is not None:
-                    due()
-                elif (offer := session.gather(most_slices)).columns:
-                    return offer
-                elif offer.items:
-                    session.pass_by(offer)
-                else:
-                    session.driver.check()
-                    if not await self._wait(until):
-                        break
-            return Offer()
+            return await self._next_offer(until, most_slices)
         except KohortError as error:
             session.poll_failed(error)
             raise
@@ -185,6 +170,27 @@ class AsyncConsumer(Face):
             self._busy = None
             session.poll_ends()
             session.look()
+
+    async def _next_offer(self, until: float, most_slices: int) -> Offer:
+        # Apart from the `try` of `_poll`: CPython 3.14 leaves a conditional jump backward out of the exception table, so
+        # a handler that raises there would skip the `finally` around the loop.
+        session = self._session
+        while not session.closed:
+            self._news.clear()
+            due = session.due()
+            if isinstance(due, HookCall):
+                await self._run_hook(due)
+            elif due is not None:
+                due()
+            elif (offer := session.gather(most_slices)).columns:
+                return offer
+            elif offer.items:
+                session.pass_by(offer)
+            else:
+                session.driver.check()
+                if not await self._wait(until):
+                    break
+        return Offer()
 
     async def _wait(self, until: float) -> bool:
         left = until - self._session.driver.now()
@@ -204,9 +210,13 @@ class AsyncConsumer(Face):
         self._hook_runs_in = me
         try:
             try:
-                answer = hook(event)
-                outcome.answer = await answer if inspect.isawaitable(answer) else answer
+                keep_result(outcome, hook, event)
+                if not outcome.returned:
+                    outcome.answer = await outcome.answer  # type: ignore[misc]  # it is awaitable
             except BaseException as problem:
+                if outcome.returned:  # it was interrupted after the hook, whose answer counts
+                    outcome.over = True
+                    raise
                 outcome.error = problem
             outcome.over = True
         finally:

@@ -93,8 +93,8 @@ class Sent:
         """Each record is in the log once, where its delivery says; of an interrupted `send`, once or not at all."""
         found = Counter(value for _place, _offset, value in log)
         for delivery, value in self.returned:
-            assert delivery.done()
-            told = delivery.result(0)
+            assert attempt(delivery.done)
+            told = attempt(partial(delivery.result, 0))
             assert (TopicPartition(told.topic, told.partition), told.offset, value) in log
             assert found.pop(value) == 1, value
         for value in self.interrupted:
