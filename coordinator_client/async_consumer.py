@@ -172,7 +172,7 @@ class AsyncConsumer(Face):
             session.look()
 
     async def _next_offer(self, until: float, most_slices: int) -> Offer:
-        # Apart from the `try` of `_poll`: CPython 3.14 leaves a conditional jump backward out of the exception table, so
+        # Apart from the `try` of `_poll`: CPython 3.14 leaves a conditional jump backward out of its exception table:
         # a handler that raises there would skip the `finally` around the loop.
         session = self._session
         while not session.closed:
