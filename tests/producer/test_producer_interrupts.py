@@ -199,7 +199,7 @@ def test_a_failure_is_told_by_flush_once_at_least(fake: FakeBroker, capsys: pyte
         topic = topic_of(fake)
         producer = producer_of(fake, delivery_timeout_ms=200, request_timeout_ms=100)
         sent = Sent(producer, topic)
-        laid = fake.control("Produce", lambda _call: Delay(1.0))
+        laid = attempt(lambda: fake.control("Produce", lambda _call: Delay(1.0)))
         sent.send(b"too late")
         sent.send(b"as late")
         raised = 0
