@@ -6,7 +6,6 @@ nothing but that while (until max_poll_interval_ms).
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -23,6 +22,7 @@ from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, HookOutcome
 from kohort.fastpath import RecordColumns
+from kohort.network._guard import keep_result
 from kohort.network.arguments import each_partition, seconds_given, times_given
 from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.group_types import OffsetAndMetadata
@@ -32,12 +32,45 @@ from kohort.network.promise import Promise
 T = TypeVar("T")
 
 
-async def _set_within(event: asyncio.Event, timeout_s: float) -> bool:
-    """Whether it was set in time. Not by wait_for: before Python 3.12 that drops a cancellation that comes as it is."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            return await event.wait()
-    return False
+class _TimedEvent:
+    """An `asyncio.Event` of which `wait` has a limit.
+
+    An interrupt may leave a waiter and its timer behind, which then do nothing. The end of an `asyncio.timeout` is a
+    coroutine of its own: where an interrupt skips that, the task is cancelled when the time is over.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: set[asyncio.Future[bool]] = set()
+
+    def set(self) -> None:
+        """Wake all that wait."""
+        self._is_set = True
+        for waiter in tuple(self._waiters):
+            _settle(waiter, True)
+
+    def clear(self) -> None:
+        """Let `wait` wait again."""
+        self._is_set = False
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait until it is set; False if that is not within `timeout_s` seconds."""
+        if self._is_set:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        timer = loop.call_later(timeout_s, _settle, waiter, False)
+        try:
+            self._waiters.add(waiter)
+            return await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)
+
+
+def _settle(waiter: asyncio.Future[bool], value: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(value)
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
@@ -78,10 +111,10 @@ class AsyncConsumer(ConsumerBase):
     def _begin(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
-        self._news = asyncio.Event()
+        self._news = _TimedEvent()
         self._busy: object | None = None
         self._hook_runs_in: asyncio.Task[Any] | None = None
-        self._hook_over = asyncio.Event()
+        self._hook_over = _TimedEvent()
         self._session.driver.on_update = partial(_call_in, self._loop, self._news.set)  # keeps no consumer alive
 
     # --- records
@@ -129,22 +162,7 @@ class AsyncConsumer(ConsumerBase):
         try:
             self._busy = me
             session.poll_begins()
-            while not session.closed:
-                self._news.clear()
-                due = session.next_action()
-                if isinstance(due, HookCall):
-                    await self._run_hook(due)
-                elif due is not None:
-                    due()
-                elif (offer := session.gather(most_slices)).columns:
-                    return offer
-                elif offer.items:
-                    session.skip_batch(offer)
-                else:
-                    session.driver.check()
-                    if not await self._wait(until):
-                        break
-            return Offer()
+            return await self._next_offer(until, most_slices)
         except KohortError as error:
             session.poll_failed(error)
             raise
@@ -153,13 +171,34 @@ class AsyncConsumer(ConsumerBase):
             session.poll_ends()
             session.look()
 
+    async def _next_offer(self, until: float, most_slices: int) -> Offer:
+        # Apart from the `try` of `_poll`: CPython 3.14 leaves a conditional jump backward out of its exception table:
+        # a handler that raises there would skip the `finally` around the loop.
+        session = self._session
+        while not session.closed:
+            self._news.clear()
+            due = session.next_action()
+            if isinstance(due, HookCall):
+                await self._run_hook(due)
+            elif due is not None:
+                due()
+            elif (offer := session.gather(most_slices)).columns:
+                return offer
+            elif offer.items:
+                session.skip_batch(offer)
+            else:
+                session.driver.check()
+                if not await self._wait(until):
+                    break
+        return Offer()
+
     async def _wait(self, until: float) -> bool:
         left = until - self._session.driver.now()
         if self._session.read(lambda core: core.owes_loss):
             left = max(left, HOOK_GRACE_S)
         if left <= 0:
             return False
-        await _set_within(self._news, left)
+        await self._news.wait(left)
         return True
 
     async def _run_hook(self, call: HookCall) -> None:
@@ -171,9 +210,13 @@ class AsyncConsumer(ConsumerBase):
         self._hook_runs_in = me
         try:
             try:
-                answer = hook(event)
-                outcome.answer = await answer if inspect.isawaitable(answer) else answer
+                keep_result(outcome, hook, event)
+                if not outcome.returned:
+                    outcome.answer = await outcome.answer  # type: ignore[misc]  # it is awaitable
             except BaseException as problem:
+                if outcome.returned:  # it was interrupted after the hook, whose answer counts
+                    outcome.over = True
+                    raise
                 outcome.error = problem
             outcome.over = True
         finally:
@@ -185,7 +228,7 @@ class AsyncConsumer(ConsumerBase):
     async def _hook_of_another(self, until: float) -> None:
         """Nobody parts while a hook runs; where that is another task's, it is waited for."""
         while self._hook_runs_in not in (None, asyncio.current_task()):
-            if not await _set_within(self._hook_over, until - self._session.driver.now()):
+            if not await self._hook_over.wait(until - self._session.driver.now()):
                 return
 
     async def _run_until(self, reached: Callable[[ConsumerCore], bool], timeout_s: float) -> None:
@@ -359,10 +402,10 @@ class AsyncConsumer(ConsumerBase):
         session.raise_late()
 
     async def _stopped(self, timeout_s: float) -> None:
-        driver, over = self._session.driver, asyncio.Event()
+        driver, over = self._session.driver, _TimedEvent()
         driver.stop_soon()
         driver.ended.then(partial(_call_in, self._loop, over.set))
-        if await _set_within(over, timeout_s):
+        if await over.wait(timeout_s):
             driver.stop(1.0)  # its thread has nothing left to do
 
     async def __aenter__(self) -> Self:

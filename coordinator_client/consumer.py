@@ -20,6 +20,7 @@ from kohort.coordinator_client.offsets.positions import Position, unknown_positi
 from kohort.coordinator_client.poll_loop import HookOutcome, PollLoop
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription
 from kohort.fastpath import RecordColumns
+from kohort.network._guard import keep_result
 from kohort.network.arguments import (
     callback_given,
     each_partition,
@@ -471,8 +472,11 @@ class Consumer(ConsumerBase):
         session.outcome = outcome
         try:
             try:
-                outcome.answer = hook(event)
+                keep_result(outcome, hook, event)
             except BaseException as problem:
+                if outcome.returned:  # it was interrupted after the hook, whose answer counts
+                    outcome.over = True
+                    raise
                 outcome.error = problem
             outcome.over = True
         finally:

@@ -33,15 +33,16 @@ SIDE_BY_SIDE_BYTES = 1 << 18  # less is decoded before another thread has woken 
 
 
 class HookOutcome:
-    """A hook call at work: what the hook returned or raised, once it is `over`."""
+    """A hook call at work: what the hook returned or raised, once it is `over`. `returned`: it has its final answer."""
 
-    __slots__ = ("answer", "call", "error", "over")
+    __slots__ = ("answer", "call", "error", "over", "returned")
 
     def __init__(self, call: HookCall) -> None:
         self.call = call
         self.answer: object = None
         self.error: BaseException | None = None
         self.over = False
+        self.returned = False
 
 
 class Observer(Protocol):

@@ -230,3 +230,11 @@ cdef class Visit:
         self.door = None
         door.handed = value
         door.depth -= 1
+
+
+def keep_result(outcome, function, argument):
+    """Call `function(argument)` and store what it returns as `outcome.answer`, in one step: the value of a call that ends
+    with a signal pending is lost. `outcome.returned` is then True, unless the answer has yet to be awaited."""
+    answer = function(argument)
+    outcome.answer = answer
+    outcome.returned = not hasattr(type(answer), "__await__")

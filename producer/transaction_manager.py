@@ -207,7 +207,11 @@ class TransactionManager:
     @property
     def at_rest(self) -> bool:
         """No transaction has to be ended at its coordinator."""
-        return self.transactional_id is None or self.settled or not self._contents.any
+        if self.transactional_id is None or self.settled:
+            return True
+        # A request that is under way may yet put something into the transaction.
+        may_grow = self._asked and self.state is not TxnState.IDENTIFYING
+        return not self._contents.any and not may_grow
 
     def _came_about(self, asked: TxnTrigger) -> bool:
         """Whether the transaction has ended so, after whoever asked for it had given up waiting."""

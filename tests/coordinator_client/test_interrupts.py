@@ -26,7 +26,7 @@ from kohort.coordinator_client import (
 from kohort.fastpath import RecordColumns
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
-from tests.interrupts import Interrupt, attempt, elsewhere, every_point
+from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 STRIDE = 67
@@ -281,6 +281,26 @@ def test_an_asynchronous_consumer(fake: FakeBroker, capsys: pytest.CaptureFixtur
             loop.close()
 
     told(every_point(script, stride=STRIDE), capsys)
+
+
+def test_an_interrupted_wait_does_not_cancel_the_task_later(
+    fake: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An `asyncio.timeout` whose end an interrupt has skipped cancels its task when the time is over."""
+    limit_s = 0.02
+
+    def script(tracer: Tracer) -> None:
+        async def main() -> None:
+            consumer = AsyncConsumer(fake.bootstrap)
+            consumer.assign({P0: BATCHES * RECORDS})
+            with contextlib.suppress(Interrupt), tracer.on():
+                assert await consumer._wait(consumer._session.driver.now() + limit_s)
+            await asyncio.sleep(2 * limit_s)
+            await consumer.close()
+
+        asyncio.run(main())
+
+    told(every_point_within(script), capsys)
 
 
 def test_what_a_handler_may_not_call_raises_instead_of_waiting_for_itself(fake: FakeBroker) -> None:

@@ -95,7 +95,7 @@ def test_an_error_of_a_response_does_not_keep_its_frame(monkeypatch: pytest.Monk
     )
     channel = Channel(ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), None, answered=True)
     connection.opened(0.0)
-    connection.ask(PendingRequest("DescribeGroups", DescribeGroupsRequest(groups=("g",)), lambda *_: None, 30.0), 0.0)
+    connection.send(PendingRequest("DescribeGroups", DescribeGroupsRequest(groups=("g",)), lambda *_: None, 30.0), 0.0)
     channel.sock = TlsSocket([frame(bytes(4), b"\xff" * 2 * SCRATCH_BYTES)])  # type: ignore[assignment]
     channel.write()
     gc.disable()  # no reference circle may keep it either

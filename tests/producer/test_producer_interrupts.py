@@ -27,7 +27,7 @@ from kohort.producer import Producer, ProducerClosed
 from kohort.producer.producer_batch import Delivery
 from kohort.producer.transaction_states import TxnState
 from kohort.testing import RealBroker
-from kohort.testing.fake_broker import Delay, FakeBroker
+from kohort.testing.fake_broker import Delay, FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
 
@@ -93,8 +93,8 @@ class Sent:
         """Each record is in the log once, where its delivery says; of an interrupted `send`, once or not at all."""
         found = Counter(value for _place, _offset, value in log)
         for delivery, value in self.returned:
-            assert delivery.done()
-            told = delivery.result(0)
+            assert attempt(delivery.done)
+            told = attempt(partial(delivery.result, 0))
             assert (TopicPartition(told.topic, told.partition), told.offset, value) in log
             assert found.pop(value) == 1, value
         for value in self.interrupted:
@@ -199,7 +199,7 @@ def test_a_failure_is_told_by_flush_once_at_least(fake: FakeBroker, capsys: pyte
         topic = topic_of(fake)
         producer = producer_of(fake, delivery_timeout_ms=200, request_timeout_ms=100)
         sent = Sent(producer, topic)
-        laid = fake.control("Produce", lambda _call: Delay(1.0))
+        laid = attempt(lambda: fake.control("Produce", lambda _call: Delay(1.0)))
         sent.send(b"too late")
         sent.send(b"as late")
         raised = 0
@@ -351,6 +351,31 @@ def test_a_close_that_is_interrupted_goes_on_without_its_caller(
     assert producer._driver.ended.wait(PATIENCE_S)
     assert delivery.result(PATIENCE_S).offset == 0
     producer.close()
+
+
+def test_an_interrupted_close_aborts_what_a_request_under_way_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator has the partition, and the producer has no response yet."""
+    with FakeBroker(topics={"topic": 1}) as fake:
+        producer = Producer(fake.bootstrap, transactional_id="late", linger_ms=0, **HASTY)
+        producer.begin()
+        held = Hold(after_work=True)
+        fake.control("AddPartitionsToTxn", lambda _call: held, times=1)
+        producer.send("topic", b"x")
+        assert held.reached.wait(PATIENCE_S)
+
+        def interrupted(*_: object) -> None:
+            raise Interrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(producer, "_wait", interrupted)
+            with pytest.raises(Interrupt):
+                producer.close()
+        producer._driver.execute(lambda _core: None)  # a turn of the driver, which must not be its last
+        held.release()
+        producer.close()
+        assert producer._driver.ended.wait(PATIENCE_S)
+        (ends,) = fake.calls_of("EndTxn")
+        assert ends.request.committed is False  # type: ignore[attr-defined]
 
 
 def test_close_of_a_producer(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:

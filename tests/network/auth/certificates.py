@@ -12,6 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 LOCAL = ("localhost", "127.0.0.1")
+_USES = "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign crl_sign"
+_SIGNS = x509.KeyUsage(
+    **{use: use in ("key_cert_sign", "crl_sign") for use in (*_USES.split(), "encipher_only", "decipher_only")}
+)
 
 
 class Pair(NamedTuple):
@@ -76,7 +80,12 @@ def _signed(
         .not_valid_before(begin)
         .not_valid_after(begin + timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        # RFC 5280 asks for these, and so does ssl.create_default_context from Python 3.13 (VERIFY_X509_STRICT).
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key()), critical=False)
     )
+    if authority:
+        built = built.add_extension(_SIGNS, critical=True)
     if hosts:
         built = built.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     return built.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
