@@ -15,7 +15,21 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 EXTRAS = ("arrow", "fast", "cli", "prometheus", "opentelemetry", "postgres")
-TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "opentelemetry-sdk", "PyJWT", "Cython")
+TOOLS = (
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "hypothesis",
+    "opentelemetry-sdk",
+    "PyJWT",
+    "Cython",
+    "aiokafka",
+    "confluent-kafka",
+    "kafka-python",
+    "kio",
+    "lz4",
+    "pandas",
+)
 
 
 def needed(metadata: str) -> list[Requirement]:

@@ -10,10 +10,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
+from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kohort.protocol.apis.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
+from kohort.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
+from kohort.protocol.apis.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateResponse
+from kohort.protocol.apis.sync_group import SyncGroupResponse
 from kohort.protocol.catalogue import API
 from kohort.protocol.codec import Message
+from kohort.protocol.membership import Subscription, build_subscription
 
 MIB = 1 << 20
 
@@ -108,10 +122,93 @@ RESPONSES = {
 """By API: the version, and a function from a size to such a response's body."""
 
 
-def corpus(size: int) -> list[tuple[Message, int, bytes]]:  # type: ignore[type-arg]
-    """Small ones, for a fuzzer to change."""
+SECRET = "dGhlIHNlY3JldA-hunter2"
+TEXTS = (
+    "\x1b[2J\x1b]0;title\x07",
+    "a line\r\n## another\n| cell |",
+    "<script>alert(1)</script>",
+    "\u202eright to left\u2066",
+    "\u2028\u2029\x85\x00",
+    f"login failed for {SECRET}",
+    "x" * 4_000,
+)
+"""Texts of brokers, members and issuers that would command a terminal, forge a line, or carry a secret back."""
+OFFSETS = (-(1 << 63), -2, -1, 1 << 40, (1 << 63) - 1)
+
+
+def _subscription(topics: int) -> bytes:
+    return build_subscription(
+        Subscription(topics=tuple(f"unknown-{number}" for number in range(topics)), user_data=None)
+    )
+
+
+def texts() -> list[tuple[Message[Any], int, bytes]]:
+    """(message, version, body) of responses with each of `TEXTS` in every place where a response has one."""
+    made: list[tuple[str, int, Any]] = []
+    for text in TEXTS:
+        member = JoinGroupResponseMember(member_id=text, group_instance_id=text, metadata=_subscription(50))
+        found = Coordinator(key=text, node_id=1, host=text, port=9092, error_code=30, error_message=text)
+        described = DescribedGroup(
+            error_code=0,
+            group_id=text,
+            group_state=text,
+            protocol_type="consumer",
+            protocol_data=text,
+            members=(
+                DescribedGroupMember(
+                    member_id=text,
+                    group_instance_id=text,
+                    client_id=text,
+                    client_host=text,
+                    member_metadata=text.encode()[:200],
+                    member_assignment=b"\0",
+                ),
+            ),
+        )
+        made += [
+            ("SaslAuthenticate", 2, SaslAuthenticateResponse(error_code=58, error_message=text)),
+            ("JoinGroup", 9, JoinGroupResponse(leader=text, member_id=text, protocol_name=text, members=(member,))),
+            ("FindCoordinator", 4, FindCoordinatorResponse(coordinators=(found,))),
+            ("DescribeGroups", 5, DescribeGroupsResponse(groups=(described,))),
+            (
+                "Metadata",
+                12,
+                MetadataResponse(cluster_id=text, topics=(MetadataResponseTopic(name=text, error_code=17),)),
+            ),
+            ("ConsumerGroupHeartbeat", 0, ConsumerGroupHeartbeatResponse(error_code=110, error_message=text)),
+            ("SyncGroup", 5, SyncGroupResponse(protocol_name=text, assignment=text.encode())),
+        ]
+    return [(API[name].response, version, API[name].response.build(value, version)) for name, version, value in made]
+
+
+def committed_offsets() -> list[tuple[Message[Any], int, bytes]]:
+    """OffsetFetch responses with offsets that no log has, and metadata as long as a string can be."""
+    version, message = 7, API["OffsetFetch"].response
+    partitions = tuple(
+        OffsetFetchResponsePartition(
+            partition_index=number,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            metadata="x" * 32_767,
+            error_code=0,
+        )
+        for number, offset in enumerate(OFFSETS)
+    )
+    value = OffsetFetchResponse(topics=(OffsetFetchResponseTopic(name="t", partitions=partitions),))
+    return [(message, version, message.build(value, version))]
+
+
+def subscriptions() -> list[bytes]:
+    """Subscriptions of a foreign member: some hundred unknown topics, a length that lies, and bytes without a topic."""
+    many = _subscription(300)
+    return [many, many[:2] + b"\x7f\xff\xff\xff" + many[6:], b"\0\3" + bytes(400), b"\x7f\xff" + many[2:]]
+
+
+def corpus(size: int) -> list[tuple[Message[Any], int, bytes]]:
+    """Small ones of all kinds, for a fuzzer to change."""
     responses = {**RESPONSES, "Heartbeat": (4, unknown_tags)}
-    return [(API[name].response, version, made(size)) for name, (version, made) in responses.items()]
+    filled_ones = [(API[name].response, version, made(size)) for name, (version, made) in responses.items()]
+    return [*filled_ones, *texts(), *committed_offsets()]
 
 
 PARSE = """
