@@ -9,16 +9,23 @@ from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic,
 
 
 class WantedTopics(NamedTuple):
-    """Which topics' metadata the member needs: `names`, or all topics of the cluster if `everything`. `attempt` grows
-    when what is known is known to be old."""
+    """The topics of which a member needs metadata: `names`, or all topics of the cluster if `all_topics`.
+
+    `attempt` grows when the known metadata is out of date. `of_others`: those of `names` to which only other members
+    of the group subscribe.
+    """
 
     names: frozenset[str] = frozenset()
     all_topics: bool = False
     attempt: int = 0
+    of_others: frozenset[str] = frozenset()
 
 
 NAMES_PER_S = 10_000
-"""The most names a second that are asked for again because some of them are missing or have no leader."""
+"""The most names a second that are requested again because a topic is missing or has no leader."""
+
+OTHERS_NAMES_PER_S = 200
+"""The same, where only topics of other members are missing: a member may name any number that do not exist."""
 
 
 class MetadataRefresher:
@@ -140,11 +147,11 @@ class MetadataRefresher:
         self.answered_at = now
         # A topic that is not there (yet) or has no leader is asked about again, ever more slowly.
         missing = self.missing() if asked is None else self.missing() & asked
-        if missing or self._leaderless():
+        if unready := missing | self._leaderless():
             self._stale = True
             self._attempts = self._attempts.failed(now, self.backoff, chance)
-            # A leader repeats the names that other members subscribe to, and these may be any number.
-            self._paced_until = now + min(len(self.names) / NAMES_PER_S, self.max_age_s)
+            names_per_s = OTHERS_NAMES_PER_S if unready <= self._wanted.of_others else NAMES_PER_S
+            self._paced_until = now + min(len(self.names) / names_per_s, self.max_age_s)
         else:
             self._attempts = FRESH
         return topics_changed(self.view, asked)
@@ -159,12 +166,12 @@ class MetadataRefresher:
         """Topics that are wanted by name and not in the view."""
         return frozenset(self.names - self.view.topics.keys()) if self.answered_at > float("-inf") else frozenset()
 
-    def _leaderless(self) -> bool:
-        return any(
-            partition.leader not in self.view.brokers
+    def _leaderless(self) -> frozenset[str]:
+        return frozenset(
+            name
             for name in self.names
             if (topic := self.view.topics.get(name))
-            for partition in topic.partitions.values()
+            and any(partition.leader not in self.view.brokers for partition in topic.partitions.values())
         )
 
     def next_poll_at(self) -> float | None:

@@ -75,7 +75,8 @@ class TopicSubscription:
         subscription = self.subscription
         if subscription is None:
             return WantedTopics()
-        return WantedTopics(subscription.topics | group_topics, subscription.by_pattern)
+        own = subscription.topics
+        return WantedTopics(own | group_topics, subscription.by_pattern, of_others=group_topics - own)
 
     def _resolve(self) -> None:
         """What the subscription means, given what is known of the cluster."""

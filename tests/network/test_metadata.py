@@ -203,6 +203,23 @@ def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
     assert it.next_request(10.9) is not None
 
 
+@pytest.mark.parametrize(("mine", "least", "most"), [(frozenset(), 2, 4), (frozenset({"absent"}), 15, 30)])
+def test_only_missing_topics_of_other_members_slow_the_requests(mine: frozenset[str], least: int, most: int) -> None:
+    """2,000 names of another member are requested every 10 s; a missing topic of this member is not held up by it."""
+    it = keeper()
+    others = frozenset(f"t{number}" for number in range(2_000))
+    it.set_topics(WantedTopics(others | {"here"} | mine, of_others=others))
+    now, requests = 0.0, 0
+    while now < 20.0:
+        if it.next_request(now) is not None:
+            requests += 1
+            it.on_response(answer(topic("here", {0: (1, 5)})), now, 0.5)
+        wake = it.next_poll_at()
+        assert wake is not None
+        now = max(now + 0.001, wake)
+    assert least <= requests <= most
+
+
 def test_stale_asks_again_but_no_faster_than_the_backoff() -> None:
     one = keeper()
     one.set_topics(WantedTopics(frozenset({"t"})))
