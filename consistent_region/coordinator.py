@@ -186,14 +186,14 @@ class RegionCoordinator:
 
     def take(
         self, ticket: CheckpointTicket, epoch: int, generation: int, partitions: Collection[TopicPartition]
-    ) -> handing.HandedOver:
+    ) -> handing.TakenOver:
         """The member has these partitions of a group generation now. Raises FencedError."""
         with self.store.transaction() as books:
             record = coordinator_rules.report(self._known(books), ticket, generation, len(partitions))
             seeks = self._seeks(books, record)
             record, starts, missing = handing.take(record, ticket, epoch, partitions, seeks)
             record = self._keep(books, record, ticket)
-            return handing.HandedOver(self._view(record), starts, missing)
+            return handing.TakenOver(self._view(record), starts, missing)
 
     # --- checkpoints
 

@@ -20,7 +20,7 @@ from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.region_record import RegionRecord
 
 
-class HandedOver(NamedTuple):
+class TakenOver(NamedTuple):
     """The answer to `take`. `starts`: where those that are new here are read from. `missing`: those that somebody holds
     who did not hand them over. Both are empty if the region has gone on to another epoch."""
 

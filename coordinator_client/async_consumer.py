@@ -17,7 +17,7 @@ from kohort.coordinator_client.consumer import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_core import ConsumerCore, Handed, Offer
 from kohort.coordinator_client.hooks import HookCall
-from kohort.coordinator_client.offsets.describe_group import MemberDescription
+from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, HookOutcome
@@ -336,7 +336,7 @@ class AsyncConsumer(ConsumerBase):
         with self._session.acquire():
             return await self._future(self._ask_topics(timeout_s))
 
-    async def group_members(self, timeout_s: float | None = None) -> tuple[MemberDescription, ...]:
+    async def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
         """See `Consumer.group_members`."""
         with self._session.acquire():
             return await self._future(self._ask_mates(timeout_s))

@@ -14,7 +14,7 @@ from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
-from kohort.coordinator_client.offsets.describe_group import MemberDescription
+from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import HookOutcome, PollLoop
@@ -328,7 +328,7 @@ class ConsumerBase:
         wanted, deadline = topic_given(topic), self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.look_up_topic(wanted, deadline, fresh=fresh))
 
-    def _ask_mates(self, timeout_s: float | None) -> "Promise[tuple[MemberDescription, ...]]":
+    def _ask_mates(self, timeout_s: float | None) -> "Promise[tuple[GroupMemberDescription, ...]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.questions.describe_group(deadline))
 
@@ -588,7 +588,7 @@ class Consumer(ConsumerBase):
         with self._session.acquire():
             return self._result(self._ask_topics(timeout_s), timeout_s)
 
-    def group_members(self, timeout_s: float | None = None) -> tuple[MemberDescription, ...]:
+    def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
         """Who is in the group now, of whatever client, as its coordinator says (DescribeGroups).
 
         Empty for a group that speaks KIP-848, which has another question. Raises AuthorizationFailed.

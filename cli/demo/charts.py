@@ -5,7 +5,7 @@ from html import escape
 from itertools import pairwise
 
 from kohort.cli.demo.ledger import Happening
-from kohort.cli.demo.outcome import Sample
+from kohort.cli.demo.outcome import DemoSample
 from kohort.cli.demo.timeline import DemoReset, TimelineSpan, resets
 
 WIDTH, LEFT, RIGHT = 1040, 96, 16
@@ -134,7 +134,7 @@ def _flag(one: Happening, y: float, axis: Axis) -> str:
     return f'<path class="kill" d="{cross}"/><text class="killed" x="{x + 6:.1f}" y="{y + 13}">SIGKILL</text>'
 
 
-def lag(samples: Sequence[Sample], happenings: Sequence[Happening], axis: Axis) -> str:
+def lag(samples: Sequence[DemoSample], happenings: Sequence[Happening], axis: Axis) -> str:
     """Records not yet on the ledger, partition upon partition; and as a line those that no checkpoint has yet."""
     top, height = 40, 210
     bottom = top + height

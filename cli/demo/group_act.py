@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kohort.cli.demo.ledger import Ledger, check_tiling, now_ms
-from kohort.cli.demo.outcome import Sample, SparkReading
+from kohort.cli.demo.outcome import DemoSample, SparkReading
 from kohort.cli.demo.region_view import DemoRegionView
 from kohort.cli.demo.screen import Screen
 from kohort.cli.demo.watch import MemberWatch, View
@@ -41,7 +41,7 @@ def play(
     *,
     kill_at: float,
     screen: Screen,
-) -> Sequence[Sample]:
+) -> Sequence[DemoSample]:
     """Play it to the end; returns what was seen on the way.
 
     The end is when the region's newest checkpoint (`saved` says where it is) and the group's committed offsets are

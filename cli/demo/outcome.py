@@ -9,7 +9,7 @@ from kohort.cli.demo.tally import Tally, Totals, by_carrier
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class DemoSample:
     """How far behind each partition's end the ledger was at one moment, and how many records the newest checkpoint
     lacked."""
 
@@ -56,7 +56,7 @@ class DemoOutcome:
     checkpoint: int
     happenings: tuple[Happening, ...]
     slices: tuple[LedgerSlice, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[DemoSample, ...]
     reread: int
     dataset: Tally
     group: SparkReading

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kohort.cli.demo.ledger import Ledger
-from kohort.cli.demo.outcome import Sample
+from kohort.cli.demo.outcome import DemoSample
 from kohort.cli.demo.timeline import owners
 
 RATE_WINDOW_MS = 1_500
@@ -57,7 +57,7 @@ class MemberWatch:
     says where the region's newest checkpoint is."""
 
     def __init__(self, ledger: Ledger, ends: Mapping[int, int], saved: Callable[[], Mapping[int, int]]) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[DemoSample] = []
         self._ledger = ledger
         self._ends = dict(ends)
         self._saved = saved
@@ -69,7 +69,7 @@ class MemberWatch:
         lag = {partition: end - marks.get(partition, 0) for partition, end in self._ends.items()}
         total = sum(self._ends.values())
         unsaved = total - sum(self._saved().values())
-        self.samples.append(Sample(at_ms, lag, unsaved))
+        self.samples.append(DemoSample(at_ms, lag, unsaved))
         counts = self._ledger.read_by_member()
         rates = self._rates(at_ms, counts)
         read, reread = self._ledger.records()

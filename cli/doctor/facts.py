@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from kohort.admin import Admin, BrokerDescription, GroupDescription, GroupMissing, TopicDescription
 from kohort.admin.cluster import Configs
-from kohort.cli.doctor.group_snapshot import GroupSnapshot
+from kohort.cli.doctor.group_snapshot import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Silence
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
@@ -230,19 +230,19 @@ class Case:
             return frozenset()
 
     @fact
-    def looks(self) -> list[GroupSnapshot]:
+    def looks(self) -> list[TimedSnapshot]:
         """At equal intervals, over the seconds that were given."""
         if self.group is None:
             raise NotAsked("the group does not exist yet")
         if self._seconds <= 0:
             raise NotAsked("needs --seconds above 0")
-        found: list[GroupSnapshot] = []
+        found: list[TimedSnapshot] = []
         began = time.monotonic()
         for number in range(LOOKS):
             time.sleep(max(0.0, began + number * self._seconds / (LOOKS - 1) - time.monotonic()))
             described = self.admin.describe_group(self._group)
             waiting = sum(one.lag or 0 for one in self.admin.lag(self._group))
-            found.append(GroupSnapshot(time.monotonic() - began, described, waiting))
+            found.append(TimedSnapshot(time.monotonic() - began, described, waiting))
         return found
 
     @fact

@@ -6,7 +6,7 @@ from typing import Final
 
 from kohort.admin import GroupDescription, MemberDescription
 from kohort.cli.doctor.finding import Finding, Severity
-from kohort.cli.doctor.group_snapshot import GroupSnapshot
+from kohort.cli.doctor.group_snapshot import TimedSnapshot
 from kohort.coordinator_client.consumer_config import Config
 
 EAGER: Final = frozenset({"range", "roundrobin", "sticky"})
@@ -89,7 +89,7 @@ def instance_taken(settings: Config, group: GroupDescription | None) -> Iterator
             )
 
 
-def instance_fought_over(looks: Sequence[GroupSnapshot]) -> Iterator[Finding]:
+def instance_fought_over(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     holders: dict[str, dict[str, str]] = defaultdict(dict)
     for look in looks:
         for one in look.group.members:
@@ -107,7 +107,7 @@ def instance_fought_over(looks: Sequence[GroupSnapshot]) -> Iterator[Finding]:
             )
 
 
-def rebalance_stuck(settings: Config, looks: Sequence[GroupSnapshot]) -> Iterator[Finding]:
+def rebalance_stuck(settings: Config, looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     if len(looks) > 1 and all(look.group.state in REBALANCING for look in looks):
         last = looks[-1]
         yield Finding(
@@ -119,7 +119,7 @@ def rebalance_stuck(settings: Config, looks: Sequence[GroupSnapshot]) -> Iterato
         )
 
 
-def lag_growing(looks: Sequence[GroupSnapshot]) -> Iterator[Finding]:
+def lag_growing(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     """The least lag of the second half above the most of the first: commits come in steps, and lag with them."""
     half = len(looks) // 2
     if half < 2:

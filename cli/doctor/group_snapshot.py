@@ -6,7 +6,7 @@ from kohort.admin import GroupDescription
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSnapshot:
+class TimedSnapshot:
     """`at_s`: seconds since the first look. `lag`: records that wait, in all partitions together."""
 
     at_s: float

@@ -21,7 +21,7 @@ GROUP_AUTHORIZATION: Final = 30
 NO_SUCH_GROUP: Final = 69  # said of an unknown one since version 6, and of one that speaks KIP-848
 
 
-class MemberDescription(NamedTuple):
+class GroupMemberDescription(NamedTuple):
     """A member of the group, of whatever client. `host` is where it connects from. `assignment`: None where it is not
     known, as while the group rebalances."""
 
@@ -39,7 +39,7 @@ def _told(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
 
 
 class _DescribeInFlight:
-    def __init__(self, deadline: float, future: "Promise[tuple[MemberDescription, ...]]") -> None:
+    def __init__(self, deadline: float, future: "Promise[tuple[GroupMemberDescription, ...]]") -> None:
         self.deadline = deadline
         self.future = future
         self.under_way = False
@@ -53,7 +53,7 @@ class DescribeGroup:
         self._core = core
         self._asked: list[_DescribeInFlight] = []
 
-    def describe(self, deadline: float) -> "Promise[tuple[MemberDescription, ...]]":
+    def describe(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
         """The members of the consumer's group; the future raises OperationTimeout, AuthorizationFailed, BrokerError."""
         asked = _DescribeInFlight(deadline, Promise())
         self._asked.append(asked)
@@ -115,7 +115,7 @@ class DescribeGroup:
                     self._asked.remove(asked)
                     asked.future.set_result(
                         tuple(
-                            MemberDescription(
+                            GroupMemberDescription(
                                 one.member_id, one.client_id, one.client_host, _told(one.member_assignment)
                             )
                             for one in found.members

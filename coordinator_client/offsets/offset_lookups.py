@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.group.events import CommitRefused
 from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
-from kohort.coordinator_client.offsets.describe_group import DescribeGroup, MemberDescription
+from kohort.coordinator_client.offsets.describe_group import DescribeGroup, GroupMemberDescription
 from kohort.coordinator_client.offsets.positions import ListAsk
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import (
@@ -566,7 +566,7 @@ class OffsetsRequestManager:
         self._core.metadata.add_all_topics()
         return future
 
-    def describe_group(self, deadline: float) -> "Promise[tuple[MemberDescription, ...]]":
+    def describe_group(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
         """Ask the coordinator who is in the group."""
         if self._core.config.group is None:
             raise IllegalState("there is no group to ask for", hint='Consumer(..., group="...")')

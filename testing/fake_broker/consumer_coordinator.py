@@ -27,7 +27,7 @@ from kohort.testing.fake_broker.consumer_group import (
     ASSIGNORS,
     LEFT_FOR_A_WHILE,
     ConsumerGroup,
-    ConsumerMember,
+    FakeConsumerMember,
     GroupTopic,
     Place,
     Places,
@@ -160,12 +160,12 @@ class ConsumerCoordinator:
             raise HeartbeatRefused(codes.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         return group or ConsumerGroup(request.group_id)
 
-    def _member(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now: float) -> ConsumerMember:
+    def _member(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now: float) -> FakeConsumerMember:
         """Who says its first heartbeat: somebody new, a member again, or one that takes a static member's place."""
         member_id = request.member_id or f"member-{next(self._numbers):08d}"
         holder = group.static(request.instance_id) if request.instance_id is not None else None
         if holder is None:
-            return group.members.get(member_id) or ConsumerMember(member_id, request.instance_id, now)
+            return group.members.get(member_id) or FakeConsumerMember(member_id, request.instance_id, now)
         if holder.epoch != LEFT_FOR_A_WHILE:
             raise HeartbeatRefused(
                 codes.UNRELEASED_INSTANCE_ID, f"{request.instance_id} is in use by {holder.member_id}."
@@ -190,7 +190,7 @@ def _places(said: tuple[TopicPartitions, ...] | None) -> Places | None:
     return frozenset(Place(topic.topic_id, number) for topic in said for number in topic.partitions)
 
 
-def _due(member: ConsumerMember) -> float:
+def _due(member: FakeConsumerMember) -> float:
     return member.deadline if member.revoke_by is None else min(member.deadline, member.revoke_by)
 
 
@@ -201,7 +201,7 @@ def _epoch_error(group: ConsumerGroup, member_id: str | None, epoch: int) -> int
     return codes.NONE if member.epoch == epoch else codes.STALE_MEMBER_EPOCH
 
 
-def _remove(group: ConsumerGroup, member: ConsumerMember) -> None:
+def _remove(group: ConsumerGroup, member: FakeConsumerMember) -> None:
     del group.members[member.member_id]
     group.target.pop(member.member_id, None)
     group.epoch += 1
@@ -240,7 +240,7 @@ def _says_all(request: ConsumerGroupHeartbeatRequest) -> bool:
     return request.rebalance_timeout_ms >= 0 and says_topics and request.topic_partitions is not None
 
 
-def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
+def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> FakeConsumerMember:
     """The member that a later heartbeat comes from."""
     if request.instance_id is None:
         member = group.members.get(request.member_id)
@@ -255,7 +255,7 @@ def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Cons
     return member
 
 
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Places | None) -> None:
+def _check_epoch(member: FakeConsumerMember, epoch: int, owned: Places | None) -> None:
     """The epoch before will do from a member that owns no more than it should: the last answer may have been lost."""
     if epoch == member.epoch:
         return
@@ -266,7 +266,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Places | None) -> No
 
 
 def _update(
-    member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client_id: str, topics: Mapping[str, GroupTopic]
+    member: FakeConsumerMember, request: ConsumerGroupHeartbeatRequest, client_id: str, topics: Mapping[str, GroupTopic]
 ) -> None:
     """Take over what a heartbeat says; what it leaves out is as before."""
     member.instance_id = request.instance_id if request.instance_id is not None else member.instance_id

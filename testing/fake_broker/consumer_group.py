@@ -57,7 +57,7 @@ NOWHERE: Places = frozenset()
 
 
 @dataclass(eq=False, slots=True)
-class ConsumerMember:
+class FakeConsumerMember:
     """A member as its coordinator sees it. `topics`: those it `named`, and those that match its `pattern`; `assigned`:
     what it was told to own; `revoking`: what it has to give back before its epoch moves, by `revoke_by`; `waits`: for
     partitions of its target that others hold."""
@@ -100,7 +100,7 @@ class ConsumerGroup:
     epoch: int = 0
     target_epoch: int = 0
     planned_at: float = -inf
-    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    members: dict[str, FakeConsumerMember] = field(default_factory=dict)
     target: dict[str, Places] = field(default_factory=dict)
     seen: dict[str, GroupTopic] = field(default_factory=dict)
 
@@ -119,7 +119,7 @@ class ConsumerGroup:
         wanted = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(wanted, key=lambda name: wanted[name]) if wanted else next(iter(ASSIGNORS))
 
-    def static(self, instance_id: str) -> ConsumerMember | None:
+    def static(self, instance_id: str) -> FakeConsumerMember | None:
         """The member of this name."""
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
@@ -150,7 +150,7 @@ class ConsumerGroup:
         }
         self.target_epoch = self.epoch
 
-    def reconcile(self, member: ConsumerMember, owned: Places | None, now: float) -> None:
+    def reconcile(self, member: FakeConsumerMember, owned: Places | None, now: float) -> None:
         """Bring a member as near to its target as the others allow; `owned`: what it says it owns, None for nothing
         new."""
         if member.has_reached(self.target_epoch):

@@ -9,7 +9,7 @@ import pytest
 from kohort.cli.demo import charts, report
 from kohort.cli.demo.filling import Filled, chunks
 from kohort.cli.demo.ledger import Happening, LedgerSlice
-from kohort.cli.demo.outcome import DemoOutcome, Sample, SparkReading
+from kohort.cli.demo.outcome import DemoOutcome, DemoSample, SparkReading
 from kohort.cli.demo.tally import Aircraft, Totals
 from kohort.cli.demo.timeline import DemoReset, TimelineSpan, owners, resets, spans
 
@@ -59,7 +59,9 @@ def outcome() -> DemoOutcome:
     records = sum(one.events for one in totals.values())
     ends = {p: records // 6 + (p < records % 6) for p in range(6)}
     lag = [sum(ends.values()) - n for n in (0, 0, 90, 180, 200, 200, 210, 400, records)]
-    samples = [Sample(T0 + 400 + i * 1500, {p: int(left / 6) for p in range(6)}, left) for i, left in enumerate(lag)]
+    samples = [
+        DemoSample(T0 + 400 + i * 1500, {p: int(left / 6) for p in range(6)}, left) for i, left in enumerate(lag)
+    ]
     slices = (
         LedgerSlice(1, T0 + 1000, "ben", 1, "flights", 2, 0, 60, False),
         LedgerSlice(2, T0 + 9100, "cleo", 2, "flights", 2, 40, 60, True),
@@ -209,7 +211,7 @@ def test_a_reset_that_a_kill_cut_short_ends_there() -> None:
 
 @pytest.mark.parametrize(("highest", "step"), [(1, 1), (9, 2), (40, 10), (1_001_615, 500_000), (2_400_000, 500_000)])
 def test_lag_is_cut_into_round_steps(highest: int, step: int) -> None:
-    picture = charts.lag([Sample(0, {0: highest}), Sample(1000, {0: 0})], (), charts.Axis(0, 1000))
+    picture = charts.lag([DemoSample(0, {0: highest}), DemoSample(1000, {0: 0})], (), charts.Axis(0, 1000))
     # The axis is labelled in records, thousands or millions, the lowest label being none.
     labels = re.findall(r'text-anchor="end">([^<]+)<', picture)
     assert labels[0] == "0"

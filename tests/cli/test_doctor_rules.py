@@ -12,7 +12,7 @@ from kohort.admin import BrokerDescription, GroupDescription, MemberDescription,
 from kohort.admin.topics import PartitionDescription
 from kohort.cli.doctor.command import FOUND, OK, UNCHECKED, exit_code
 from kohort.cli.doctor.finding import Finding, Severity
-from kohort.cli.doctor.group_snapshot import GroupSnapshot
+from kohort.cli.doctor.group_snapshot import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Silence
 from kohort.cli.doctor.rules import RULES, Opinion, Rule, judge
 from kohort.common import TopicPartition
@@ -54,9 +54,9 @@ def topic(*partitions: PartitionDescription, name: str = "payments", **more: Any
     )
 
 
-def looks(lags: list[int], *groups: GroupDescription) -> list[GroupSnapshot]:
+def looks(lags: list[int], *groups: GroupDescription) -> list[TimedSnapshot]:
     described = groups or (group(member("a")),)
-    return [GroupSnapshot(at, described[at % len(described)], lag) for at, lag in enumerate(lags)]
+    return [TimedSnapshot(at, described[at % len(described)], lag) for at, lag in enumerate(lags)]
 
 
 WHOLE = PartitionDescription(0, 1, (1, 2, 3), (1, 2, 3))

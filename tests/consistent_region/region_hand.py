@@ -16,7 +16,7 @@ from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore
 from kohort.consistent_region.triggers import Manual
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceReason, Revoked
-from kohort.coordinator_client.offsets.describe_group import MemberDescription
+from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.testing.simulation import SimRecord
 
@@ -43,7 +43,7 @@ class HandConsumer:
         self.positions: dict[TopicPartition, int] = {}
         self.polls = 0
         self.waited_s = 0.0
-        self.mates: list[MemberDescription] | Exception = []
+        self.mates: list[GroupMemberDescription] | Exception = []
         self.paused: list[bool] = []
 
     def poll(self, timeout_s: float) -> list[list[SimRecord]]:
@@ -74,7 +74,7 @@ class HandConsumer:
         self.committed_now |= offsets
         on_done(offsets, None)
 
-    def group_members(self, timeout_s: float) -> list[MemberDescription]:
+    def group_members(self, timeout_s: float) -> list[GroupMemberDescription]:
         if isinstance(self.mates, Exception):
             raise self.mates
         return self.mates

@@ -29,7 +29,7 @@ from kohort.consistent_region.ready import Polling, RequestReset
 from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.store import Key, MemoryStore
 from kohort.coordinator_client.errors import TopicRecreated, Truncation
-from kohort.coordinator_client.offsets.describe_group import MemberDescription
+from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.network.errors import OperationTimeout
 from kohort.testing.simulation import SimRecord
@@ -474,7 +474,7 @@ def test_a_position_that_the_log_does_not_have_tells_loss_from_truncation(
 @pytest.mark.proves("CR-87")
 def test_a_stranger_in_the_group_is_named() -> None:
     hand = alone()
-    own = MemberDescription("id-1", client_id("kohort", "r", "a"), "/10.0.0.1")
+    own = GroupMemberDescription("id-1", client_id("kohort", "r", "a"), "/10.0.0.1")
     hand.consumer.mates = OperationTimeout("no answer")
     hand.turn(100)  # who cannot be asked is asked again
     hand.consumer.mates = [own]
@@ -482,8 +482,8 @@ def test_a_stranger_in_the_group_is_named() -> None:
     polls = hand.consumer.polls
     hand.revoked()
     hand.assigned(P0, generation=6)
-    stranger = MemberDescription("id-2", "billing-report", "/10.0.0.9")
-    never_registered = MemberDescription("id-3", client_id("kohort", "r", "z"), "/10.0.0.8")
+    stranger = GroupMemberDescription("id-2", "billing-report", "/10.0.0.9")
+    never_registered = GroupMemberDescription("id-3", client_id("kohort", "r", "z"), "/10.0.0.8")
     hand.consumer.mates = [own, stranger, never_registered]
     with pytest.raises(StrangerError, match=r"billing-report at /10\.0\.0\.9 \(id-2\), kohort/r/z at"):
         hand.turn(100)
@@ -495,17 +495,17 @@ def test_a_stranger_in_the_group_is_named() -> None:
 def test_partitions_that_nobody_has_any_more_are_named() -> None:
     hand = alone()
     name = client_id("kohort", "r", "a")
-    hand.consumer.mates = [MemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
+    hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
     hand.turn(400)  # nobody has P1 for a while: another may get it
-    hand.consumer.mates = [MemberDescription("id-1", name, "/10.0.0.1", None)]
+    hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", None)]
     hand.turn(600)
-    hand.consumer.mates = [MemberDescription("id-1", name, "/10.0.0.1", frozenset({P0, P1}))]
+    hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", frozenset({P0, P1}))]
     hand.revoked()
     hand.assigned(P0, P1, generation=6)
     hand.turn(600)
     hand.revoked()
     hand.assigned(P0, generation=7)
-    hand.consumer.mates = [MemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
+    hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
     with pytest.raises(UnreadError, match=r"partitions=t-1\); a topic that was deleted"):
         hand.turn(1_000)
     assert hand.member.state is RegionState.FAILED

@@ -63,7 +63,7 @@ class Pair:
         assert self.region.look().newest == barrier.sequence
         assert barrier.generation == generation
 
-    def move(self) -> handing.HandedOver:
+    def move(self) -> handing.TakenOver:
         """P2 from a, who has read up to 5, to b."""
         _, handed = self.region.hand_over(self.a, 0, 2, {P2: RegionPosition(5)})
         assert handed
