@@ -66,6 +66,7 @@ EXTRAS["dev"] = [
     "cosmic-ray>=8.4",  # mutation testing, with pytest-cov for the tests that run a line
     "pytest-cov",
     "PyJWT[crypto]",  # the tokens and certificates of tests
+    "pandas",
     "polars>=1",
     "mypy",
     "ruff",
