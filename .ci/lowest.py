@@ -29,6 +29,7 @@ TOOLS = (
     "kio",
     "lz4",
     "pandas",
+    "polars",
 )
 
 

@@ -167,13 +167,12 @@ def test_sessions_are_renewed_with_new_tokens_on_the_connections_they_belong_to(
         consumer.commit()
         before = connections(consumer)
         assert len(before) >= 2
-        time.sleep(
-            1.5
-        )  # a token's end is written in whole seconds; from now on this one lasts shorter than its session
+        # A token's end is written in whole seconds. From now on this one lasts shorter than its session.
+        time.sleep(1.5)
         for connection in before.values():
-            connection._prove_again_at = 0.0
+            connection._reauthenticate_at = 0.0
         consumer._session.driver.wakeup()
-        poll_until(consumer, lambda: all(connection._proofs >= 2 for connection in before.values()))
+        poll_until(consumer, lambda: all(connection._authentications >= 2 for connection in before.values()))
         produce(house.broker.bootstrap, topic, numbers(1, 1))
         assert [record.value for record in read(consumer, 1)] == numbers(1, 1)
         consumer.commit()
