@@ -22,7 +22,7 @@ Attributes = dict[str, str | int]
 
 
 class ConsumerInstruments:
-    """Creates one instrument per metric, observing `consumers` and those added later while they are open."""
+    """One instrument per metric, observing `consumers` and those added later, while open."""
 
     def __init__(self, meter: Meter, *consumers: Watched) -> None:
         self._watch = ConsumerRegistry(*consumers)

@@ -1,4 +1,4 @@
-"""Shared parts of the exporters: samples in base units, derived names, and the observed consumers."""
+"""Samples in base units, derived names, and the observed consumers, for all exporters."""
 
 import threading
 import weakref
@@ -71,9 +71,9 @@ class Watched(Protocol):
 
 
 class ConsumerRegistry:
-    """The consumers that an exporter reads, each with its own number: several may share client id and group.
+    """The consumers that an exporter reads, each with its own number.
 
-    Consumers are held by weak references; closed consumers are removed.
+    Several may share client id and group. Consumers are held by weak references; closed consumers are removed.
     """
 
     def __init__(self, *consumers: Watched) -> None:

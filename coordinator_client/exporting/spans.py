@@ -31,11 +31,12 @@ Carrier = Mapping[str, str]
 
 
 class ConsumerSpans:
-    """One span per poll that returns records or fails, per commit, and per rebalance of `consumer`.
+    """Spans of a consumer's polls, commits and rebalances.
 
-    `poll` spans (operation type "receive") are linked with the spans named in record headers, at most `most_links`.
-    They are not children of these spans. `commit` spans are of type "settle". Both are children of the span that is
-    current at the call. A rebalance is a separate trace, created at the end of the next call; its phases are events.
+    Only polls that return records or fail have a span. `poll` spans (operation type "receive") are linked with the
+    spans named in record headers, at most `most_links`. They are not children of these spans. `commit` spans are of
+    type "settle". Both are children of the span that is current at the call. A rebalance is a separate trace, created
+    at the end of the next call; its phases are events.
     """
 
     def __init__(self, tracer: Tracer, consumer: ConsumerBase, *, most_links: int = MOST_LINKS) -> None:
@@ -189,16 +190,20 @@ class ConsumerSpans:
         return [one for one in kept if one.ended_at is not None]
 
     def _clock(self) -> tuple[Callable[[float], int], float]:
-        """Conversion of monotonic times to ns since 1970, valid unless a clock was set since; and the current time."""
+        """A function from monotonic times to ns since 1970, and the current monotonic time.
+
+        Earlier times are wrong if a clock was set since.
+        """
         wall_ms, now = self._session.driver.wall_ms(), self._session.driver.now()
         return lambda moment: wall_ms * 1_000_000 - int((now - moment) * 1e9), now
 
 
 def links_of(record: Record) -> list[Link]:
-    """Link to the span named in a record's headers (`traceparent`, or as read by the application's propagators).
+    """Link to the span named in a record's headers.
 
-    For an application's own span around its processing: `tracer.start_as_current_span("process payments",
-    kind=SpanKind.CONSUMER, links=links_of(record))`.
+    The headers are `traceparent`, or those that the application's propagators read. For an application's own span
+    around its processing: `tracer.start_as_current_span("process payments", kind=SpanKind.CONSUMER,
+    links=links_of(record))`.
     """
     carrier = {name.lower(): value.decode("latin-1") for name, value in record.headers if value is not None}
     if not carrier:

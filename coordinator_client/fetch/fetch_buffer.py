@@ -54,7 +54,7 @@ def slice_end(records: memoryview) -> SliceEnd:
 
 
 def written_ms(records: memoryview) -> int | None:
-    """The first timestamp of the first batch (ms since the epoch); None if there is no magic 2 header.
+    """The first timestamp of the first batch (ms since the epoch); None unless it has magic 2.
 
     For LogAppendTime batches, and for batches with a delete horizon, the maximum timestamp is used instead.
     """

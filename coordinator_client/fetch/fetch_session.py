@@ -1,7 +1,8 @@
-"""One fetch session with one broker (KIP-227): later requests contain only the changed partitions.
+"""One fetch session with one broker (KIP-227).
 
-The broker keeps the list of partitions. Epoch 0 opens a session, and each successful response increments the epoch.
-After an error or a lost response a new session is opened.
+After the first request of a session, requests contain only the changed partitions. The broker keeps the list of
+partitions. Epoch 0 opens a session, and each successful response increments the epoch. After an error or a lost
+response a new session is opened.
 """
 
 import uuid
@@ -25,7 +26,10 @@ class Wanted(NamedTuple):
 
 
 class SessionAsk(NamedTuple):
-    """The session part of one Fetch request: `changed` partitions to send, `forgotten` partitions to remove."""
+    """The session part of one Fetch request.
+
+    `changed`: partitions to send. `forgotten`: partitions that the broker removes from its list.
+    """
 
     session_id: int
     epoch: int
@@ -81,5 +85,5 @@ class FetchSession:
             self.session_id = NO_SESSION
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The topic that the last request named by this id; None for the zero id, which stands for no topic."""
+        """The name of the topic that the last request sent with this id; None for the zero id."""
         return self._names.get(topic_id)

@@ -68,7 +68,7 @@ class FetchOrder(NamedTuple):
 
 
 class LogOffsets(NamedTuple):
-    """The log's offsets from the leader's last response: high watermark, last stable offset, start (-1: unknown)."""
+    """Offsets of a log from the leader's last response; -1 where unknown."""
 
     high_watermark: int
     last_stable: int
@@ -89,7 +89,11 @@ class RequestedFetch(NamedTuple):
 
 
 class FetchOutcome:
-    """Results of a response for other components: stale metadata, new leaders and brokers (KIP-951), buffered bytes."""
+    """Results of a Fetch response for other components.
+
+    `stale`: metadata must be refreshed. `leaders` and `brokers`: new leaders and their addresses (KIP-951).
+    `parked_bytes`: bytes added to the buffer.
+    """
 
     def __init__(self, *, stale: bool = False) -> None:
         self.stale = stale
@@ -392,7 +396,10 @@ class Fetcher:
         positions.fail(partition, FetchFailed(f"the broker refused to fetch: {error_name(code)} ({code})", **place))
 
     def _back_to_leader(self, partition: TopicPartition, *, now: float, chance: float) -> None:
-        """Fetch from the leader again, after a backoff: a leader may name the same follower at once (KIP-392)."""
+        """Fetch from the leader again, after a backoff.
+
+        Without the backoff, the leader may name the same follower at once (KIP-392).
+        """
         self._replicas.pop(partition, None)
         self._wait(partition, now=now, chance=chance)
 
@@ -401,7 +408,7 @@ class Fetcher:
         self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
 
     def failed(self, node: int, *, now: float, chance: float) -> None:
-        """Handle a lost request: the session state is unknown, so the next request opens a new session."""
+        """Handle a lost request. The session state is unknown, so the next request opens a new session."""
         self._in_flight.pop(node, None)
         if (session := self._sessions.get(node)) is not None:
             session.reset()
@@ -442,7 +449,10 @@ class Fetcher:
         self.stale_log_offsets.discard(partition)
 
     def trim(self, paused: Callable[[TopicPartition], bool]) -> None:
-        """Limit the buffered bytes of paused partitions: the newest slices are dropped and fetched again later."""
+        """Limit the buffered bytes of paused partitions.
+
+        The newest slices are dropped, and fetched again later.
+        """
         excess = self.parked.total_bytes - 2 * self.config.max_buffered_bytes
         if excess <= 0:
             return

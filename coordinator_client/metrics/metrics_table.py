@@ -1,5 +1,5 @@
 # ruff: noqa: E501 -- one metric a line keeps the table readable, and `figure` is a dataclass field
-"""The table of all consumer metrics: name, Java's group and name if any, kind, unit, description.
+"""The table of all consumer metrics: name, Java's group and name, kind, unit, description.
 
 `ConsumerMetrics` is an immutable set of values, returned by `Consumer.metrics()`. `FIGURES` is the table, used by every
 exporter and by docs/metrics.md. It is loaded at first use, so that consumers without monitoring do not pay for it.

@@ -22,7 +22,7 @@ UNITS: Final = {"ms": "ms", "s": "s", "bytes": "By", "ratio": "1", "": "1"}
 
 
 class TooLarge(KohortError):
-    """Raised if the requested metrics exceed the broker's size limit, even without the partition metrics."""
+    """The requested metrics exceed the broker's size limit, even without the partition metrics."""
 
 
 class OtlpSpan(NamedTuple):

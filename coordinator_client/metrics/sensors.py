@@ -18,7 +18,10 @@ FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
 
 
 class Sensors:
-    """Samples of a consumer. `asked`: coordinator response times (ms) by API. `hooks`: callback times (ms) by event."""
+    """Samples of a consumer.
+
+    `asked`: coordinator response times (ms) by API. `hooks`: callback times (ms) by event.
+    """
 
     def __init__(self) -> None:
         self.fetch_ms = SampledWindow()

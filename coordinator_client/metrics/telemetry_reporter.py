@@ -1,6 +1,7 @@
-"""Pushes a consumer's metrics to brokers (KIP-714), with the state machine of `telemetry_sender.py`.
+"""Pushes a consumer's metrics to brokers (KIP-714).
 
-No code is loaded and no request is sent unless a broker supports it. A broker without a metrics plugin does not.
+The state machine is in `telemetry_sender.py`. No code is loaded and no request is sent unless a broker supports it. A
+broker without a metrics plugin does not.
 """
 
 import logging
@@ -75,7 +76,10 @@ class TelemetryReporter:
         return [self._machine.next_poll_at(), None if self.ended or self._limit == inf else self._limit]
 
     def close(self, now: float, deadline: float) -> None:
-        """Send a last push, if one is requested, and wait until the deadline for its response, at most 3 s."""
+        """Send a last push, if one is requested.
+
+        Its response is awaited until the deadline, at most 3 s.
+        """
         self._limit = min(deadline, now + LAST_PUSH_S)
         if self._machine is not None:
             self._machine.close()

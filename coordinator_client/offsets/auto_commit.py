@@ -36,7 +36,7 @@ class AutoCommitState:
         self._next = inf
 
     def due(self, now: float) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Offsets to commit automatically now; empty if the interval has not passed or nothing has changed."""
+        """Offsets to commit automatically now; empty before the interval has passed."""
         if self.interval_s is None or now < self._next:
             return {}
         self._next = now + self.interval_s

@@ -1,7 +1,7 @@
-"""Unsettled offset commits: in order within a partition, fenced by generation and assignment epoch.
+"""Queue of unsettled offset commits, fenced by generation and assignment epoch.
 
-One request is in flight at a time, with every offset that may be sent. Commits of one partition that are put while an
-earlier one is in flight are settled together, by the offset of the last.
+Commits of a partition are sent in order. One request is in flight at a time, with every offset that may be sent.
+Commits of one partition that are put while an earlier one is in flight are settled together, by the offset of the last.
 
 A commit interrupted by a rebalance is held. Under the next generation it is sent again for the partitions that are
 still owned under the same epoch. It fails for the others, which have another owner.
@@ -63,7 +63,7 @@ class LedgerEntry(NamedTuple):
 
 
 class Commit:
-    """An unsettled commit: the offsets as they were put (`wanted`) and those not settled (`offsets`).
+    """An unsettled commit: `wanted` as it was put, of which `offsets` remains.
 
     - `epochs`: the assignment epochs at the call.
     - `topic_ids`: ids of topics that were read; metadata may no longer have them.
@@ -105,7 +105,7 @@ class Commit:
 
 
 class QueuedCommit:
-    """Successive commits of one partition that are settled together; only the last offset is sent.
+    """Successive commits of one partition that are settled together. Only the last offset is sent.
 
     All have one assignment epoch (`epoch`, None: not assigned), one topic id (`topic_id`, None: not in metadata) and
     one metadata string. `newer_than`: a rebalance interrupted it in this generation, so it waits for a later one.
@@ -157,7 +157,7 @@ class QueuedCommit:
         return next(reversed(self.commits)).offsets[self.partition]
 
     def takes(self, epoch: int | None, topic_id: UUID | None, metadata: str) -> bool:
-        """True if one more commit may be settled together with these: only if none of them was sent yet."""
+        """True if one more commit may join these: none was sent, and the keys are equal."""
         fresh = self.sent is None and not self.closed
         return fresh and (self.epoch, self.topic_id, self.metadata) == (epoch, topic_id, metadata)
 
@@ -247,7 +247,10 @@ class CommitQueue:
         return queue is not None and queue[-1].last.offset == offset
 
     def log_gone(self, partition: TopicPartition) -> None:
-        """Mark queued commits of a partition whose log was replaced; later commits refer to the new log."""
+        """Mark queued commits of a partition whose log was replaced.
+
+        Commits that are put later refer to the new log.
+        """
         for entry in [*self._queues.get(partition, ()), *(one for one in self._order if one.partition == partition)]:
             entry.closed = True
             for commit in entry.commits:
@@ -425,7 +428,10 @@ class CommitQueue:
         self._retried[entry] = None
 
     def _check_topic(self, entry: QueuedCommit, now: float) -> None:
-        """Request metadata of the topic; a request made before the error may return equally old metadata."""
+        """Request metadata of the topic.
+
+        A request made before the error does not count, since its response may be as old.
+        """
         if entry.unknown_after is None:
             entry.unknown_since = now
             self._metadata.add_transient((entry.partition.topic,))
@@ -442,7 +448,7 @@ class CommitQueue:
             self._refuse(commit, entry.partition, code, error)
 
     def unanswered(self, now: float, chance: float) -> None:
-        """Retry after a lost connection: the outcome is unknown, and storing an offset twice is safe."""
+        """Retry after a lost connection. The outcome is unknown, and storing an offset twice is safe."""
         sent, self.in_flight = self.in_flight, None
         for entry in sent.entries if sent is not None else ():
             entry.in_flight, entry.in_doubt, entry.code = False, True, 0

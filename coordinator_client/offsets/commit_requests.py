@@ -189,7 +189,10 @@ class CommitRequestManager:
             self._warn("commit_dropped", f"{message}; dropped offsets by topic and partition: {offsets}")
 
     def _report_late(self, now: float) -> None:
-        """Report an auto-commit that is not settled within the request time-out; earlier retries are silent."""
+        """Report an auto-commit that is not settled within the request time-out.
+
+        Earlier retries are not reported.
+        """
         oldest, late_at = next(iter(self._automatic.items()), (None, inf))
         late = now >= late_at
         if oldest is not None and late and not self._automatic_is_late:

@@ -56,7 +56,10 @@ class DescribeGroup:
         self._asked: list[_DescribeInFlight] = []
 
     def describe(self, deadline: float) -> "Promise[tuple[MemberDescription, ...]]":
-        """The members of the consumer's group; the future raises OperationTimeout, AuthorizationFailed, BrokerError."""
+        """The members of the consumer's group.
+
+        The future raises OperationTimeout, AuthorizationFailed, BrokerError.
+        """
         asked = _DescribeInFlight(deadline, Promise())
         self._asked.append(asked)
         return asked.future

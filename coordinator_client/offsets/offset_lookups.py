@@ -1,4 +1,4 @@
-"""Offset lookups of the core: committed offsets, log offsets, leader epochs, topic partitions.
+"""Lookups of committed offsets, log offsets, leader epochs and topic partitions.
 
 Retriable errors are retried until the deadline of the lookup; others end it.
 """
@@ -85,7 +85,7 @@ class Lookup:
         return frozenset(partition.topic for partition in self.wanted)
 
     def ready_requests(self, view: ClusterView, now: float) -> dict[int, list[tuple[TopicPartition, int, int]]]:
-        """(partition, timestamp, leader epoch) by leader, for partitions not found and not in flight."""
+        """(partition, timestamp, leader epoch) by leader, of partitions not found and not in flight."""
         owed: dict[int, list[tuple[TopicPartition, int, int]]] = {}
         if not self.attempts.may_try(now):
             return owed
@@ -552,7 +552,7 @@ class OffsetsRequestManager:
         self._core.metadata.add_transient(lookup.topics)
 
     def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
-        """Look up a topic's partitions; `fresh`: with a Metadata request that starts after this call."""
+        """Look up a topic's partitions; `fresh`: by a Metadata request that starts after this call."""
         future: Promise[tuple[TopicPartition, ...]] = Promise()
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)

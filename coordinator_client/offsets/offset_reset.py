@@ -56,7 +56,7 @@ class ResetPolicy(NamedTuple):
         return cls(kind)
 
     def timestamp(self, wall_ms: int, *, below_start: bool | None) -> int | None:
-        """The timestamp for ListOffsets: EARLIEST, LATEST or a time in ms; None if the policy is to raise.
+        """The timestamp for ListOffsets (EARLIEST, LATEST or ms); None if the policy is to raise.
 
         `below_start`: the position was below the log's start (True), above its end (False), or there was none (None).
         """

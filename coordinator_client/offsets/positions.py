@@ -1,7 +1,8 @@
-"""The position of each partition: one immutable state per partition, replaced at every event. No I/O, no clock.
+"""Positions of partitions, as immutable states that are replaced at every event.
 
-An assigned partition goes from NEEDS_COMMITTED (OffsetFetch) to FETCHING, with NEEDS_RESET (ListOffsets, by policy)
-between them if there is no offset. A new leader, whose log may be shorter, leads to NEEDS_VALIDATION (KIP-320).
+No I/O, no clock. An assigned partition goes from NEEDS_COMMITTED (OffsetFetch) to FETCHING, with NEEDS_RESET
+(ListOffsets, by policy) between them if there is no offset. A new leader, whose log may be shorter, leads to
+NEEDS_VALIDATION (KIP-320).
 
 Every assignment, seek and reset gives the partition a new *serial*. A response to a request with an older serial is
 dropped. This is the fetch barrier. It ensures that no record from before a seek, revocation or loss is returned after
@@ -227,7 +228,7 @@ class Positions:
         return state.offset if state.phase in KNOWN and state.offset >= 0 else None
 
     def position_with_epoch(self, partition: TopicPartition, view: ClusterView) -> Position | None:
-        """As `known_position`, with epoch and topic id; None also if metadata does not have the topic."""
+        """As `known_position`, with epoch and topic id; None also without metadata of the topic."""
         state, offset = self.state(partition), self.known_position(partition)
         if offset is None or partition.topic not in view.topics:
             return None
@@ -261,7 +262,7 @@ class Positions:
         return any(state.phase is FetchState.NEEDS_COMMITTED for state in self._states.values())
 
     def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
-        """Partitions to request with OffsetFetch, each with its serial; they are marked as in flight.
+        """Partitions to request with OffsetFetch, each with its serial. They are marked as in flight.
 
         Those in `saving` wait.
         """
@@ -360,10 +361,11 @@ class Positions:
         return owed
 
     def validated(self, ask: EpochAsk, end_offset: int, end_epoch: int, wall_ms: int) -> None:
-        """Handle an OffsetForLeaderEpoch response: a position beyond `end_offset` was truncated (KIP-320).
+        """Handle an OffsetForLeaderEpoch response.
 
-        `end_epoch` is the newest epoch of the leader's log that is not above `ask.epoch`. It ends at `end_offset`. Both
-        are -1 (UNDEFINED) if `ask.epoch` is newer than every epoch of the leader's log. The policy applies then.
+        A position beyond `end_offset` was truncated (KIP-320). `end_epoch` is the newest epoch of the leader's log that
+        is not above the epoch of the request. It ends at `end_offset`. Both are -1 (UNDEFINED) if that epoch is newer
+        than every epoch of the leader's log. The policy applies then.
         """
         state = self._states.get(ask.partition)
         if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_VALIDATION:
@@ -421,9 +423,10 @@ class Positions:
                 self._states[partition] = state._replace(asking=False, attempts=attempts)
 
     def fail(self, partition: TopicPartition, error: KohortError, *, adrift: bool = False) -> None:
-        """Set an error that only the user can resolve: the next poll raises it, and the partition is not fetched.
+        """Set an error that only the user can resolve.
 
-        `adrift`: the log was truncated or recreated below the position, so there is no position and nothing to commit.
+        The next poll raises it, and the partition is not fetched. `adrift`: the log was truncated or recreated below
+        the position, so there is no position and nothing to commit.
         """
         state = self._states.get(partition)
         if state is None:
@@ -501,7 +504,10 @@ class Positions:
         self._gone(partition)
 
     def _reset_unknown(self, partition: TopicPartition, state: PartitionState, wall_ms: int) -> None:
-        """Handle a leader that does not know the position's epoch: no common offset is known, so the policy applies."""
+        """Handle a leader that does not know the position's epoch.
+
+        No common offset is known, so the policy applies.
+        """
         if self.policy.timestamp(wall_ms, below_start=None) is None:
             self._fail_truncated(partition, state, None)
         else:
