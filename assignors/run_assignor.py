@@ -103,7 +103,7 @@ class _FrozenView:
     """The partitions that members own while they join."""
 
     def __init__(self, group: GroupView) -> None:
-        from kohort.assignors.balance import claims_of  # an eager plan is made without it
+        from kohort.assignors.balance import claims_of  # not needed for eager assignors
 
         self.claims = claims_of(group)
         self.previous = self.claims.settle(group)
@@ -142,7 +142,7 @@ def _save(assignor: str, group: GroupView, error: str, folder: Path | None) -> P
         else:
             where = folder
             where.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):  # its name is its content
+        with suppress(FileExistsError):  # the name contains a hash of the content
             create(where / name, text.encode())
     except (OSError, UnsafeFolder):
         return None  # the PlanError is raised also without a replay file

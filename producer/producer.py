@@ -464,7 +464,7 @@ class Producer:
         if kind is None:
             self.close()
             return
-        with contextlib.suppress(KohortError):  # what the block raised is what is told
+        with contextlib.suppress(KohortError):  # the error of the block is raised
             self.close()
 
 
@@ -498,12 +498,15 @@ class _Block(Generic[P]):
             raise
 
     def _abort(self) -> None:
-        with contextlib.suppress(KohortError):  # what the block raised is what is told
+        with contextlib.suppress(KohortError):  # the error of the block is raised
             self._producer.abort()
 
 
 def _retire(driver: Driver[ProducerCore]) -> None:
-    """Make the driver end after buffered records are sent. Called by a finalizer, on any thread."""
+    """Make the driver end after buffered records are sent.
+
+    Called by a finalizer, on any thread, with any lock held.
+    """
     driver.core.retired = True
     driver.wakeup()
 

@@ -236,7 +236,7 @@ class TransactionManager:
     # --- called by the sender
 
     def uses(self, partition: TopicPartition) -> None:
-        """Add a partition to the transaction, since a record waits for it."""
+        """Have a partition added to the transaction, since a record waits for it."""
         if self.transactional_id is not None and partition not in self._contents.partitions:
             self._contents.wanted.add(partition)
 

@@ -1,7 +1,7 @@
 """States of a producer's id and transactions, and the table of all their transitions.
 
 A failed transaction is aborted by another InitProducerId request with the current id (KIP-360). It ends the transaction
-and returns a new epoch, so that late batches are rejected. A zombie is fenced by its response.
+and returns a new epoch, so that late batches are rejected. A zombie gets a fencing error from it.
 """
 
 from collections.abc import Mapping

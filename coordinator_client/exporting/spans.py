@@ -202,8 +202,9 @@ def links_of(record: Record) -> list[Link]:
     """Link to the span named in a record's headers.
 
     The headers are `traceparent`, or those that the application's propagators read. For an application's own span
-    around its processing: `tracer.start_as_current_span("process payments", kind=SpanKind.CONSUMER,
-    links=links_of(record))`.
+    around its processing:
+
+        tracer.start_as_current_span("process payments", kind=SpanKind.CONSUMER, links=links_of(record))
     """
     carrier = {name.lower(): value.decode("latin-1") for name, value in record.headers if value is not None}
     if not carrier:

@@ -153,7 +153,7 @@ class FetchBuffer:
             return
         size, alone = len(slice_.records), len(queue) == 1
         self._in_hand.pop(partition, None)
-        # No calls from here on: see above.
+        # No calls from here on, see the class.
         if alone:
             del self._bytes[partition]
             del home[partition]
@@ -182,7 +182,7 @@ class FetchBuffer:
         return dropped
 
     def last(self, partition: TopicPartition) -> CompletedFetch | None:
-        """The last slice of a partition; None if it is in hand."""
+        """The last slice of a partition; None if there is none, or if it is in hand."""
         queue = self._queue(partition)
         if queue is None or queue[-1] is self._in_hand.get(partition):
             return None

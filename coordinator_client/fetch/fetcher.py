@@ -156,7 +156,7 @@ class Fetcher:
         orders: list[FetchOrder] = []
         # If the budget has no room for all, the broker with the oldest request is next: otherwise some would starve.
         for node in sorted(wanted, key=lambda node: self._last_asked.get(node, 0)):
-            # The first request always goes, however small the budget: else a budget below one fetch would hang.
+            # One request is always sent: otherwise a budget smaller than one fetch would block for ever.
             if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self._in_flight or orders)):
                 continue
             orders.append(self._order(node, wanted[node], positions, view))
@@ -175,7 +175,7 @@ class Fetcher:
         self._in_flight[node] = {
             partition: RequestedFetch(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
             for partition, want in wanted.items()
-            if (known := view.partition(partition)) is not None  # as `_want` has seen to
+            if (known := view.partition(partition)) is not None  # always so, see `_want`
         }
         config = self.config
         request = FetchRequest(
@@ -329,7 +329,7 @@ class Fetcher:
         if _is_up(replica, partition, view):
             self._replicas[partition] = Replica(replica, now + self.config.metadata_max_age_ms / 1000)
             return
-        # The follower is newer than our metadata: until it is refreshed, the leader would redirect to it at once.
+        # The follower came back after the last metadata. Until a refresh, the leader would redirect to it at once.
         outcome.stale = True
         self._wait(partition, now=now, chance=chance)
 

@@ -20,7 +20,7 @@ FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
 class Sensors:
     """Samples of a consumer.
 
-    `asked`: coordinator response times (ms) by API. `hooks`: callback times (ms) by event.
+    `asked`: response times (ms) of the coordinator, by API. `hooks`: callback times (ms), by event.
     """
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ ERRORS: Final = {
     CODES["TELEMETRY_TOO_LARGE"]: NextStep.ASK_LATER,
     CODES["THROTTLING_QUOTA_EXCEEDED"]: NextStep.ASK_LATER,
 }
-"""Errors that allow to go on. Any other error is permanent and stops telemetry."""
+"""Errors after which telemetry continues. Any other error is permanent and stops it."""
 
 
 class TelemetrySubscription(NamedTuple):

@@ -296,7 +296,7 @@ class CommitQueue:
         while queue := self._queues.get(partition):
             entry = queue[0]
             if self._held(entry, view):
-                # The first commit waits for the rebalance. The rebalance would wait for the thread of a blocking one.
+                # The first commit waits for a rebalance, which would wait for the thread blocked by a later commit.
                 waited_for = (commit.entries.get(partition) for commit in self._blocking)
                 passing = next((one for one in waited_for if one is not None and not self._held(one, view)), None)
                 if passing is None:

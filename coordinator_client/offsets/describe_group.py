@@ -22,7 +22,7 @@ NO_SUCH_GROUP: Final = 69  # of an unknown group since version 6, and of a group
 
 
 class MemberDescription(NamedTuple):
-    """A member of the group, of any client. `host` is its client host.
+    """A member of the group, of any client. `host` is the host that it connects from.
 
     `assignment` is None if it is not known, for example during a rebalance.
     """
