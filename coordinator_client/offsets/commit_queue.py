@@ -337,7 +337,7 @@ class CommitQueue:
         )
 
     def _exists(self, entry: QueuedCommit, now: float) -> bool:
-        """True if the topic exists. Otherwise (deleted, or created again) the commit fails."""
+        """True unless the topic was deleted (and maybe created again); the commit then fails."""
         error = self._topic_error(entry, now)
         if error is None:
             return True
